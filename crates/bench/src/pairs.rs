@@ -7,39 +7,39 @@ use std::io::{self, Write};
 
 /// What the last columns say of a row besides both sides' medians.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum LastColumn {
     Ratios,
     Differences,
 }
 
 impl Unit {
     /// Heading, last column, digits of the figures and of the last column, and a note below.
-    fn layout(self) -> (&'static str, Told, usize, usize, &'static str) {
+    fn layout(self) -> (&'static str, LastColumn, usize, usize, &'static str) {
         match self {
             Unit::OpsPerSecond => (
                 "operations per second",
-                Told::Ratios,
+                LastColumn::Ratios,
                 1,
                 3,
                 "ratio: weft over the peer within pairs; above 1 weft is faster",
             ),
             Unit::NanosPerCall => (
                 "nanoseconds per call",
-                Told::Differences,
+                LastColumn::Differences,
                 1,
                 1,
                 "added: what a call costs more under the preloaded library",
             ),
             Unit::MicrosPerOperation => (
                 "microseconds per operation",
-                Told::Ratios,
+                LastColumn::Ratios,
                 2,
                 2,
                 "ratio: weft over the peer within pairs; below 1 weft is faster",
             ),
             Unit::Seconds => (
                 "seconds",
-                Told::Ratios,
+                LastColumn::Ratios,
                 3,
                 2,
                 "ratio: weft over the peer within pairs; below 1 weft is faster",
@@ -149,7 +149,7 @@ pub fn table(comparisons: &[Comparison]) -> String {
             continue;
         }
         let width = rows.iter().map(|c| c.name.len()).max().unwrap_or(0).max(8);
-        let last = if told == Told::Ratios { "ratio" } else { "added" };
+        let last = if told == LastColumn::Ratios { "ratio" } else { "added" };
         let _ = writeln!(
             text,
             "\n{heading}, medians of {} pairs\n{:<width$}  {:>12}  {:>12}  {last:>9}  lowest to highest",
@@ -159,7 +159,7 @@ pub fn table(comparisons: &[Comparison]) -> String {
             "weft"
         );
         for row in rows {
-            let of = if told == Told::Ratios { row.ratios() } else { row.differences() };
+            let of = if told == LastColumn::Ratios { row.ratios() } else { row.differences() };
             let lowest = of.iter().copied().fold(f64::INFINITY, f64::min);
             let highest = of.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let _ = writeln!(

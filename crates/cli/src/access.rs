@@ -1,7 +1,7 @@
 //! Files of a volume for the commands: a client of the server that runs, or of one in this process.
 
 use crate::error::CliError;
-use crate::host::{self, Hosted, Reached};
+use crate::host::{self, Hosted, ServerAt};
 use crate::say::warn;
 use crate::sys::signal;
 use crate::tree::volume::{VolumeTree, system};
@@ -47,11 +47,11 @@ impl Access {
         // A server that has just stopped may be found and then be gone: once more.
         for last in [false, true] {
             let (socket, hosted): (PathBuf, _) = match host::reach(image, choice)? {
-                Reached::Elsewhere(socket) => {
+                ServerAt::Elsewhere(socket) => {
                     signal::end_after(ANSWER_PATIENCE_S);
                     (socket, None)
                 }
-                Reached::Here(hosted) => (hosted.socket().to_path_buf(), Some(hosted)),
+                ServerAt::Here(hosted) => (hosted.socket().to_path_buf(), Some(hosted)),
             };
             let options = ConnectOptions {
                 socket_path: socket.as_os_str().as_bytes(),

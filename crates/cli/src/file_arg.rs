@@ -6,9 +6,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use weft_volume::spec::{ZONEFS_PREFIX, path_of};
 
-/// Where a file is.
+/// A file argument: a path on the host, or on a volume (`IMAGE:/path`).
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum FileArg {
     /// On the host.
     Local(Vec<u8>),
     /// On a volume.
@@ -20,9 +20,9 @@ pub enum Place {
     },
 }
 
-impl Place {
-    /// Reads a place. What stands before `:/` (or a colon at the end) is an image, unless the whole is a file's name.
-    pub fn parse(text: &OsStr) -> Result<Place, CliError> {
+impl FileArg {
+    /// Parses an argument. What stands before `:/` (or a colon at the end) is an image, unless the whole is a file's name.
+    pub fn parse(text: &OsStr) -> Result<FileArg, CliError> {
         let bytes = text.as_bytes();
         // The colon of `zonefs:DIR` is not the one that ends a volume's name.
         let prefix = ZONEFS_PREFIX.as_bytes();
@@ -32,21 +32,21 @@ impl Place {
             .position(|two| two == b":/")
             .map(|at| at + skipped)
             .or_else(|| bytes.last().filter(|&&last| last == b':').map(|_| bytes.len() - 1));
-        let Some(at) = split.filter(|&at| at > 0) else { return Ok(Place::Local(bytes.to_vec())) };
+        let Some(at) = split.filter(|&at| at > 0) else { return Ok(FileArg::Local(bytes.to_vec())) };
         let image = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
         let zonefs = skipped > 0 && path_of(&image).is_dir();
         if image.is_dir() || (!image.exists() && !zonefs && PathBuf::from(text).exists()) {
-            return Ok(Place::Local(bytes.to_vec()));
+            return Ok(FileArg::Local(bytes.to_vec()));
         }
         let path = if at + 1 == bytes.len() { b"/".to_vec() } else { bytes[at + 1..].to_vec() };
-        Ok(Place::Volume { image, path })
+        Ok(FileArg::Volume { image, path })
     }
 
-    /// Reads a place that has to be on a volume.
+    /// Parses an argument that must name a file on a volume.
     pub fn on_volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), CliError> {
-        match Place::parse(text)? {
-            Place::Volume { image, path } => Ok((image, path)),
-            Place::Local(path) => Err(CliError::said(
+        match FileArg::parse(text)? {
+            FileArg::Volume { image, path } => Ok((image, path)),
+            FileArg::Local(path) => Err(CliError::said(
                 format!("{}: not on a volume", String::from_utf8_lossy(&path)),
                 "name a file on a volume as IMAGE:/path, for example vol.img:/db",
             )),
@@ -60,19 +60,19 @@ mod tests {
 
     #[test]
     fn an_image_stands_before_a_colon_and_a_slash() {
-        let volume = |image: &str, path: &str| Place::Volume { image: image.into(), path: path.into() };
-        let parse = |text: &str| Place::parse(OsStr::new(text)).unwrap();
+        let volume = |image: &str, path: &str| FileArg::Volume { image: image.into(), path: path.into() };
+        let parse = |text: &str| FileArg::parse(OsStr::new(text)).unwrap();
         assert_eq!(parse("vol.img:/a:b/c"), volume("vol.img", "/a:b/c"));
         assert_eq!(parse("dir/vol.img:"), volume("dir/vol.img", "/"));
-        assert_eq!(parse("/a/b"), Place::Local(b"/a/b".to_vec()));
-        assert_eq!(parse("a:b"), Place::Local(b"a:b".to_vec()));
-        assert_eq!(parse(":/x"), Place::Local(b":/x".to_vec()));
+        assert_eq!(parse("/a/b"), FileArg::Local(b"/a/b".to_vec()));
+        assert_eq!(parse("a:b"), FileArg::Local(b"a:b".to_vec()));
+        assert_eq!(parse(":/x"), FileArg::Local(b":/x".to_vec()));
     }
 
     #[test]
     fn a_zonefs_directory_stands_behind_its_prefix() {
-        let volume = |image: &str, path: &str| Place::Volume { image: image.into(), path: path.into() };
-        let parse = |text: &str| Place::parse(OsStr::new(text)).unwrap();
+        let volume = |image: &str, path: &str| FileArg::Volume { image: image.into(), path: path.into() };
+        let parse = |text: &str| FileArg::parse(OsStr::new(text)).unwrap();
         assert_eq!(parse("zonefs:/mnt/z:/db"), volume("zonefs:/mnt/z", "/db"));
         assert_eq!(parse("zonefs:/mnt/z:"), volume("zonefs:/mnt/z", "/"));
         assert_eq!(parse("zonefs:z:/db"), volume("zonefs:z", "/db"));
@@ -84,6 +84,6 @@ mod tests {
         std::fs::create_dir(dir.path().join("a:")).unwrap();
         std::fs::write(dir.path().join("a:/b"), "").unwrap();
         let text = dir.path().join("a:/b").into_os_string();
-        assert_eq!(Place::parse(&text).unwrap(), Place::Local(text.as_bytes().to_vec()));
+        assert_eq!(FileArg::parse(&text).unwrap(), FileArg::Local(text.as_bytes().to_vec()));
     }
 }

@@ -31,8 +31,8 @@ pub struct Hosted {
     link: Option<PathBuf>,
 }
 
-/// How a volume is reached.
-pub enum Reached {
+/// The process that serves a volume.
+pub enum ServerAt {
     /// Another process serves it on this socket.
     Elsewhere(PathBuf),
     /// This process does.
@@ -130,7 +130,7 @@ pub fn served(image: &Path, error: CliError) -> CliError {
 }
 
 /// Finds the server of an image, or becomes it.
-pub fn reach(image: &Path, choice: &MountChoice) -> Result<Reached, CliError> {
+pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
     let image = &*path_of(image);
     let missing = |source: io::Error| CliError::Device(DeviceError::Io { path: image.to_path_buf(), source });
     std::fs::metadata(image).map_err(missing)?;
@@ -138,13 +138,13 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<Reached, CliError> {
     let begun = Instant::now();
     loop {
         if listens(&socket) {
-            return Ok(Reached::Elsewhere(socket));
+            return Ok(ServerAt::Elsewhere(socket));
         }
         match volume::open(image, choice) {
             Ok(mounted) => {
                 // Others may look at the same time; each is on its own.
                 let socket = if choice.look { private_socket()? } else { socket };
-                return Ok(Reached::Here(Box::new(Hosted::start(mounted, socket)?)));
+                return Ok(ServerAt::Here(Box::new(Hosted::start(mounted, socket)?)));
             }
             Err(error)
                 if is_busy(&error) && begun.elapsed() < BUSY_PATIENCE && !signal::was_interrupted() =>

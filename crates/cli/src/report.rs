@@ -122,9 +122,9 @@ pub fn latency_table(head: &'static str, rows: &[(&str, &Summary)]) -> Table {
 }
 
 /// What a volume has counted, as text.
-pub struct InWords<'a>(pub &'a Snapshot);
+pub struct SnapshotText<'a>(pub &'a Snapshot);
 
-impl InWords<'_> {
+impl SnapshotText<'_> {
     fn write_device(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told = self.0;
         let (d, c) = (&told.device, &told.core);
@@ -149,7 +149,7 @@ impl InWords<'_> {
     }
 }
 
-impl fmt::Display for InWords<'_> {
+impl fmt::Display for SnapshotText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let told = self.0;
         let (v, d, c) = (&told.volume, &told.device, &told.core);
@@ -251,6 +251,6 @@ impl fmt::Display for Report {
         if self.shared {
             writeln!(f, "another process serves the volume: other programs may be in these figures")?;
         }
-        write!(f, "{}", InWords(&self.during))
+        write!(f, "{}", SnapshotText(&self.during))
     }
 }

@@ -14,7 +14,7 @@
 
 use crate::context::{FileContext, OpenIntent};
 use crate::estimate::{LifetimeEstimate, LifetimeSummary};
-use crate::explain::{self, Considered, Explanation};
+use crate::explain::{self, Explanation, TriedRule};
 use crate::group::Grouper;
 use crate::hash::stable_hash;
 use crate::mode::{Mode, RANDOM_STREAMS};
@@ -89,7 +89,7 @@ pub struct StreamInfo {
 
 /// Which policy decides, and why that one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Chosen {
+enum ChosenBy {
     Given,
     Directory,
     Process,
@@ -235,11 +235,11 @@ impl Engine {
         let rule = decided.and_then(|(at, matched, _)| self.policies[at].rule(matched.rule?));
         let why_policy = match decided.map(|(_, _, chosen)| chosen) {
             None => format!("mode {} has no policy", self.mode),
-            Some(Chosen::Given) => "it was given".to_string(),
-            Some(Chosen::Directory) => "files of its kind are in the directory".to_string(),
-            Some(Chosen::Process) => format!("it applies to process {}", ctx.process),
-            Some(Chosen::Path) => "it applies to the path".to_string(),
-            Some(Chosen::Fallback) => "no other policy has a rule for the file".to_string(),
+            Some(ChosenBy::Given) => "it was given".to_string(),
+            Some(ChosenBy::Directory) => "files of its kind are in the directory".to_string(),
+            Some(ChosenBy::Process) => format!("it applies to process {}", ctx.process),
+            Some(ChosenBy::Path) => "it applies to the path".to_string(),
+            Some(ChosenBy::Fallback) => "no other policy has a rule for the file".to_string(),
         };
         Explanation {
             policy: policy.map_or(self.mode.name(), Policy::name).to_string(),
@@ -262,7 +262,7 @@ impl Engine {
     }
 
     /// The rules that were tried, of the policy that was chosen and of the one that took what it left.
-    fn considered(&self, ctx: &FileContext<'_>, decided: Option<(usize, Match, Chosen)>) -> Vec<Considered> {
+    fn considered(&self, ctx: &FileContext<'_>, decided: Option<(usize, Match, ChosenBy)>) -> Vec<TriedRule> {
         let Some((deciding, matched, _)) = decided else { return Vec::new() };
         let chosen = self.choose(ctx).map(|(policy, _)| policy);
         let mut tried = Vec::new();
@@ -294,31 +294,31 @@ impl Engine {
     }
 
     /// The policy that decides on a file, and what it decides.
-    fn decide(&self, ctx: &FileContext<'_>) -> Option<(usize, Match, Chosen)> {
+    fn decide(&self, ctx: &FileContext<'_>) -> Option<(usize, Match, ChosenBy)> {
         let (policy, chosen) = self.choose(ctx)?;
         if let Some(matched) = self.policies[policy].classify(ctx) {
             return Some((policy, matched, chosen));
         }
         let matched = self.policies[self.fallback].classify(ctx)?;
-        Some((self.fallback, matched, Chosen::Fallback))
+        Some((self.fallback, matched, ChosenBy::Fallback))
     }
 
-    fn choose(&self, ctx: &FileContext<'_>) -> Option<(usize, Chosen)> {
+    fn choose(&self, ctx: &FileContext<'_>) -> Option<(usize, ChosenBy)> {
         if self.policies.is_empty() {
             return None;
         }
         if self.fixed {
-            return Some((0, Chosen::Given));
+            return Some((0, ChosenBy::Given));
         }
         let directory = stable_hash(&[name::split(ctx.path).0]);
         if let Some(policy) = self.by_directory.read().get(&directory) {
-            return Some((usize::from(*policy), Chosen::Directory));
+            return Some((usize::from(*policy), ChosenBy::Directory));
         }
         if let Some(policy) = self.policy_of_process(ctx.process) {
-            return Some((policy, Chosen::Process));
+            return Some((policy, ChosenBy::Process));
         }
         let of_path = self.policies.iter().position(|p| p.applies().to_path(ctx.path));
-        Some(of_path.map_or((self.fallback, Chosen::Fallback), |policy| (policy, Chosen::Path)))
+        Some(of_path.map_or((self.fallback, ChosenBy::Fallback), |policy| (policy, ChosenBy::Path)))
     }
 
     fn policy_of_process(&self, process: &str) -> Option<usize> {

@@ -2,7 +2,7 @@
 
 use crate::context::{FileContext, OpenIntent};
 use crate::name;
-use crate::policy::{Asked, Policy};
+use crate::policy::{FileProperty, Policy};
 use std::fmt;
 use weft_core::units::format_size;
 use weft_core::{DataClass, LifetimeGroup, StreamId};
@@ -31,12 +31,12 @@ pub struct Explanation {
     /// Bytes that the volume is expected to take from programs until the data dies; `None` = unknown.
     pub lifetime_bytes: Option<u64>,
     /// The rules that were tried, in order.
-    pub considered: Vec<Considered>,
+    pub considered: Vec<TriedRule>,
 }
 
 /// A rule that was tried on a file.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Considered {
+pub struct TriedRule {
     /// Its policy.
     pub policy: String,
     /// The line in which it begins.
@@ -60,7 +60,7 @@ pub enum Verdict {
     /// This does not hold.
     Unmet {
         /// What it asks for.
-        asked: Asked,
+        asked: FileProperty,
         /// What the file has instead.
         is: String,
     },
@@ -73,28 +73,32 @@ impl fmt::Display for Verdict {
             Verdict::TooLate(line) => write!(f, "would match, but line {line} comes first"),
             Verdict::Unmet { asked, is } => {
                 let what = match asked {
-                    Asked::Path => "the path",
-                    Asked::Name => "the name",
-                    Asked::Shape => "the name's shape",
-                    Asked::Process => "the process",
-                    Asked::Thread => "the thread",
-                    Asked::Flags => "it is opened for",
-                    Asked::Hint => "the hint",
-                    Asked::Size => "the size",
+                    FileProperty::Path => "the path",
+                    FileProperty::Name => "the name",
+                    FileProperty::Shape => "the name's shape",
+                    FileProperty::Process => "the process",
+                    FileProperty::Thread => "the thread",
+                    FileProperty::Flags => "it is opened for",
+                    FileProperty::Hint => "the hint",
+                    FileProperty::Size => "the size",
                 };
                 let is = if is.is_empty() { "unknown" } else { is };
-                if *asked == Asked::Flags { write!(f, "{what} {is}") } else { write!(f, "{what} is {is}") }
+                if *asked == FileProperty::Flags {
+                    write!(f, "{what} {is}")
+                } else {
+                    write!(f, "{what} is {is}")
+                }
             }
         }
     }
 }
 
 /// The rules of a policy as they were tried on a file. `decided` is the rule that decided, when one of them did.
-pub(crate) fn consider(policy: &Policy, decided: Option<usize>, ctx: &FileContext<'_>) -> Vec<Considered> {
+pub(crate) fn consider(policy: &Policy, decided: Option<usize>, ctx: &FileContext<'_>) -> Vec<TriedRule> {
     let line_of = |index: usize| policy.rule(index).map_or(0, |rule| rule.line);
     let rules = policy.rules().zip(policy.unmet(ctx)).enumerate();
     rules
-        .map(|(index, (rule, unmet))| Considered {
+        .map(|(index, (rule, unmet))| TriedRule {
             policy: policy.name().to_string(),
             line: rule.line,
             stream: policy.streams().get(rule.stream).map_or_else(String::new, |s| s.name.clone()),
@@ -109,20 +113,20 @@ pub(crate) fn consider(policy: &Policy, decided: Option<usize>, ctx: &FileContex
 }
 
 /// What a file has of what a rule asks for.
-fn of_file(asked: Asked, ctx: &FileContext<'_>) -> String {
+fn of_file(asked: FileProperty, ctx: &FileContext<'_>) -> String {
     let (_, file_name) = name::split(ctx.path);
     match asked {
-        Asked::Path => String::from_utf8_lossy(ctx.path).into_owned(),
-        Asked::Name => String::from_utf8_lossy(file_name).into_owned(),
-        Asked::Shape => name::shape(file_name).to_string(),
-        Asked::Process => ctx.process.to_string(),
-        Asked::Thread => ctx.thread.to_string(),
-        Asked::Flags => {
+        FileProperty::Path => String::from_utf8_lossy(ctx.path).into_owned(),
+        FileProperty::Name => String::from_utf8_lossy(file_name).into_owned(),
+        FileProperty::Shape => name::shape(file_name).to_string(),
+        FileProperty::Process => ctx.process.to_string(),
+        FileProperty::Thread => ctx.thread.to_string(),
+        FileProperty::Flags => {
             let set = OpenIntent::NAMES.iter().filter(|(_, bit)| ctx.flags.contains(*bit));
             set.map(|(name, _)| *name).collect::<Vec<_>>().join("+")
         }
-        Asked::Hint => ctx.hint.to_string(),
-        Asked::Size => format_size(ctx.size),
+        FileProperty::Hint => ctx.hint.to_string(),
+        FileProperty::Size => format_size(ctx.size),
     }
 }
 

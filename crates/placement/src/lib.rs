@@ -42,7 +42,7 @@ pub use budget::budget;
 pub use context::{FileContext, OpenIntent, WriteHint};
 pub use engine::{Engine, StreamInfo};
 pub use estimate::LifetimeSummary;
-pub use explain::{Considered, Explanation, Verdict};
+pub use explain::{Explanation, TriedRule, Verdict};
 pub use mode::{BadMode, Mode};
 pub use policy::{Policy, PolicyError};
 pub use resolver::{Resolver, ZoneResolver};

@@ -16,7 +16,7 @@ use weft_core::units::format_size;
 use weft_placement::recording::Workload;
 use weft_placement::{Engine, Mode, Policy, ZoneResolver};
 use weft_sim::files::lsm::{LsmShape, leveled};
-use weft_sim::files::model::{Volume, replay};
+use weft_sim::files::model::{Volume, simulate};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut policy_file = None;
@@ -47,7 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let mut cells = Vec::new();
                 for mode in Mode::ALL {
                     let engine = Engine::new(mode, policy()?, 1)?;
-                    let outcome = replay(workload, volume, &engine, &mut ZoneResolver::new());
+                    let outcome = simulate(workload, volume, &engine, &mut ZoneResolver::new());
                     cells.push(if outcome.full { "full".into() } else { format!("{:.3}", outcome.waf()) });
                 }
                 println!(

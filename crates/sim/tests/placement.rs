@@ -7,11 +7,11 @@
 use weft_placement::recording::{Event, Workload};
 use weft_placement::{Engine, Mode, ZoneResolver};
 use weft_sim::files::lsm::{LsmShape, leveled};
-use weft_sim::files::model::{Outcome, Volume, replay};
+use weft_sim::files::model::{Outcome, Volume, simulate};
 
 fn run(workload: &Workload, volume: Volume, mode: Mode) -> Outcome {
     let engine = Engine::new(mode, None, 1).unwrap();
-    replay(workload, volume, &engine, &mut ZoneResolver::new())
+    simulate(workload, volume, &engine, &mut ZoneResolver::new())
 }
 
 fn check_order(compactions: u32) {

@@ -4,7 +4,7 @@ use super::Target;
 use weft_placement::recording::{Event, Workload};
 use weft_placement::recording::{LAST_LINE, first_line};
 use weft_placement::{Engine, Mode, ZoneResolver};
-use weft_sim::files::model::{Volume, replay};
+use weft_sim::files::model::{Volume, simulate};
 
 /// Bytes of the largest workload that is played.
 const PLAYED_MAX: u64 = 64 << 20;
@@ -91,7 +91,7 @@ impl Target for RecordingText {
         let Ok(engine) = Engine::new(Mode::Suffix, None, 1) else { return };
         let mut volume = Volume::for_utilisation(&workload, 1 << 20, 0.8);
         volume.zones = volume.zones.clamp(16, 4096);
-        let outcome = replay(&workload, volume, &engine, &mut ZoneResolver::new());
+        let outcome = simulate(&workload, volume, &engine, &mut ZoneResolver::new());
         assert!(outcome.waf() >= 1.0 || outcome.host_blocks == 0);
     }
 }

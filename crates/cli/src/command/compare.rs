@@ -56,7 +56,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
                 ..MountChoice::default()
             };
             say(format_args!("weft compare: mode {mode}, run {round} of {}", args.repeat));
-            let Fresh { hosted, image } = Fresh::make(args.dir.as_deref(), &geometry, &choice)?;
+            let EmptyVolume { hosted, image } = EmptyVolume::make(args.dir.as_deref(), &geometry, &choice)?;
             let ran = here(hosted, &guest, &shim, &signals);
             drop(image);
             let ran = ran?;
@@ -88,7 +88,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
 }
 
 /// A volume nobody has written to.
-struct Fresh {
+struct EmptyVolume {
     hosted: Hosted,
     image: Option<RemovedImage>,
 }
@@ -102,11 +102,11 @@ impl Drop for RemovedImage {
     }
 }
 
-impl Fresh {
-    fn make(dir: Option<&Path>, geometry: &Geometry, choice: &MountChoice) -> Result<Fresh, CliError> {
+impl EmptyVolume {
+    fn make(dir: Option<&Path>, geometry: &Geometry, choice: &MountChoice) -> Result<EmptyVolume, CliError> {
         let Some(dir) = dir else {
             let mounted = volume::open_memory("mem".into(), Some(geometry), choice)?;
-            return Ok(Fresh { hosted: Hosted::start(mounted, host::private_socket()?)?, image: None });
+            return Ok(EmptyVolume { hosted: Hosted::start(mounted, host::private_socket()?)?, image: None });
         };
         let path = dir.join(format!("weft-compare-{}.img", std::process::id()));
         let image = RemovedImage(path.clone());
@@ -114,7 +114,7 @@ impl Fresh {
         weft_volume::format(device.clone(), &path.display().to_string(), "")?;
         drop(device);
         let mounted = volume::open(&path, choice)?;
-        Ok(Fresh { hosted: Hosted::start(mounted, host::private_socket()?)?, image: Some(image) })
+        Ok(EmptyVolume { hosted: Hosted::start(mounted, host::private_socket()?)?, image: Some(image) })
     }
 }
 

@@ -8,10 +8,10 @@ use crate::access::Access;
 use crate::args::CpArgs;
 use crate::command::files::{Failures, interrupted};
 use crate::error::CliError;
-use crate::place::Place;
+use crate::file_arg::FileArg;
 use crate::progress;
 use crate::sys::signal;
-use crate::tree::damage::{Lost, Past};
+use crate::tree::damage::{LostRanges, ZeroingReader};
 use crate::tree::local::LocalTree;
 use crate::tree::{DEPTH_MAX, Meta, Source, Tree, base_name, join};
 use indicatif::ProgressBar;
@@ -31,14 +31,14 @@ struct Volumes {
 
 impl Volumes {
     /// Opens those of the places; the last is the one that is changed.
-    fn open(places: &[Place]) -> Result<Volumes, CliError> {
+    fn open(places: &[FileArg]) -> Result<Volumes, CliError> {
         let mut open: Vec<(PathBuf, Access)> = Vec::new();
         let changed = |image: &Path| {
             let last = places.last();
-            matches!(last, Some(Place::Volume { image: target, .. }) if target == image)
+            matches!(last, Some(FileArg::Volume { image: target, .. }) if target == image)
         };
         for place in places {
-            if let Place::Volume { image, .. } = place
+            if let FileArg::Volume { image, .. } = place
                 && !open.iter().any(|(known, _)| known == image)
             {
                 let opened = if changed(image) { Access::open(image) } else { Access::look(image) };
@@ -70,7 +70,7 @@ impl Volumes {
 
 /// Copies files.
 pub fn run(args: &CpArgs) -> Result<(), CliError> {
-    let places = args.paths.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let places = args.paths.iter().map(|text| FileArg::parse(text)).collect::<Result<Vec<_>, _>>()?;
     signal::notice_interrupts();
     let volumes = Volumes::open(&places)?;
     let copied = copy_all(args, &places, &volumes);
@@ -78,10 +78,10 @@ pub fn run(args: &CpArgs) -> Result<(), CliError> {
     copied
 }
 
-fn side<'a>(place: &'a Place, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 'a>, &'a [u8]), CliError> {
+fn side<'a>(place: &'a FileArg, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 'a>, &'a [u8]), CliError> {
     match place {
-        Place::Local(path) => Ok((Box::new(LocalTree), path)),
-        Place::Volume { image, path } => match volumes.get(image) {
+        FileArg::Local(path) => Ok((Box::new(LocalTree), path)),
+        FileArg::Volume { image, path } => match volumes.get(image) {
             Some(access) => Ok((Box::new(access.tree()), path)),
             None => Err(CliError::said(format!("{}: not open", image.display()), "")),
         },
@@ -92,14 +92,14 @@ fn side<'a>(place: &'a Place, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 'a
 struct Job<'a> {
     tree: Box<dyn Tree + 'a>,
     /// Of which tree it is, to tell files that are the same.
-    place: &'a Place,
+    place: &'a FileArg,
     path: &'a [u8],
     target: Vec<u8>,
     /// The directory into which it is copied.
     home: Vec<u8>,
 }
 
-fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), CliError> {
+fn copy_all(args: &CpArgs, places: &[FileArg], volumes: &Volumes) -> Result<(), CliError> {
     let Some((last, sources)) = places.split_last() else {
         return Err(CliError::said("nothing to copy", ""));
     };
@@ -156,7 +156,7 @@ fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), Cl
     }
     copier.bar.finish_and_clear();
     let failures = copier.failures;
-    if let Place::Volume { image, .. } = last
+    if let FileArg::Volume { image, .. } = last
         && let Some(access) = volumes.get(image)
     {
         access.sync()?;
@@ -164,10 +164,10 @@ fn copy_all(args: &CpArgs, places: &[Place], volumes: &Volumes) -> Result<(), Cl
     failures.result()
 }
 
-fn same_tree(a: &Place, b: &Place) -> bool {
+fn same_tree(a: &FileArg, b: &FileArg) -> bool {
     match (a, b) {
-        (Place::Local(_), Place::Local(_)) => true,
-        (Place::Volume { image: a, .. }, Place::Volume { image: b, .. }) => a == b,
+        (FileArg::Local(_), FileArg::Local(_)) => true,
+        (FileArg::Volume { image: a, .. }, FileArg::Volume { image: b, .. }) => a == b,
         _ => false,
     }
 }
@@ -251,7 +251,7 @@ impl Copier<'_> {
             }
             self.links.insert(meta.id, Some(target.to_vec()));
         }
-        let mut lost = Lost::default();
+        let mut lost = LostRanges::default();
         match meta.kind {
             FileKind::File => lost = self.content(from, path, target, meta)?,
             FileKind::Directory => {
@@ -272,7 +272,7 @@ impl Copier<'_> {
     }
 
     /// Moves the copy of a damaged file, as `weft salvage` does, so that nobody takes it for whole; what to tell of it.
-    fn put_away(&mut self, target: &[u8], meta: &Meta, lost: &Lost) -> io::Result<io::Error> {
+    fn put_away(&mut self, target: &[u8], meta: &Meta, lost: &LostRanges) -> io::Result<io::Error> {
         let home = join(self.home, LOST_AND_FOUND);
         let mut now = target.to_vec();
         // What was written to is not always a file of its own: it may be a pipe, or behind a symlink.
@@ -330,8 +330,14 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn content(&mut self, from: &dyn Tree, path: &[u8], target: &[u8], meta: &Meta) -> io::Result<Lost> {
-        let mut source = Past::new(from.open(path)?, meta.size);
+    fn content(
+        &mut self,
+        from: &dyn Tree,
+        path: &[u8],
+        target: &[u8],
+        meta: &Meta,
+    ) -> io::Result<LostRanges> {
+        let mut source = ZeroingReader::new(from.open(path)?, meta.size);
         let created = self.to.create(target, meta.perm & 0o777 | 0o600);
         let mut sink = created.map_err(|error| {
             io::Error::new(error.kind(), format!("cannot create {}: {error}", self.to.show(target)))

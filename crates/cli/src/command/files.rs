@@ -4,10 +4,10 @@ use crate::access::Access;
 use crate::args::{MkdirArgs, MvArgs, PathsArgs, RmArgs};
 use crate::command::list::on_each;
 use crate::error::CliError;
-use crate::place::Place;
+use crate::file_arg::FileArg;
 use crate::say::{Out, warn};
 use crate::sys::{file, signal};
-use crate::tree::damage::Past;
+use crate::tree::damage::ZeroingReader;
 use crate::tree::{Source, Tree, base_name, join};
 use std::io::{self, Write};
 use std::path::Path;
@@ -51,7 +51,8 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
         let mut buffer = vec![0; READ_BYTES];
         for path in paths {
             let mut offset = 0;
-            let opened = tree.stat(path, true).and_then(|meta| Ok(Past::new(tree.open(path)?, meta.size)));
+            let opened =
+                tree.stat(path, true).and_then(|meta| Ok(ZeroingReader::new(tree.open(path)?, meta.size)));
             let mut source = match opened {
                 Ok(source) => source,
                 Err(error) => {
@@ -193,7 +194,7 @@ fn make(tree: &dyn Tree, path: &[u8], perm: u32, parents: bool) -> io::Result<()
 
 /// Moves or renames files.
 pub fn mv(args: &MvArgs) -> Result<(), CliError> {
-    let places = args.paths.iter().map(|text| Place::on_volume(text)).collect::<Result<Vec<_>, _>>()?;
+    let places = args.paths.iter().map(|text| FileArg::on_volume(text)).collect::<Result<Vec<_>, _>>()?;
     let Some(((image, target), sources)) = places.split_last() else {
         return Err(CliError::said("nothing to move", ""));
     };

@@ -24,9 +24,9 @@ use weft_placement::{Engine, FileContext, HintResolver, Lifetimes, OpenIntent, W
 /// How long the adviser waits for the rest of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What was answered, by stream.
+/// The hints given, by stream.
 #[derive(Default)]
-struct Given {
+struct HintCounts {
     streams: BTreeMap<u16, (WriteHint, u64)>,
     refused: u64,
 }
@@ -35,7 +35,7 @@ struct Adviser {
     engine: Engine,
     resolver: Box<dyn HintResolver>,
     begun: Instant,
-    given: Mutex<Given>,
+    given: Mutex<HintCounts>,
 }
 
 /// The socket's file; removed at the end.

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::args::{DfArgs, LsArgs, PathsArgs};
 use crate::error::CliError;
-use crate::place::Place;
+use crate::file_arg::FileArg;
 use crate::say::{Out, printable};
 use crate::sys::time;
 use crate::table::{Align, Table};
@@ -33,7 +33,7 @@ type PathsOf = (PathBuf, Vec<Vec<u8>>);
 fn by_image(paths: &[OsString]) -> Result<Vec<PathsOf>, CliError> {
     let mut images: Vec<PathsOf> = Vec::new();
     for text in paths {
-        let (image, path) = Place::on_volume(text)?;
+        let (image, path) = FileArg::on_volume(text)?;
         match images.iter_mut().find(|(known, _)| *known == image) {
             Some((_, paths)) => paths.push(path),
             None => images.push((image, vec![path])),
@@ -270,9 +270,9 @@ pub fn df(args: &DfArgs) -> Result<(), CliError> {
     let mut table = Table::new(&columns);
     let mut all = Vec::new();
     for text in &args.volumes {
-        let (image, path) = match Place::parse(text)? {
-            Place::Volume { image, path } => (image, Some(path)),
-            Place::Local(image) => (PathBuf::from(OsString::from_vec(image)), None),
+        let (image, path) = match FileArg::parse(text)? {
+            FileArg::Volume { image, path } => (image, Some(path)),
+            FileArg::Local(image) => (PathBuf::from(OsString::from_vec(image)), None),
         };
         let access = Access::look(&image)?;
         let exists = path.map_or(Ok(()), |path| {

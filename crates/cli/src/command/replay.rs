@@ -107,12 +107,12 @@ struct Cell {
     /// None when the volume was full before the end.
     waf: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    counted: Option<Counted>,
+    counted: Option<ReplayCounts>,
 }
 
 /// What a replay counted.
 #[derive(Serialize)]
-struct Counted {
+struct ReplayCounts {
     host_bytes: u64,
     gc_bytes: u64,
     metadata_bytes: u64,
@@ -122,10 +122,10 @@ struct Counted {
     cleaned_zones: u64,
 }
 
-impl From<Played> for Counted {
-    fn from(played: Played) -> Counted {
+impl From<Played> for ReplayCounts {
+    fn from(played: Played) -> ReplayCounts {
         let d = played.device;
-        Counted {
+        ReplayCounts {
             host_bytes: d.host_bytes,
             gc_bytes: d.gc_bytes,
             metadata_bytes: d.metadata_bytes,

@@ -3,7 +3,7 @@
 use crate::access::inspect;
 use crate::args::{GeometryArgs, PlacementArgs, RunArgs};
 use crate::error::CliError;
-use crate::host::{self, Hosted, Reached};
+use crate::host::{self, Hosted, ServerAt};
 use crate::intercept::Intercept;
 use crate::program;
 use crate::report::Report;
@@ -54,7 +54,7 @@ pub enum Output {
 }
 
 /// How a program ended.
-struct Ended {
+struct ProgramExit {
     /// Its exit status; 128 and the signal's number when a signal ended it.
     status: i32,
     wall: Duration,
@@ -63,7 +63,7 @@ struct Ended {
 }
 
 /// A program that has run, and what became of its volume.
-pub struct Ran {
+pub struct FinishedRun {
     /// Its exit status; 128 and the signal's number when a signal ended it.
     pub status: i32,
     /// What was counted; none when the server that another process was is gone.
@@ -96,8 +96,8 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
     };
     let shim = find_shim()?;
     let ran = match reached {
-        Reached::Elsewhere(socket) => elsewhere(&guest, &shim, &socket, &signals)?,
-        Reached::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
+        ServerAt::Elsewhere(socket) => elsewhere(&guest, &shim, &socket, &signals)?,
+        ServerAt::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
     };
     if let Some(report) = &ran.report {
         if let Some(path) = &args.report {
@@ -134,9 +134,9 @@ fn reach(
     geometry: &GeometryArgs,
     placement: &PlacementArgs,
     choice: &MountChoice,
-) -> Result<Reached, CliError> {
+) -> Result<ServerAt, CliError> {
     let memory = |mounted| {
-        Ok::<_, CliError>(Reached::Here(Box::new(Hosted::start(mounted, host::private_socket()?)?)))
+        Ok::<_, CliError>(ServerAt::Here(Box::new(Hosted::start(mounted, host::private_socket()?)?)))
     };
     let reached = match spec {
         Spec::MemFs if geometry.is_given() || choice.real_time => {
@@ -158,16 +158,16 @@ fn reach(
         }
         Spec::MemFs => memory(volume::open_memory(spec.to_string(), None, choice)?)?,
     };
-    if matches!(reached, Reached::Elsewhere(_)) && placement.is_given() {
+    if matches!(reached, ServerAt::Elsewhere(_)) && placement.is_given() {
         return Err(decided_elsewhere(spec));
     }
-    if matches!(reached, Reached::Elsewhere(_)) && choice.read_only {
+    if matches!(reached, ServerAt::Elsewhere(_)) && choice.read_only {
         return Err(CliError::said(
             format!("{spec}: another process serves the volume for reading and writing"),
             "stop that server (SIGTERM), or run the program without --read-only",
         ));
     }
-    if matches!(reached, Reached::Elsewhere(_)) && choice.record.is_some() {
+    if matches!(reached, ServerAt::Elsewhere(_)) && choice.record.is_some() {
         return Err(CliError::said(
             format!("{spec}: another process serves the volume, and only the server can record"),
             "stop that server (SIGTERM), and run the program again",
@@ -184,7 +184,7 @@ fn decided_elsewhere(volume: impl Display) -> CliError {
 }
 
 /// The server that listens on a socket.
-fn join(socket: &Path, placement: &PlacementArgs) -> Result<Reached, CliError> {
+fn join(socket: &Path, placement: &PlacementArgs) -> Result<ServerAt, CliError> {
     // Programs change their directory.
     let path = std::path::absolute(socket).map_err(|e| CliError::io("find", socket, e))?;
     if placement.is_given() {
@@ -200,11 +200,16 @@ fn join(socket: &Path, placement: &PlacementArgs) -> Result<Reached, CliError> {
             "'weft serve --volume IMAGE --socket PATH' starts a server; 'chmod 666 PATH' lets other users connect",
         )
     });
-    served.map(|_| Reached::Elsewhere(path))
+    served.map(|_| ServerAt::Elsewhere(path))
 }
 
 /// The program on a volume that another process serves.
-fn elsewhere(guest: &Guest<'_>, shim: &Path, socket: &Path, signals: &Queue) -> Result<Ran, CliError> {
+fn elsewhere(
+    guest: &Guest<'_>,
+    shim: &Path,
+    socket: &Path,
+    signals: &Queue,
+) -> Result<FinishedRun, CliError> {
     let options = ConnectOptions {
         socket_path: socket.as_os_str().as_bytes(),
         mount_point: guest.at.as_bytes(),
@@ -219,11 +224,16 @@ fn elsewhere(guest: &Guest<'_>, shim: &Path, socket: &Path, signals: &Queue) -> 
         Ok(after) => (Some(Report { shared: true, ..guest.report(&ended, &before, &after) }), None),
         Err(error) => (None, Some(error)),
     };
-    Ok(Ran { status: ended.status, report, failure, interrupted: ended.interrupted })
+    Ok(FinishedRun { status: ended.status, report, failure, interrupted: ended.interrupted })
 }
 
 /// The program on a volume that this process serves.
-pub fn here(hosted: Hosted, guest: &Guest<'_>, shim: &Path, signals: &Queue) -> Result<Ran, CliError> {
+pub fn here(
+    hosted: Hosted,
+    guest: &Guest<'_>,
+    shim: &Path,
+    signals: &Queue,
+) -> Result<FinishedRun, CliError> {
     let before = hosted.snapshot();
     let ended = match guest.run(shim, hosted.socket(), signals) {
         Ok(ended) => ended,
@@ -246,7 +256,7 @@ pub fn here(hosted: Hosted, guest: &Guest<'_>, shim: &Path, signals: &Queue) -> 
         Err(error) => (last, Some(error)),
     };
     let report = Some(guest.report(&ended, &before, &after));
-    Ok(Ran { status: ended.status, report, failure, interrupted: ended.interrupted })
+    Ok(FinishedRun { status: ended.status, report, failure, interrupted: ended.interrupted })
 }
 
 /// Writes a report as JSON.
@@ -322,7 +332,7 @@ impl Guest<'_> {
     }
 
     /// Runs the program to its end.
-    fn run(&self, shim: &Path, socket: &Path, signals: &Queue) -> Result<Ended, CliError> {
+    fn run(&self, shim: &Path, socket: &Path, signals: &Queue) -> Result<ProgramExit, CliError> {
         let variables = [("WEFT_SOCKET", socket.as_os_str()), ("WEFT_AT", OsStr::new(self.at))];
         self.run_with(shim, &variables, signals)
     }
@@ -332,7 +342,7 @@ impl Guest<'_> {
         shim: &Path,
         variables: &[(&str, &OsStr)],
         signals: &Queue,
-    ) -> Result<Ended, CliError> {
+    ) -> Result<ProgramExit, CliError> {
         let program = program::find(&self.command[0])?;
         let mut command = Command::new(&program);
         command.arg0(&self.command[0]).args(&self.command[1..]);
@@ -359,10 +369,10 @@ impl Guest<'_> {
         let (status, interrupted) =
             wait(child, signals).map_err(|e| CliError::io("wait for", &program, e))?;
         let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        Ok(Ended { status, wall: begun.elapsed(), interrupted })
+        Ok(ProgramExit { status, wall: begun.elapsed(), interrupted })
     }
 
-    fn report(&self, ended: &Ended, before: &Snapshot, after: &Snapshot) -> Report {
+    fn report(&self, ended: &ProgramExit, before: &Snapshot, after: &Snapshot) -> Report {
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Report::new(command, ended.status, ended.wall.as_nanos() as u64, before, after)
     }

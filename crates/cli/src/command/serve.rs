@@ -2,8 +2,8 @@
 
 use crate::args::ServeArgs;
 use crate::error::CliError;
-use crate::host::{self, Hosted, Reached};
-use crate::report::InWords;
+use crate::host::{self, Hosted, ServerAt};
+use crate::report::SnapshotText;
 use crate::say::{Out, say, warn};
 use crate::sys::signal::{ENDING, Queue};
 use crate::volume;
@@ -24,8 +24,8 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
             hosted
         }
         None => match host::reach(&args.volume, &choice)? {
-            Reached::Here(hosted) => *hosted,
-            Reached::Elsewhere(socket) => {
+            ServerAt::Here(hosted) => *hosted,
+            ServerAt::Elsewhere(socket) => {
                 return Err(CliError::said(
                     format!("{}: already served on {}", args.volume.display(), socket.display()),
                     "programs can join with 'weft run'; to restart the server, stop it first with SIGTERM",
@@ -47,7 +47,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     }
     let after = hosted.stop()?;
     if !args.quiet {
-        say(InWords(&after.since(&before)));
+        say(SnapshotText(&after.since(&before)));
     }
     Ok(())
 }

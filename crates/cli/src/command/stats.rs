@@ -4,7 +4,7 @@ use crate::access::Access;
 use crate::args::StatsArgs;
 use crate::command::zones::by_state;
 use crate::error::CliError;
-use crate::report::{InWords, latency_table, size_or_dash};
+use crate::report::{SnapshotText, latency_table, size_or_dash};
 use crate::say::{Out, say};
 use crate::sys::signal;
 use crate::table::{Align, Table};
@@ -38,9 +38,9 @@ pub fn run(args: &StatsArgs) -> Result<(), CliError> {
     let access = Access::look(&args.image)?;
     let done = match args.watch {
         Some(seconds) => watch(&access, args, seconds),
-        None => access
-            .snapshot()
-            .and_then(|now| print(&if args.json { json_line(&now)? } else { InWords(&now).to_string() })),
+        None => access.snapshot().and_then(|now| {
+            print(&if args.json { json_line(&now)? } else { SnapshotText(&now).to_string() })
+        }),
     };
     access.close()?;
     done

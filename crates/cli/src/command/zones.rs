@@ -73,7 +73,7 @@ enum Style {
 }
 
 /// What a zone is to the picture.
-enum Look {
+enum ZoneCell {
     Free,
     Metadata,
     /// Waits for its reset.
@@ -101,13 +101,13 @@ fn is_data(zone: &Zone) -> bool {
     zone.kind == ZoneContent::Data && !matches!(zone.state, Free | Dying | Bad)
 }
 
-fn look(zone: &Zone, zone_bytes: u64, place: impl Fn(u16) -> usize) -> Look {
+fn look(zone: &Zone, zone_bytes: u64, place: impl Fn(u16) -> usize) -> ZoneCell {
     match (zone.state, zone.kind) {
-        (ZoneCondition::Bad, _) => Look::Bad,
-        (ZoneCondition::Free, _) => Look::Free,
-        (ZoneCondition::Dying, _) => Look::Dying,
-        (_, ZoneContent::Metadata) => Look::Metadata,
-        (state, _) => Look::Data {
+        (ZoneCondition::Bad, _) => ZoneCell::Bad,
+        (ZoneCondition::Free, _) => ZoneCell::Free,
+        (ZoneCondition::Dying, _) => ZoneCell::Dying,
+        (_, ZoneContent::Metadata) => ZoneCell::Metadata,
+        (state, _) => ZoneCell::Data {
             stream: place(zone.stream_id),
             open: state == ZoneCondition::Open,
             live: (zone.live_bytes as f64 / zone_bytes.max(1) as f64).min(1.0),
@@ -120,23 +120,23 @@ fn letter(stream: usize) -> char {
     letters.clone().nth(stream % letters.count()).unwrap_or('?')
 }
 
-fn cell(look: &Look, style: Style) -> String {
+fn cell(look: &ZoneCell, style: Style) -> String {
     let paint = |colour: u8, extra: &str, sign: char| format!("\x1b[{extra}38;5;{colour}m{sign}\x1b[0m");
     match (look, style) {
-        (Look::Free, Style::Letters) => ".  ".into(),
-        (Look::Metadata, Style::Letters) => "M  ".into(),
-        (Look::Dying, Style::Letters) => "-  ".into(),
-        (Look::Bad, Style::Letters) => "x  ".into(),
-        (Look::Data { stream, open, live }, Style::Letters) => {
+        (ZoneCell::Free, Style::Letters) => ".  ".into(),
+        (ZoneCell::Metadata, Style::Letters) => "M  ".into(),
+        (ZoneCell::Dying, Style::Letters) => "-  ".into(),
+        (ZoneCell::Bad, Style::Letters) => "x  ".into(),
+        (ZoneCell::Data { stream, open, live }, Style::Letters) => {
             // Nine means nine tenths and more.
             let tenths = ((live * 10.0) as u32).min(9);
             format!("{}{tenths}{}", letter(*stream), if *open { '*' } else { ' ' })
         }
-        (Look::Free, Style::Colours) => paint(GREY, "2;", '·'),
-        (Look::Metadata, Style::Colours) => paint(GREY, "", '▒'),
-        (Look::Dying, Style::Colours) => paint(GREY, "", '-'),
-        (Look::Bad, Style::Colours) => paint(RED, "1;", 'x'),
-        (Look::Data { stream, open, live }, Style::Colours) => {
+        (ZoneCell::Free, Style::Colours) => paint(GREY, "2;", '·'),
+        (ZoneCell::Metadata, Style::Colours) => paint(GREY, "", '▒'),
+        (ZoneCell::Dying, Style::Colours) => paint(GREY, "", '-'),
+        (ZoneCell::Bad, Style::Colours) => paint(RED, "1;", 'x'),
+        (ZoneCell::Data { stream, open, live }, Style::Colours) => {
             let fill = BLOCKS[((live * 8.0).round() as usize).min(8)];
             paint(COLOURS[stream % COLOURS.len()], if *open { "4;" } else { "" }, fill)
         }
@@ -200,7 +200,7 @@ fn painted(legend: &str, streams: usize, style: Style) -> String {
         // Two lines of heading come first.
         match index.checked_sub(2).filter(|place| *place < streams) {
             Some(place) => {
-                let sample = cell(&Look::Data { stream: place, open: false, live: 1.0 }, style);
+                let sample = cell(&ZoneCell::Data { stream: place, open: false, live: 1.0 }, style);
                 let rest: String = line.chars().skip(MARGIN + 1).collect();
                 let _ = writeln!(text, "{}{sample}{rest}", " ".repeat(MARGIN));
             }
@@ -241,13 +241,13 @@ pub fn by_state(zones: &Zones, open_max: u32) -> String {
 }
 
 fn signs(style: Style) -> String {
-    let of = |look: Look| cell(&look, style).trim_end().to_string();
+    let of = |look: ZoneCell| cell(&look, style).trim_end().to_string();
     let others = format!(
         "{} free  {} metadata  {} waits for its reset  {} bad",
-        of(Look::Free),
-        of(Look::Metadata),
-        of(Look::Dying),
-        of(Look::Bad)
+        of(ZoneCell::Free),
+        of(ZoneCell::Metadata),
+        of(ZoneCell::Dying),
+        of(ZoneCell::Bad)
     );
     let data = match style {
         Style::Letters => "letter: stream; digit: tenths of the zone that live; * open".to_string(),

@@ -23,13 +23,13 @@ const LIFTED: [(u32, &str, &str); 4] = [
 /// Bytes of a unit of a limit, as shells count.
 const UNIT_BYTES: u64 = 1024;
 
-/// What a program that is run gets back.
-struct Before {
+/// The limits before this command raised its own; a program that it runs gets these.
+struct SavedLimits {
     limits: [libc::rlimit; LIFTED.len()],
     file_size_signal: libc::sighandler_t,
 }
 
-static BEFORE: OnceLock<Before> = OnceLock::new();
+static SAVED: OnceLock<SavedLimits> = OnceLock::new();
 
 fn get(resource: u32) -> libc::rlimit {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
@@ -67,7 +67,7 @@ pub fn lift() -> Result<(), CliError> {
     }
     // A write beyond the limit is an error, not the end of all programs on the volume.
     let file_size_signal = set_signal(libc::SIG_IGN);
-    let _ = BEFORE.set(Before { limits, file_size_signal });
+    let _ = SAVED.set(SavedLimits { limits, file_size_signal });
     require(libc::RLIMIT_STACK, STACK_BYTES_MIN)?;
     require(libc::RLIMIT_NOFILE, DESCRIPTORS_MIN)
 }
@@ -114,7 +114,7 @@ pub fn cause(error: &io::Error) -> Option<String> {
 /// What a child must call between fork and exec to have the limits that this process was started with.
 pub fn restore_in_child() -> impl Fn() -> io::Result<()> + Send + Sync + 'static {
     || {
-        let Some(before) = BEFORE.get() else { return Ok(()) };
+        let Some(before) = SAVED.get() else { return Ok(()) };
         if before.file_size_signal != libc::SIG_ERR {
             set_signal(before.file_size_signal);
         }

@@ -65,7 +65,7 @@ pub fn was_interrupted() -> bool {
 
 /// A signal that came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Came {
+pub struct ReceivedSignal {
     /// Which.
     pub signal: i32,
     /// Whether a process sent it to this one alone, rather than the terminal to the whole group.
@@ -119,7 +119,7 @@ impl Queue {
     }
 
     /// The next signal; `None` when none comes in time.
-    pub fn next(&self, patience: Duration) -> io::Result<Option<Came>> {
+    pub fn next(&self, patience: Duration) -> io::Result<Option<ReceivedSignal>> {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let millis = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: one pollfd, valid for the call.
@@ -137,7 +137,7 @@ impl Queue {
             return Ok(None);
         }
         let by_process = matches!(info.ssi_code, libc::SI_USER | libc::SI_QUEUE | libc::SI_TKILL);
-        Ok(Some(Came { signal: info.ssi_signo as i32, sent: by_process }))
+        Ok(Some(ReceivedSignal { signal: info.ssi_signo as i32, sent: by_process }))
     }
 }
 

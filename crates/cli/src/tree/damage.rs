@@ -9,14 +9,14 @@ use weft_lfs::salvage::{RANGES_MAX, note_range};
 /// Ranges that are shown of a file; the bytes of all are.
 const SHOWN_MAX: usize = 8;
 
-/// What of a file cannot be read.
+/// The ranges of a file that cannot be read.
 #[derive(Default, Debug)]
-pub struct Lost {
+pub struct LostRanges {
     bytes: u64,
     ranges: Vec<(u64, u64)>,
 }
 
-impl Lost {
+impl LostRanges {
     /// Whether all can be read.
     pub fn is_nothing(&self) -> bool {
         self.bytes == 0
@@ -28,7 +28,7 @@ impl Lost {
     }
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for LostRanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (at, bytes)) in self.ranges.iter().take(SHOWN_MAX).enumerate() {
             let comma = if number == 0 { "" } else { ", " };
@@ -43,36 +43,36 @@ impl fmt::Display for Lost {
     }
 }
 
-/// A file that is read to its end: what cannot be read is zero, and noted.
-pub struct Past<'a> {
+/// Reads a file to its end: returns zeros for what cannot be read, and records the range.
+pub struct ZeroingReader<'a> {
     source: Box<dyn Source + 'a>,
     size: u64,
-    lost: Lost,
+    lost: LostRanges,
 }
 
-impl<'a> Past<'a> {
+impl<'a> ZeroingReader<'a> {
     /// Reads a file of `size` bytes.
-    pub fn new(source: Box<dyn Source + 'a>, size: u64) -> Past<'a> {
-        Past { source, size, lost: Lost::default() }
+    pub fn new(source: Box<dyn Source + 'a>, size: u64) -> ZeroingReader<'a> {
+        ZeroingReader { source, size, lost: LostRanges::default() }
     }
 
     /// Forgets what could not be read, for a reader who begins anew.
     pub fn begin_again(&mut self) {
-        self.lost = Lost::default();
+        self.lost = LostRanges::default();
     }
 
     /// What could not be read up to now.
-    pub fn lost(&self) -> &Lost {
+    pub fn lost(&self) -> &LostRanges {
         &self.lost
     }
 
     /// Ends the reading; what could not be read.
-    pub fn into_lost(self) -> Lost {
+    pub fn into_lost(self) -> LostRanges {
         self.lost
     }
 }
 
-impl Source for Past<'_> {
+impl Source for ZeroingReader<'_> {
     fn data_at(&mut self, offset: u64) -> io::Result<Option<(u64, u64)>> {
         self.source.data_at(offset)
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn read(bad: &'static [u64], from: u64) -> (Vec<u8>, String) {
-        let mut source = Past::new(Box::new(Bad(bad)), 20_000);
+        let mut source = ZeroingReader::new(Box::new(Bad(bad)), 20_000);
         let mut out = vec![1; 100_000];
         let n = source.read_at(&mut out, from).unwrap();
         out.truncate(n);

@@ -58,7 +58,7 @@ pub struct Mismatch {
 /// A sequence on which a core and the oracle differ, as short as could be found.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The sequence; [`replay`] takes it.
+    /// The sequence; [`run_ops`] takes it.
     pub ops: Vec<Op>,
     /// What was different after it.
     pub what: String,
@@ -110,7 +110,7 @@ pub fn search(make: Make<'_>, remount: Remount<'_>, effort: Effort) -> Result<()
 
 /// What a sequence shows to be wrong with a core; a panic is, too.
 fn difference(make: Make<'_>, remount: Remount<'_>, ops: &[Op]) -> Option<String> {
-    match catch_unwind(AssertUnwindSafe(|| replay(make(), remount, ops))) {
+    match catch_unwind(AssertUnwindSafe(|| run_ops(make(), remount, ops))) {
         Ok(result) => result.err().map(|mismatch| mismatch.to_string()),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -140,7 +140,7 @@ fn without_what_does_not_matter(make: Make<'_>, remount: Remount<'_>, mut failur
 
 /// Runs one sequence on a core that is empty, and compares it with the oracle. What a regression test calls with a
 /// sequence that was found.
-pub fn replay(core: Box<dyn FileSystem>, remount: Remount<'_>, ops: &[Op]) -> Result<(), Mismatch> {
+pub fn run_ops(core: Box<dyn FileSystem>, remount: Remount<'_>, ops: &[Op]) -> Result<(), Mismatch> {
     let mut pair = Pair::new(core, MemFs::new());
     for (at, op) in ops.iter().enumerate() {
         pair.apply(op, remount).map_err(|what| Mismatch { at, op: format!("{op:?}"), what })?;

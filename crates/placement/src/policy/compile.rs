@@ -205,10 +205,10 @@ impl Policy {
     }
 }
 
-/// What a rule can ask of a file.
+/// The properties of a file that a rule can test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Asked {
+pub enum FileProperty {
     /// Its path.
     Path,
     /// Its name.
@@ -229,14 +229,14 @@ pub enum Asked {
 
 impl Policy {
     /// For each rule, in order, the first thing it asks for that does not hold of the file; `None` when all hold.
-    pub fn unmet(&self, ctx: &FileContext<'_>) -> Vec<Option<Asked>> {
+    pub fn unmet(&self, ctx: &FileContext<'_>) -> Vec<Option<FileProperty>> {
         let (_, file_name) = name::split(ctx.path);
         let patterns = [
-            (Asked::Path, self.paths.matching(ctx.path)),
-            (Asked::Name, self.names.matching(file_name)),
-            (Asked::Shape, self.shapes.matching(name::shape(file_name).as_bytes())),
-            (Asked::Process, self.processes.matching(ctx.process.as_bytes())),
-            (Asked::Thread, self.threads.matching(ctx.thread.as_bytes())),
+            (FileProperty::Path, self.paths.matching(ctx.path)),
+            (FileProperty::Name, self.names.matching(file_name)),
+            (FileProperty::Shape, self.shapes.matching(name::shape(file_name).as_bytes())),
+            (FileProperty::Process, self.processes.matching(ctx.process.as_bytes())),
+            (FileProperty::Thread, self.threads.matching(ctx.thread.as_bytes())),
         ];
         let of_rule = |(index, rule): (usize, &Rule)| {
             let unmatched = patterns.iter().find(|(_, mask)| mask & (1 << index) == 0);
@@ -248,14 +248,14 @@ impl Policy {
 
 impl Rule {
     /// The first condition that is no pattern and does not hold.
-    fn refuses(&self, ctx: &FileContext<'_>) -> Option<Asked> {
+    fn refuses(&self, ctx: &FileContext<'_>) -> Option<FileProperty> {
         if !ctx.flags.contains(self.flags) {
-            return Some(Asked::Flags);
+            return Some(FileProperty::Flags);
         }
         if self.hints != 0 && self.hints & (1 << ctx.hint as u8) == 0 {
-            return Some(Asked::Hint);
+            return Some(FileProperty::Hint);
         }
-        (!(self.min_size..=self.max_size).contains(&ctx.size)).then_some(Asked::Size)
+        (!(self.min_size..=self.max_size).contains(&ctx.size)).then_some(FileProperty::Size)
     }
 
     /// Whether the conditions that are not patterns hold.

@@ -53,7 +53,7 @@ impl ReplayError {
     }
 }
 
-/// What a replay came to.
+/// The outcome of a replay.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Played {
     /// What the device counted.

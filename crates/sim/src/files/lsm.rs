@@ -84,7 +84,7 @@ struct Job {
 }
 
 /// What became of a level that is due.
-enum Picked {
+enum Compaction {
     Job(Job),
     Moved,
     Nothing,
@@ -256,13 +256,13 @@ impl Lsm {
             let mut moved = false;
             for level in self.levels_due() {
                 match self.compact(level, worker) {
-                    Picked::Job(job) => return Some(job),
+                    Compaction::Job(job) => return Some(job),
                     // The scores have changed.
-                    Picked::Moved => {
+                    Compaction::Moved => {
                         moved = true;
                         break;
                     }
-                    Picked::Nothing => {}
+                    Compaction::Nothing => {}
                 }
             }
             if !moved {
@@ -286,7 +286,7 @@ impl Lsm {
     }
 
     /// A compaction out of a level, if one can run beside those that do.
-    fn compact(&mut self, level: usize, worker: u32) -> Picked {
+    fn compact(&mut self, level: usize, worker: u32) -> Compaction {
         let upper: Vec<usize> = if level == 0 {
             (0..self.levels[0].len()).collect()
         } else {
@@ -294,10 +294,10 @@ impl Lsm {
         };
         let first = upper.iter().filter_map(|&t| self.levels[level][t].keys.first()).min().copied();
         let last = upper.iter().filter_map(|&t| self.levels[level][t].keys.last()).max().copied();
-        let (Some(first), Some(last)) = (first, last) else { return Picked::Nothing };
+        let (Some(first), Some(last)) = (first, last) else { return Compaction::Nothing };
         let lower = overlapping(&self.levels[level + 1], first, last);
         if lower.iter().any(|&t| self.levels[level + 1][t].busy) {
-            return Picked::Nothing;
+            return Compaction::Nothing;
         }
         if let (true, 1.., [table]) = (lower.is_empty(), level, upper.as_slice()) {
             // Nothing to merge with: the table moves down without being written.
@@ -305,7 +305,7 @@ impl Lsm {
             let below = &mut self.levels[level + 1];
             below.push(table);
             below.sort_by_key(|t| t.keys.first().copied());
-            return Picked::Moved;
+            return Compaction::Moved;
         }
         let mut keys: Vec<u32> = Vec::new();
         let mut inputs = Vec::new();
@@ -320,7 +320,7 @@ impl Lsm {
         keys.sort_unstable();
         keys.dedup();
         let per_table = (self.shape.table_bytes / self.shape.entry_bytes).max(1) as usize;
-        Picked::Job(Job {
+        Compaction::Job(Job {
             thread: "rocksdb:low",
             thread_id: COMPACTION_THREAD + worker,
             to_level: level + 1,

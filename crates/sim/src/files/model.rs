@@ -38,7 +38,7 @@ impl Volume {
     }
 }
 
-/// What a replay came to.
+/// The outcome of a simulation.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Outcome {
     /// Blocks that the workload wrote.
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub resets: u64,
     /// Of these, zones in which everything had died: nothing was copied.
     pub whole_resets: u64,
-    /// Whether the volume became full, and the replay ended before its time.
+    /// Whether the volume became full, and the simulation ended early.
     pub full: bool,
 }
 
@@ -117,7 +117,12 @@ struct State<'a> {
 
 /// Plays the workload to its end, or until the volume is full. Everything counts, the fill of
 /// the empty volume too: it is the same for every policy.
-pub fn replay(workload: &Workload, volume: Volume, engine: &Engine, resolver: &mut dyn Resolver) -> Outcome {
+pub fn simulate(
+    workload: &Workload,
+    volume: Volume,
+    engine: &Engine,
+    resolver: &mut dyn Resolver,
+) -> Outcome {
     let mut state = State {
         volume,
         engine,

@@ -28,7 +28,7 @@ const SHARE_MOST: usize = 4;
 
 /// The rates as a cache sees them, and the slabs that it keeps free by them.
 #[derive(Clone, Debug)]
-pub(super) struct Watch {
+pub(super) struct RateMonitor {
     kind: Reserve,
     slabs: usize,
     reserve: usize,
@@ -40,14 +40,14 @@ pub(super) struct Watch {
     busy_ns: u64,
 }
 
-impl Watch {
-    pub fn new(kind: Reserve, slabs: u32) -> Watch {
+impl RateMonitor {
+    pub fn new(kind: Reserve, slabs: u32) -> RateMonitor {
         let reserve = match kind {
             Reserve::Fixed { permille } => (u64::from(slabs) * u64::from(permille) / 1000) as usize,
             Reserve::Rates => 0,
         };
         let (slabs, reserve) = (slabs as usize, reserve.max(MARGIN));
-        Watch { kind, slabs, reserve, since: Nanos(0), opened: 0, gained: 0.0, busy_ns: 0 }
+        RateMonitor { kind, slabs, reserve, since: Nanos(0), opened: 0, gained: 0.0, busy_ns: 0 }
     }
 
     /// Slabs to keep free.
@@ -66,7 +66,7 @@ impl Watch {
             self.reserve = (waiting + MARGIN).min(most).max(MARGIN);
         }
         if self.opened == WINDOW {
-            *self = Watch { since: now, opened: 0, gained: 0.0, busy_ns: 0, ..*self };
+            *self = RateMonitor { since: now, opened: 0, gained: 0.0, busy_ns: 0, ..*self };
         }
     }
 
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     /// The reserve after windows in which a slab is opened every `every_ns`, and cleaning half a slab takes 1 ms.
-    fn after(watch: &mut Watch, now: &mut Nanos, windows: u64, every_ns: u64) -> usize {
+    fn after(watch: &mut RateMonitor, now: &mut Nanos, windows: u64, every_ns: u64) -> usize {
         for _ in 0..windows * WINDOW {
             (0..2).for_each(|_| watch.cleaned(0.5, 1_000_000));
             now.0 += every_ns;
@@ -93,14 +93,14 @@ mod tests {
 
     #[test]
     fn the_reserve_follows_the_rates_within_a_window_and_has_bounds() {
-        let (mut watch, mut now) = (Watch::new(Reserve::Rates, 1000), Nanos(0));
+        let (mut watch, mut now) = (RateMonitor::new(Reserve::Rates, 1000), Nanos(0));
         assert_eq!(watch.reserve(), MARGIN);
         assert_eq!(after(&mut watch, &mut now, 1, 20_000_000), 1 + MARGIN);
         // Nearly as many as cleaning can give back, one in 2 ms: lambda / (mu - lambda) is 6.7.
         assert_eq!(after(&mut watch, &mut now, 1, 2_300_000), 7 + MARGIN);
         assert_eq!(after(&mut watch, &mut now, 1, 1_500_000), 250, "a quarter is the most");
         assert_eq!(after(&mut watch, &mut now, 1, 20_000_000), 1 + MARGIN);
-        let mut fixed = Watch::new(Reserve::Fixed { permille: 250 }, 1000);
+        let mut fixed = RateMonitor::new(Reserve::Fixed { permille: 250 }, 1000);
         assert_eq!(after(&mut fixed, &mut now, 3, 1_500_000), 250);
     }
 }

@@ -8,7 +8,7 @@
 //! Time is the device's. Sets arrive at even intervals; the cache does one thing after the other, so a set that meets
 //! cleaning waits for it.
 
-use super::reserve::{Reserve, Watch};
+use super::reserve::{RateMonitor, Reserve};
 use std::collections::VecDeque;
 use weft_core::Nanos;
 use weft_device::gc::{VictimPolicy, Victims};
@@ -59,7 +59,7 @@ pub struct SlabCache<S> {
     items: Vec<Vec<u32>>,
     valid: Vec<u32>,
     free: VecDeque<u32>,
-    watch: Watch,
+    watch: RateMonitor,
     open: u32,
     victims: Victims,
     counts: SlabCounts,
@@ -86,7 +86,7 @@ impl<S: SlabStore> SlabCache<S> {
             items: vec![Vec::new(); slabs as usize],
             valid: vec![0; slabs as usize],
             free: (0..slabs).collect(),
-            watch: Watch::new(reserve, slabs),
+            watch: RateMonitor::new(reserve, slabs),
             open: NONE,
             victims: Victims::new(VictimPolicy::Greedy, slabs, items_per_slab, 0),
             counts: SlabCounts::default(),

@@ -107,7 +107,7 @@ pub fn table1(blocks_per_lun: u32, seed: u64) -> Result<Table1, LevelError> {
     let drive = study.drive()?;
     let slabs = (drive.capacity_blocks() / u64::from(PAGES_PER_BLOCK)) as u32;
     let mut rows = vec![
-        study.row("Original", 1.0, STATIC, Bought { drive, slabs })?,
+        study.row("Original", 1.0, STATIC, BoughtSsd { drive, slabs })?,
         study.row("Policy", 0.892, STATIC, Policy::new(study.granted()?, slabs)?)?,
         study.row("Function", 0.705, Reserve::Rates, Functions::new(study.granted()?)?)?,
         study.row("Raw", 0.702, Reserve::Rates, Blocks::new(study.granted()?)?)?,
@@ -214,12 +214,12 @@ impl Normal {
 }
 
 /// A bought SSD.
-struct Bought {
+struct BoughtSsd {
     drive: Ssd,
     slabs: u32,
 }
 
-impl SlabStore for Bought {
+impl SlabStore for BoughtSsd {
     fn slabs(&self) -> u32 {
         self.slabs
     }

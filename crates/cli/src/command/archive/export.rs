@@ -12,7 +12,7 @@ use crate::progress;
 use crate::say::{Out, warn};
 use crate::sys::signal;
 use crate::tree::DEPTH_MAX;
-use crate::tree::damage::Past;
+use crate::tree::damage::ZeroingReader;
 use crate::tree::{Meta, Source, Tree, base_name, data_parts, join};
 use crate::volume;
 use indicatif::ProgressBar;
@@ -71,7 +71,7 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
         return failures.result();
     }
     // Under another name until it is whole.
-    let unfinished = Unfinished::of(file);
+    let unfinished = RemoveUnlessFinished::of(file);
     let failed = |e| CliError::io("write", &unfinished.0, e);
     let output = File::create_new(&unfinished.0).map_err(failed)?;
     let output = BufWriter::with_capacity(WRITE_BYTES, output);
@@ -108,17 +108,17 @@ impl Write for Stream {
 impl Output for Stream {}
 
 /// A file that is removed when the archive was not finished.
-struct Unfinished(PathBuf);
+struct RemoveUnlessFinished(PathBuf);
 
-impl Unfinished {
-    fn of(file: &Path) -> Unfinished {
+impl RemoveUnlessFinished {
+    fn of(file: &Path) -> RemoveUnlessFinished {
         let mut name = OsString::from(file);
         name.push(format!(".unfinished-{}", std::process::id()));
-        Unfinished(PathBuf::from(name))
+        RemoveUnlessFinished(PathBuf::from(name))
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for RemoveUnlessFinished {
     fn drop(&mut self) {
         // It is gone by rename when all went well.
         let _ = std::fs::remove_file(&self.0);
@@ -271,7 +271,7 @@ impl<W: Output> Export<'_, W> {
     }
 
     fn file(&mut self, path: &[u8], mut member: Member, meta: &Meta) -> io::Result<()> {
-        let mut source = Past::new(self.tree.open(path)?, meta.size);
+        let mut source = ZeroingReader::new(self.tree.open(path)?, meta.size);
         let parts = few(data_parts(&mut source, meta.size, meta.blocks)?);
         let bytes: u64 = parts.iter().map(|part| part.1).sum();
         member.content = Content::File { size: meta.size, parts: parts.clone() };
@@ -326,7 +326,7 @@ impl<W: Output> Export<'_, W> {
     /// Writes a file's parts: those that were kept, or what is read now. Why they are not what the file holds.
     fn content(
         &mut self,
-        source: &mut Past<'_>,
+        source: &mut ZeroingReader<'_>,
         parts: &[(u64, u64)],
         kept: Option<(Vec<u8>, Option<io::Error>)>,
     ) -> Option<io::Error> {
@@ -346,7 +346,7 @@ impl<W: Output> Export<'_, W> {
     /// Reads a file's parts and hands them on; zeros in place of what cannot be read. Why they are not what the file holds.
     fn read(
         &mut self,
-        source: &mut Past<'_>,
+        source: &mut ZeroingReader<'_>,
         parts: &[(u64, u64)],
         take: &mut Take<'_, W>,
     ) -> Option<io::Error> {

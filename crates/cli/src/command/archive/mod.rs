@@ -4,7 +4,7 @@ pub mod export;
 pub mod import;
 
 use crate::error::CliError;
-use crate::place::Place;
+use crate::file_arg::FileArg;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ const STANDARD: &str = "-";
 
 /// A volume, and the directory or file on it that is meant; the whole volume when none is named.
 fn volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), CliError> {
-    Ok(match Place::parse(text)? {
-        Place::Volume { image, path } => (image, path),
-        Place::Local(path) => (PathBuf::from(OsStr::from_bytes(&path)), b"/".to_vec()),
+    Ok(match FileArg::parse(text)? {
+        FileArg::Volume { image, path } => (image, path),
+        FileArg::Local(path) => (PathBuf::from(OsStr::from_bytes(&path)), b"/".to_vec()),
     })
 }
 

@@ -7,7 +7,7 @@
 //! for copies. A write of a part of a page writes the page.
 
 use super::heat::HeatRow;
-use super::host_flash::{Below, HostFlash, Slot};
+use super::host_flash::{HostFlash, HostFlashError, Slot};
 use super::target::Totals;
 use crate::error::CliError;
 use std::collections::VecDeque;
@@ -33,12 +33,12 @@ pub struct MapChoice {
     pub seed: u64,
 }
 
-impl From<GcError<Below>> for CliError {
-    fn from(error: GcError<Below>) -> CliError {
+impl From<GcError<HostFlashError>> for CliError {
+    fn from(error: GcError<HostFlashError>) -> CliError {
         match error {
-            GcError::Media(Below::Zoned(error)) => error.into(),
-            GcError::Media(Below::Open(error)) => error.into(),
-            GcError::Media(Below::Level(error)) => error.into(),
+            GcError::Media(HostFlashError::Zoned(error)) => error.into(),
+            GcError::Media(HostFlashError::Open(error)) => error.into(),
+            GcError::Media(HostFlashError::Level(error)) => error.into(),
             other => CliError::said(
                 other.to_string(),
                 "give a larger --size, a larger --op or a smaller --reserve",
@@ -94,7 +94,7 @@ impl HostMap {
             relocation: if choice.shared { vec![0] } else { vec![1, 1] },
             seed: choice.seed,
         };
-        let map = PageMapper::new::<Below>(setup)?;
+        let map = PageMapper::new::<HostFlashError>(setup)?;
         let (now, done) = (Nanos(0), Nanos(0));
         let (luns_per_unit, planes) = (room.luns_per_unit, room.planes);
         let (waiting, ahead) = Default::default();
@@ -130,7 +130,7 @@ impl HostMap {
                     }
                 }
                 Action::Write => drop(self.map.write(&mut self.host, page, NEW_DATA)?),
-                Action::Deallocate => drop(self.map.trim::<Below>(page)?),
+                Action::Deallocate => drop(self.map.trim::<HostFlashError>(page)?),
             }
         }
         Ok(self.host.done)
@@ -169,7 +169,7 @@ impl Host {
     }
 
     /// Reads what is in a slot; returns when it is in the host.
-    fn read(&mut self, slot: u32) -> Result<Nanos, Below> {
+    fn read(&mut self, slot: u32) -> Result<Nanos, HostFlashError> {
         if self.waiting.iter().any(|waiting| waiting.slots.contains(&slot)) {
             return Ok(self.now);
         }
@@ -178,9 +178,15 @@ impl Host {
 }
 
 impl Media for Host {
-    type Error = Below;
+    type Error = HostFlashError;
 
-    fn program(&mut self, to: u32, _page: u32, from: Option<u32>, front: usize) -> Result<Outcome, Below> {
+    fn program(
+        &mut self,
+        to: u32,
+        _page: u32,
+        from: Option<u32>,
+        front: usize,
+    ) -> Result<Outcome, HostFlashError> {
         let ready = match (from, self.ahead.front()) {
             (None, _) => self.now,
             (Some(from), Some((slot, read))) if *slot == from => {
@@ -210,7 +216,7 @@ impl Media for Host {
         Ok(Outcome::Done)
     }
 
-    fn copying(&mut self, slots: &[u32]) -> Result<(), Below> {
+    fn copying(&mut self, slots: &[u32]) -> Result<(), HostFlashError> {
         self.ahead.clear();
         if self.flash.reads_ahead() {
             for slot in slots {
@@ -221,7 +227,7 @@ impl Media for Host {
         Ok(())
     }
 
-    fn erase(&mut self, unit: u32) -> Result<Outcome, Below> {
+    fn erase(&mut self, unit: u32) -> Result<Outcome, HostFlashError> {
         let width = self.luns_per_unit * self.planes;
         self.flash.erase(self.now, unit * width..(unit + 1) * width)?;
         Ok(Outcome::Done)

@@ -154,12 +154,12 @@ impl Machine {
             std::fs::copy(&console, log).map_err(|e| CliError::io("write", log, e))?;
         }
         match ended {
-            Ended::Signal(signal) => return Ok(128 + signal as u8),
-            Ended::TimedOut => {
+            GuestExit::Signal(signal) => return Ok(128 + signal as u8),
+            GuestExit::TimedOut => {
                 warn(format_args!("the command took longer than {} s", args.timeout.unwrap_or_default()));
                 return Ok(TIMED_OUT);
             }
-            Ended::Itself => {}
+            GuestExit::Itself => {}
         }
         let control = self.run.0.join("control");
         let status = std::fs::read_to_string(control.join("status")).unwrap_or_default();
@@ -174,24 +174,24 @@ impl Machine {
 }
 
 /// How the guest ended.
-enum Ended {
+enum GuestExit {
     Itself,
     Signal(i32),
     TimedOut,
 }
 
-fn wait(child: &mut Child, signals: &Queue, timeout: Option<u64>) -> io::Result<Ended> {
+fn wait(child: &mut Child, signals: &Queue, timeout: Option<u64>) -> io::Result<GuestExit> {
     let begun = Instant::now();
-    let mut why = Ended::Itself;
+    let mut why = GuestExit::Itself;
     loop {
         if child.try_wait()?.is_some() {
             return Ok(why);
         }
         let came = signals.next(Duration::from_millis(500))?;
         if let Some(came) = came.filter(|came| ENDING.contains(&came.signal)) {
-            why = Ended::Signal(came.signal);
+            why = GuestExit::Signal(came.signal);
         } else if timeout.is_some_and(|seconds| begun.elapsed() > Duration::from_secs(seconds)) {
-            why = Ended::TimedOut;
+            why = GuestExit::TimedOut;
         } else {
             continue;
         }

@@ -123,13 +123,13 @@ fn stat(args: &StatArgs) -> Result<(), CliError> {
     let text = stat_text(args, &store, &report).map_err(|e| failed(path, e))?;
     store.close().map_err(|e| failed(path, e))?;
     write_out(&match text {
-        Shown::Words(text) => text,
-        Shown::Json(value) => json_line(&value)?,
+        ScanOutput::Words(text) => text,
+        ScanOutput::Json(value) => json_line(&value)?,
     })
 }
 
 /// What is shown of a store.
-enum Shown {
+enum ScanOutput {
     Words(String),
     Json(serde_json::Value),
 }
@@ -151,7 +151,7 @@ fn cache_table(cache: &[ClassReport]) -> Table {
     table
 }
 
-fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags::Result<Shown> {
+fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags::Result<ScanOutput> {
     let types = store.edge_types();
     let mut snodes = Vec::new();
     for snode in store.snodes()? {
@@ -160,7 +160,7 @@ fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags:
     let page_bytes = PAGE_BYTES as u64;
     let cache = store.cache_report();
     if args.json {
-        return Ok(Shown::Json(json!({
+        return Ok(ScanOutput::Json(json!({
             "version": 1,
             "store": args.store.path.display().to_string(),
             "file_bytes": report.medium_bytes,
@@ -209,7 +209,7 @@ fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags:
         let _ = write!(text, "\n{table}");
     }
     let _ = write!(text, "\n{}", cache_table(&cache));
-    Ok(Shown::Words(text))
+    Ok(ScanOutput::Words(text))
 }
 
 fn check(args: &CheckArgs) -> Result<(), CliError> {

@@ -57,7 +57,7 @@ pub fn run(args: &OwnerArgs) -> Result<(), CliError> {
             return Err(CliError::said(what, format!("give numbers from 0 to {last}")));
         };
         let told = tell(&mut owners, of).map_err(|e| failed(path, e))?;
-        let Told { name, page, snodes, nodes } = told;
+        let BlockOwner { name, page, snodes, nodes } = told;
         let written = if args.json {
             let snodes: Vec<u64> = snodes.iter().map(|snode| snode.0).collect();
             let line = json!({"block": block, "use": name, "page": page, "snodes": snodes, "nodes": nodes});
@@ -74,16 +74,16 @@ pub fn run(args: &OwnerArgs) -> Result<(), CliError> {
     out.flush().map_err(broken)
 }
 
-/// What is said of a block.
-struct Told {
+/// The use of a block, and who owns it.
+struct BlockOwner {
     name: &'static str,
     page: Option<u32>,
     snodes: Vec<SnodeId>,
     nodes: Vec<String>,
 }
 
-fn tell(owners: &mut Owners<'_>, of: BlockUse) -> weft_tags::Result<Told> {
-    let told = |name, page, snodes, nodes| Told { name, page, snodes, nodes };
+fn tell(owners: &mut Owners<'_>, of: BlockUse) -> weft_tags::Result<BlockOwner> {
+    let told = |name, page, snodes, nodes| BlockOwner { name, page, snodes, nodes };
     Ok(match of {
         BlockUse::Store => told("store", None, vec![], vec![]),
         BlockUse::Free => told("free", None, vec![], vec![]),

@@ -1,7 +1,7 @@
 //! A grant at the function level: a unit of the map is a row of blocks that the library hands out when its first page is
 //! written and takes back when it is cleaned. The library erases it then.
 
-use super::{Below, HostFlash, Room, Slot, Work, device_heat, ended, granted, granted_room};
+use super::{HostFlash, HostFlashError, MapSize, Slot, Work, device_heat, ended, granted, granted_room};
 use crate::command::flash::heat::HeatRow;
 use crate::error::CliError;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use weft_flash::{FunctionLevel, GrantBlock, LevelError};
 pub struct FunctionFlash {
     device: Arc<OpenChannel>,
     level: FunctionLevel,
-    room: Room,
+    room: MapSize,
     /// By unit of the map: the row of blocks that it has, if it has one.
     rows: Vec<Vec<GrantBlock>>,
     page: Vec<u8>,
@@ -47,16 +47,16 @@ impl FunctionFlash {
 }
 
 impl HostFlash for FunctionFlash {
-    fn room(&self) -> Room {
+    fn room(&self) -> MapSize {
         self.room
     }
 
-    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, Below> {
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError> {
         let block = self.block(slot.block, issued)?;
         Ok(self.level.flash_read(issued, block, slot.page, 0, &mut self.page)?.done)
     }
 
-    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, Below> {
+    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, HostFlashError> {
         if let [slot] = slots {
             let block = self.block(slot.block, issued)?;
             return Ok(self.level.flash_write(issued, block, slot.page, &[])?.done);
@@ -68,7 +68,7 @@ impl HostFlash for FunctionFlash {
         ended(self.level.flash_write_vector(issued, &writes))
     }
 
-    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), Below> {
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError> {
         let row = std::mem::take(&mut self.rows[(blocks.start / self.room.blocks_per_unit()) as usize]);
         row.into_iter().try_for_each(|block| self.level.flash_trim(block))?;
         // Erased at once: then each LUN has blocks free when its turn comes.

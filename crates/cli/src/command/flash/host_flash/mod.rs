@@ -24,9 +24,9 @@ use weft_flash::{Grant, GrantGeometry, GrantRequest, LevelError, Monitor, Monito
 /// beside those that are open or in reserve.
 const UNITS_WANTED: u32 = 64;
 
-/// Why flash below the map failed.
+/// An error of the flash under the map.
 #[derive(Debug, thiserror::Error)]
-pub enum Below {
+pub enum HostFlashError {
     #[error(transparent)]
     Zoned(#[from] weft_device::DeviceError),
     #[error(transparent)]
@@ -42,9 +42,9 @@ pub struct Slot {
     pub page: u32,
 }
 
-/// How much of everything the map gets.
+/// The size of the flash that the map gets, and its shape.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct MapSize {
     pub blocks: u32,
     pub pages_per_block: u32,
     pub page_bytes: u64,
@@ -54,14 +54,14 @@ pub struct Room {
     pub planes: u32,
 }
 
-impl Room {
+impl MapSize {
     /// Blocks of flash on so many LUNs.
-    fn on_luns(blocks: u64, luns: u32, planes: u32, pages_per_block: u32, page_bytes: u32) -> Room {
+    fn on_luns(blocks: u64, luns: u32, planes: u32, pages_per_block: u32, page_bytes: u32) -> MapSize {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         // As many LUNs for each unit: units of neighbouring numbers lie side by side.
         let fits = |width: &u32| luns.is_multiple_of(*width) && blocks / (width * planes) >= UNITS_WANTED;
         let luns_per_unit = (1..=luns).rev().find(fits).unwrap_or(1);
-        Room { blocks, pages_per_block, page_bytes: u64::from(page_bytes), luns_per_unit, planes }
+        MapSize { blocks, pages_per_block, page_bytes: u64::from(page_bytes), luns_per_unit, planes }
     }
 
     /// Blocks that are filled and cleaned as one, page by page in turns: new data and copies alike go round their LUNs.
@@ -101,10 +101,10 @@ impl Work {
 /// Flash that a page map can stand on.
 pub trait HostFlash {
     /// How much of everything there is.
-    fn room(&self) -> Room;
+    fn room(&self) -> MapSize;
 
     /// Reads a page; returns when it is in the host.
-    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, Below>;
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError>;
 
     /// Whether several pages may be read before the first is programmed elsewhere.
     fn reads_ahead(&self) -> bool {
@@ -113,10 +113,10 @@ pub trait HostFlash {
 
     /// Programs pages of one number in neighbouring blocks, one of each plane of a LUN, with new data or, of flash that does
     /// not read ahead, with what was read last; returns when that is over.
-    fn program(&mut self, issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, Below>;
+    fn program(&mut self, issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, HostFlashError>;
 
     /// Erases the blocks of a unit.
-    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), Below>;
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError>;
 
     /// What it has done so far.
     fn work(&self) -> Work;
@@ -145,13 +145,13 @@ pub fn granted(geometry: &Geometry) -> Result<(Arc<OpenChannel>, Grant), CliErro
 }
 
 /// What a map gets of a grant.
-fn granted_room(geometry: &GrantGeometry) -> Room {
+fn granted_room(geometry: &GrantGeometry) -> MapSize {
     let (blocks, luns) = (u64::from(geometry.blocks()), geometry.luns());
-    Room::on_luns(blocks, luns, geometry.planes, geometry.pages_per_block, geometry.page_bytes)
+    MapSize::on_luns(blocks, luns, geometry.planes, geometry.pages_per_block, geometry.page_bytes)
 }
 
 /// When all of a vectored command is over.
-fn ended(results: Vec<Result<Done, LevelError>>) -> Result<Nanos, Below> {
+fn ended(results: Vec<Result<Done, LevelError>>) -> Result<Nanos, HostFlashError> {
     let mut ends = results.into_iter().map(|result| Ok(result?.done));
     ends.try_fold(Nanos(0), |latest, end: Result<Nanos, LevelError>| Ok(latest.max(end?)))
 }

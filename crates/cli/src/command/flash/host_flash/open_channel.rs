@@ -1,7 +1,7 @@
 //! Open-channel flash by its physical addresses. A unit has a block in each plane of
 //! neighbouring LUNs.
 
-use super::{Below, HostFlash, Room, Slot, Work, device_heat};
+use super::{HostFlash, HostFlashError, MapSize, Slot, Work, device_heat};
 use crate::command::flash::heat::HeatRow;
 use crate::error::CliError;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use weft_device::nand::{BlockAddr, FlashSetup, FlashShape, Keep, OpenChannel, Pa
 pub struct OpenFlash {
     device: OpenChannel,
     shape: FlashShape,
-    room: Room,
+    room: MapSize,
 }
 
 impl OpenFlash {
@@ -21,7 +21,7 @@ impl OpenFlash {
         let device = OpenChannel::memory(&FlashSetup::new(geometry.clone()).keeping(Keep::Nothing))?;
         let shape = device.shape();
         let FlashShape { planes, pages_per_block, page_bytes, .. } = shape;
-        let room = Room::on_luns(shape.blocks(), shape.luns(), planes, pages_per_block, page_bytes);
+        let room = MapSize::on_luns(shape.blocks(), shape.luns(), planes, pages_per_block, page_bytes);
         Ok(OpenFlash { device, shape, room })
     }
 
@@ -32,23 +32,23 @@ impl OpenFlash {
 }
 
 impl HostFlash for OpenFlash {
-    fn room(&self) -> Room {
+    fn room(&self) -> MapSize {
         self.room
     }
 
-    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, Below> {
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError> {
         let page = self.block(slot.block).page(slot.page);
         Ok(self.device.touch(issued, page, self.shape.page_bytes)?.done)
     }
 
-    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, Below> {
+    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, HostFlashError> {
         let program =
             |slot: &Slot| PageProgram { page: self.block(slot.block).page(slot.page), data: &[], oob: &[] };
         let programs: Vec<PageProgram> = slots.iter().map(program).collect();
         Ok(self.device.program_planes(issued, &programs)?.done)
     }
 
-    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), Below> {
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError> {
         let blocks: Vec<BlockAddr> = blocks.map(|block| self.block(block)).collect();
         for on_lun in blocks.chunks(self.shape.planes as usize) {
             self.device.erase_planes(issued, on_lun)?;

@@ -1,7 +1,7 @@
 //! A grant at the raw level, as a log over all blocks that the application cleans itself. A unit has a block in each plane
 //! of neighbouring LUNs.
 
-use super::{Below, HostFlash, Room, Slot, Work, device_heat, ended, granted, granted_room};
+use super::{HostFlash, HostFlashError, MapSize, Slot, Work, device_heat, ended, granted, granted_room};
 use crate::command::flash::heat::HeatRow;
 use crate::error::CliError;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ pub struct RawFlash {
     device: Arc<OpenChannel>,
     raw: RawLevel,
     luns: Vec<(u32, u32)>,
-    room: Room,
+    room: MapSize,
     /// By unit of the map: the row of blocks that it has, if it has one.
     rows: Vec<Option<u32>>,
     /// By the LUNs that they lie on: rows that no unit has.
@@ -57,16 +57,16 @@ impl RawFlash {
 }
 
 impl HostFlash for RawFlash {
-    fn room(&self) -> Room {
+    fn room(&self) -> MapSize {
         self.room
     }
 
-    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, Below> {
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError> {
         let page = self.block(slot.block).page(slot.page);
         Ok(self.raw.page_read(issued, page, 0, &mut self.page, &mut [])?.done)
     }
 
-    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, Below> {
+    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, HostFlashError> {
         if let [slot] = slots {
             let page = self.block(slot.block).page(slot.page);
             return Ok(self.raw.page_write(issued, page, &[], &[])?.done);
@@ -77,7 +77,7 @@ impl HostFlash for RawFlash {
         ended(self.raw.page_write_vector(issued, &writes)?)
     }
 
-    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), Below> {
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError> {
         let unit = blocks.start / self.room.blocks_per_unit();
         let blocks: Vec<GrantBlock> = blocks.map(|block| self.block(block)).collect();
         ended(self.raw.block_erase_vector(issued, &blocks)?)?;

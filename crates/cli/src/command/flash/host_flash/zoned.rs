@@ -1,6 +1,6 @@
 //! A zoned device: a block of the map is a zone, a page 4 KiB.
 
-use super::{Below, HostFlash, Room, Slot, Work};
+use super::{HostFlash, HostFlashError, MapSize, Slot, Work};
 use crate::command::flash::heat::{self, HeatRow};
 use crate::error::CliError;
 use std::ops::Range;
@@ -21,9 +21,9 @@ impl ZonedFlash {
 }
 
 impl HostFlash for ZonedFlash {
-    fn room(&self) -> Room {
+    fn room(&self) -> MapSize {
         let info = self.device.info();
-        Room {
+        MapSize {
             blocks: info.zones,
             pages_per_block: info.zone_capacity,
             page_bytes: BLOCK_BYTES as u64,
@@ -32,7 +32,7 @@ impl HostFlash for ZonedFlash {
         }
     }
 
-    fn read(&mut self, _issued: Nanos, slot: Slot) -> Result<Nanos, Below> {
+    fn read(&mut self, _issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError> {
         self.device.read(ZoneId(slot.block), slot.page, &mut self.buffer)?;
         Ok(self.device.now())
     }
@@ -42,7 +42,7 @@ impl HostFlash for ZonedFlash {
         false
     }
 
-    fn program(&mut self, _issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, Below> {
+    fn program(&mut self, _issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, HostFlashError> {
         let tag = if copy { Tag::default().relocated() } else { Tag::default() };
         for slot in slots {
             self.device.write(ZoneId(slot.block), slot.page, &self.buffer, &tag)?;
@@ -50,7 +50,7 @@ impl HostFlash for ZonedFlash {
         Ok(self.device.now())
     }
 
-    fn erase(&mut self, _issued: Nanos, blocks: Range<u32>) -> Result<(), Below> {
+    fn erase(&mut self, _issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError> {
         Ok(blocks.map(ZoneId).try_for_each(|zone| self.device.reset(zone))?)
     }
 
