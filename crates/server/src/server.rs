@@ -70,7 +70,7 @@ impl Server {
         }
         let listener = Arc::new(UnixListener::bind(socket).map_err(listen)?);
         let volume = Arc::new(volume);
-        volume.leftovers.begin(volume.id());
+        volume.orphans.begin(volume.id());
         let keeper = keep_alive(&volume)?;
         let mut server = Server {
             volume,
@@ -85,7 +85,7 @@ impl Server {
         server.spawn("weft-accept", move |volume, stop| accept(&listener, volume, &connections, stop))?;
         server.spawn("weft-flush", flush)?;
         server.spawn("weft-tick", tick)?;
-        server.spawn("weft-leftovers", |volume, stop| volume.leftovers.attend(volume, stop))?;
+        server.spawn("weft-orphans", |volume, stop| volume.orphans.attend(volume, stop))?;
         Ok(server)
     }
 
@@ -146,7 +146,7 @@ impl Server {
         self.volume.drain_all();
         // Wakes the thread that accepts; connecting would not when somebody removed the socket's name.
         weft_sys::peer::stop_listening(&*self.listener);
-        self.volume.leftovers.wake();
+        self.volume.orphans.wake();
         for thread in self.threads.drain(..) {
             // A panic has been reported by the panic hook.
             let _ = thread.join();
@@ -155,12 +155,12 @@ impl Server {
         self.connections.join();
         // Of programs that have just been killed, too.
         for _ in 0..LAST_LOOKS {
-            if !self.volume.leftovers.look(&self.volume) {
+            if !self.volume.orphans.look(&self.volume) {
                 break;
             }
             std::thread::sleep(LAST_LOOKS_PAUSE);
         }
-        self.volume.leftovers.end(&self.volume);
+        self.volume.orphans.end(&self.volume);
         if let Some((release, thread)) = self.keeper.take() {
             drop(release);
             let _ = thread.join();

@@ -135,12 +135,12 @@ impl Session<'_> {
         let remember = |error: &Error| {
             if let (true, Errno(errno)) = (in_place, *error) {
                 volume.inodes.failed(inode, errno);
-                volume.leftovers.expect_stores();
+                volume.orphans.expect_stores();
             }
         };
         let (offset, len) = self.write_alone(&open, flags, position, data).inspect_err(remember)?;
         if !in_place {
-            volume.leftovers.forget(volume, inode.ino, offset, len as u64);
+            volume.orphans.forget(volume, inode.ino, offset, len as u64);
         }
         if let Position::FileOffset = position {
             volume.files.shared(open.file).offset.store(offset + len as u64, Relaxed);
@@ -264,11 +264,11 @@ impl Session<'_> {
         if !volume.inodes.may_have_set_id(open) {
             return Ok(());
         }
-        let alone = volume.permissions.write();
+        let lock_pages = volume.permissions.write();
         let Some(perm) = self.cred().perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
         volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
         let to_revoke = volume.inodes.perm_changed(ino, perm);
-        drop(alone);
+        drop(lock_pages);
         if let Some(open) = to_revoke {
             volume.inodes.revoke_ring(&open);
         }
@@ -285,7 +285,7 @@ impl Session<'_> {
         let open = volume.inodes.open(ino)?;
         let result = self.drop_set_id(&open).and_then(|()| self.set_open_size(&open, size));
         if result.is_ok() {
-            volume.leftovers.forget(volume, ino, size, u64::MAX);
+            volume.orphans.forget(volume, ino, size, u64::MAX);
         }
         volume.inodes.release(&open, None);
         result
@@ -340,10 +340,10 @@ impl Session<'_> {
         match mode {
             FallocateMode::Allocate | FallocateMode::KeepSize => {}
             FallocateMode::PunchHole | FallocateMode::ZeroRange { .. } => {
-                volume.leftovers.forget(volume, inode.ino, offset, len);
+                volume.orphans.forget(volume, inode.ino, offset, len);
             }
             FallocateMode::CollapseRange | FallocateMode::InsertRange => {
-                volume.leftovers.forget(volume, inode.ino, offset, u64::MAX);
+                volume.orphans.forget(volume, inode.ino, offset, u64::MAX);
             }
         }
         Ok(())

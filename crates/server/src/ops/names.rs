@@ -141,7 +141,7 @@ impl Session<'_> {
         if to.name.len() > NAME_MAX {
             return Err(missing(&to));
         }
-        let moved = Move { from, attr, to, there, exchange };
+        let moved = Renaming { from, attr, to, there, exchange };
         moved.check_shape(self, no_replace)?;
         if moved.there.is_some_and(|there| there.ino == attr.ino) {
             // Two names of one file: nothing is done, and needs no permission.
@@ -233,8 +233,8 @@ impl Session<'_> {
     }
 }
 
-/// What a rename moves, and where to.
-struct Move {
+/// Source and destination of a rename.
+struct Renaming {
     from: ParentAndName,
     attr: Attr,
     to: ParentAndName,
@@ -243,7 +243,7 @@ struct Move {
     exchange: bool,
 }
 
-impl Move {
+impl Renaming {
     /// What Linux looks at before permissions, in its order. The core looks at it again, with everything else excluded.
     fn check_shape(&self, session: &Session<'_>, no_replace: bool) -> Result<()> {
         let fs = session.volume.fs.as_ref();

@@ -183,7 +183,7 @@ impl Session<'_> {
         let volume = self.volume;
         let inode = volume.inodes.acquire(attr)?;
         if is_file(attr.kind) && !created {
-            volume.leftovers.settle(volume, attr);
+            volume.orphans.settle(volume, attr);
             if let Err(error) = self.reopen(attr, &inode, opening, &path) {
                 volume.inodes.release(&inode, None);
                 return Err(error);

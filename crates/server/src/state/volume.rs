@@ -1,10 +1,10 @@
 //! A served volume: its core and all state.
 
 use super::inodes::Inodes;
-use super::leftovers::Leftovers;
 use super::locks::{Locks, Owner};
 use super::maps::Maps;
 use super::open_files::{Name, OpenFile, OpenFiles};
+use super::orphans::Orphans;
 use super::processes::Processes;
 use super::shared::ControlMemory;
 use crate::error::ServerError;
@@ -37,7 +37,7 @@ pub struct Volume {
     pub(crate) inodes: Inodes,
     pub(crate) files: OpenFiles,
     pub(crate) locks: Locks,
-    pub(crate) leftovers: Leftovers,
+    pub(crate) orphans: Orphans,
     pub(crate) started: Instant,
     pub(crate) protections: Protections,
     /// What permission checks rest on stays as it was found until what they allow is done: exclusive for those who remove
@@ -78,7 +78,7 @@ impl Volume {
             maps,
             inodes,
             locks: Locks::default(),
-            leftovers: Leftovers::default(),
+            orphans: Orphans::default(),
             started: Instant::now(),
             protections: Protections::of_host(),
             permissions: RwLock::new(()),

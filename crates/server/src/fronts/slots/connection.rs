@@ -221,14 +221,14 @@ fn serve_connection(
     });
     drop(parent);
     let (id, user) = (connection.process.id, connection.process_credentials().cred.uid);
-    volume.leftovers.meet(user);
+    volume.orphans.meet(user);
     tracing::info!(connection = id, user, "a process uses the volume");
     publish_cpu_load(&connection, 1);
     let served = connection.answer_hello(&socket).and_then(|()| connection.read_socket(&socket));
     connection.process.set_ending();
     let heir = connection.heir.lock().upgrade();
-    volume.leftovers.meet(connection.process_credentials().cred.uid);
-    volume.leftovers.expect_any();
+    volume.orphans.meet(connection.process_credentials().cred.uid);
+    volume.orphans.expect_any();
     volume.end_process(&connection.process, heir.as_deref());
     tracing::info!(connection = id, "a process uses the volume no more");
     served

@@ -21,12 +21,12 @@ pub fn serve(connection: &Connection, index: usize) {
     let link = &connection.link;
     let slot = &link.channel().slots[index];
     let (mut patience, mut cpu_choice) = (ServerPatience::new(), CpuChoice::ANYWHERE);
-    while let Some(met) = wait_submitted(connection, slot, &mut patience) {
+    while let Some(wake_state) = wait_submitted(connection, slot, &mut patience) {
         if connection.process.is_ending() {
             return;
         }
         let request = link.request(index);
-        if let Some(cpu) = cpu_choice.requested_from(request.cpu, met == Met::Asleep) {
+        if let Some(cpu) = cpu_choice.requested_from(request.cpu, wake_state == WakeState::Asleep) {
             // A wake there costs a tenth of one across processors.
             run_on(cpu);
         }
@@ -54,15 +54,15 @@ pub fn publish_cpu_load(connection: &Connection, own: u32) {
     }
 }
 
-/// How a request met its thread.
+/// Whether the thread was awake when its request came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Met {
+enum WakeState {
     Awake,
     Asleep,
 }
 
 /// Waits for a request; `None` when the connection ends.
-fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPatience) -> Option<Met> {
+fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPatience) -> Option<WakeState> {
     let is_there = || {
         (0..LOOKS).any(|look| {
             if look > 0 {
@@ -83,15 +83,15 @@ fn wait_submitted(connection: &Connection, slot: &Slot, patience: &mut ServerPat
         go_on = patience.yielded(before, now, asked);
         before = now;
     }
-    let met = if asked {
-        Met::Awake
+    let wake_state = if asked {
+        WakeState::Awake
     } else {
         let give_up = || connection.process.is_ending();
         if !turn::sleep_until(&slot.state, SUBMITTED, &slot.server_sleeps, WAIT_NS, give_up) {
             return None;
         }
-        Met::Asleep
+        WakeState::Asleep
     };
     patience.asked(sys::monotonic_ns());
-    Some(met)
+    Some(wake_state)
 }

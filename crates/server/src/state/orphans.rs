@@ -9,7 +9,7 @@
 //! The server does not believe another user's pages: it removes them when their inode is gone, and otherwise leaves
 //! them to that user's next map. Pages for which a full volume has no room stay until the next process ends. Bytes
 //! that are truncated or overwritten meanwhile are taken out of the pages, so that they do not come back
-//! ([`Leftovers::forget`]).
+//! ([`Orphans::forget`]).
 
 use super::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -37,9 +37,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Bytes compared and written at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// What programs may have left.
+/// The users whose killed programs may have left pages, pipes and sockets.
 #[derive(Default)]
-pub struct Leftovers {
+pub struct Orphans {
     /// The users that may have a directory, and how often it is still to be looked at.
     users: Mutex<BTreeMap<u32, u32>>,
     /// A process has ended, or the server ends.
@@ -55,29 +55,29 @@ pub struct Leftovers {
     free: Condvar,
 }
 
-/// The right to change the pages of an inode.
-struct Alone<'a>(&'a Leftovers, Ino);
+/// The lock of the pages of an inode.
+struct PagesGuard<'a>(&'a Orphans, Ino);
 
-impl Drop for Alone<'_> {
+impl Drop for PagesGuard<'_> {
     fn drop(&mut self) {
         self.0.at_work.lock().remove(&self.1);
         self.0.free.notify_all();
     }
 }
 
-impl Leftovers {
+impl Orphans {
     /// A process runs as this user.
     pub fn meet(&self, user: u32) {
         self.users.lock().entry(user).or_insert(0);
     }
 
     /// Waits for whoever changes the pages of this inode. Those of others go on: a merge may wait long for a writer.
-    fn alone(&self, ino: Ino) -> Alone<'_> {
+    fn lock_pages(&self, ino: Ino) -> PagesGuard<'_> {
         let mut at_work = self.at_work.lock();
         while !at_work.insert(ino) {
             self.free.wait(&mut at_work);
         }
-        Alone(self, ino)
+        PagesGuard(self, ino)
     }
 
     /// A process has ended. It may have been any of the users before it was the last one.
@@ -102,7 +102,7 @@ impl Leftovers {
             return;
         }
         let Ok(dir) = Directory::open(&path, effective_user().0) else { return };
-        let _alone = self.alone(attr.ino);
+        let _alone = self.lock_pages(attr.ino);
         // What fails is held until the next look, which tells of it.
         if let Ok(true) = rescue(volume, &dir, &name, attr.ino) {
             let _ = std::fs::remove_dir(&path);
@@ -124,7 +124,7 @@ impl Leftovers {
             return;
         };
         let name = name_of(&attr);
-        let _alone = self.alone(ino);
+        let _alone = self.lock_pages(ino);
         if let (Ok(pages), Ok(base)) = (dir.file(&name), dir.file(&format!("{name}{BASE}")))
             && let Err(error) = forget_in(&pages, &base, volume.session, from, len)
         {
@@ -303,7 +303,7 @@ enum Found {
     Held,
 }
 
-impl Leftovers {
+impl Orphans {
     fn look_through(&self, volume: &Volume, user: u32) -> Found {
         let path = directory(volume.id(), user);
         let dir = match Directory::open(&path, user) {
@@ -333,7 +333,7 @@ impl Leftovers {
             if !lives {
                 let _ = dir.remove(&name);
             } else if own && suffix.is_empty() {
-                let _alone = self.alone(ino);
+                let _alone = self.lock_pages(ino);
                 match rescue(volume, dir, &name, ino) {
                     Ok(done) => left |= !done,
                     Err(error) => {
