@@ -86,7 +86,7 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         LevelError::GrantExists(_)
         | LevelError::GrantInUse(_)
         | LevelError::Serve(ServeError::Served(_))
-        | LevelError::TooManyConnections { .. } => WEFT_EBUSY,
+        | LevelError::TooManyConnections(_) => WEFT_EBUSY,
         LevelError::WrongLength { .. }
         | LevelError::IssuedAhead { .. }
         | LevelError::BadRequest(_)

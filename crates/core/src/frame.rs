@@ -2,8 +2,6 @@
 
 use crate::codec::WriteFields;
 use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::time::Instant;
 
 /// Sends a frame.
 pub fn send(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
@@ -29,32 +27,9 @@ pub fn receive(stream: &mut impl Read, max: usize) -> io::Result<Option<Vec<u8>>
     Ok(Some(body))
 }
 
-/// A stream whose reads all have to be over at a time, however slowly the other side sends.
-pub struct DeadlineStream<'s> {
-    /// The stream.
-    pub stream: &'s UnixStream,
-    /// The time.
-    pub deadline: Instant,
-}
-
-impl Read for DeadlineStream<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        match (&mut &*self.stream).read(buffer) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
-            other => other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn frames_come_back_and_ones_that_are_too_long_or_cut_are_refused() {
@@ -67,14 +42,5 @@ mod tests {
         assert_eq!(receive(&mut stream, 5).unwrap(), None);
         assert_eq!(receive(&mut &sent[..], 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(receive(&mut &sent[..7], 5).is_err());
-    }
-
-    #[test]
-    fn who_sends_a_byte_now_and_then_does_not_hold_a_reader_beyond_its_time() {
-        let (mut slow, ours) = UnixStream::pair().unwrap();
-        slow.write_all(&[9, 0, 0, 0, 1]).unwrap();
-        let deadline = Instant::now() + Duration::from_millis(20);
-        let error = receive(&mut DeadlineStream { stream: &ours, deadline }, 100).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -1,9 +1,14 @@
 //! A Unix socket that is served: a thread for each client, a bound on their number, an end that is waited for.
+//!
+//! Nobody can keep others from being served: a user who holds as many connections as are free gets no more, so that no user
+//! takes the last one; and within [`PacedFrame`]s a client's silence has an end.
 
 use crate::frame;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, fchmod};
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::io;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -13,12 +18,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Until a connection is accepted again when one could not be.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
+
+/// The usual time for a client's first request, for the rest of a frame that has begun, and for taking an answer.
+pub const FRAME_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is done with a client.
 pub trait Serve: Send + Sync + 'static {
@@ -26,7 +34,30 @@ pub trait Serve: Send + Sync + 'static {
     fn serve(&self, stream: UnixStream) -> io::Result<()>;
 
     /// The frame that a client gets that is one too many.
-    fn refusal(&self) -> Vec<u8>;
+    fn refusal(&self, why: &TooMany) -> Vec<u8>;
+}
+
+/// A client that is one too many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TooMany {
+    /// For the server.
+    #[error("it has {most} connections, and takes no more; close some, or connect again later")]
+    OfAll {
+        /// Most at once.
+        most: usize,
+    },
+    /// For one user, who would leave others too few.
+    #[error("user {user} has {held} connections, and {free} of {most} are left for others; close some")]
+    OfUser {
+        /// The user's number.
+        user: u32,
+        /// Its connections.
+        held: usize,
+        /// Those that nobody has.
+        free: usize,
+        /// Most at once.
+        most: usize,
+    },
 }
 
 /// How a socket is served.
@@ -34,7 +65,7 @@ pub trait Serve: Send + Sync + 'static {
 pub struct ServeOptions {
     /// Most clients at once.
     pub connections_max: usize,
-    /// Whether other users may connect.
+    /// Whether other users may connect. The server's own user and root then have to leave connections to others as well.
     pub for_everyone: bool,
 }
 
@@ -72,7 +103,29 @@ pub struct SocketServer {
 #[derive(Debug, Default)]
 struct Shared {
     ending: AtomicBool,
-    connections: Mutex<Vec<(UnixStream, JoinHandle<()>)>>,
+    connections: Mutex<Vec<Connection>>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: UnixStream,
+    user: u32,
+    thread: JoinHandle<()>,
+}
+
+/// Whether one more client may come, and of this user.
+fn admit(connections: &[Connection], user: u32, options: ServeOptions) -> Result<(), TooMany> {
+    let most = options.connections_max;
+    let free = most.saturating_sub(connections.len());
+    if free == 0 {
+        return Err(TooMany::OfAll { most });
+    }
+    let shares = options.for_everyone || (user != 0 && user != rustix::process::geteuid().as_raw());
+    let held = connections.iter().filter(|connection| connection.user == user).count();
+    if shares && held >= free {
+        return Err(TooMany::OfUser { user, held, free, most });
+    }
+    Ok(())
 }
 
 impl SocketServer {
@@ -102,8 +155,7 @@ impl SocketServer {
         let listening = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(failed)?));
         let shared = Arc::new(Shared::default());
         let accepting = shared.clone();
-        let accepting =
-            std::thread::spawn(move || accepting.accept(&listener, options.connections_max, &serve));
+        let accepting = std::thread::spawn(move || accepting.accept(&listener, options, &serve));
         Ok(SocketServer { path: path.to_path_buf(), made, listening, shared, accepting: Some(accepting) })
     }
 }
@@ -156,11 +208,11 @@ impl Drop for SocketServer {
         let connections =
             std::mem::take(&mut *self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner));
         // All before any is waited for: one may wait for what another holds.
-        for (stream, _) in &connections {
-            let _ = stream.shutdown(Shutdown::Both);
+        for connection in &connections {
+            let _ = connection.stream.shutdown(Shutdown::Both);
         }
-        for (_, thread) in connections {
-            let _ = thread.join();
+        for connection in connections {
+            let _ = connection.thread.join();
         }
         if identity(&self.path).is_ok_and(|found| found == self.made) {
             let _ = std::fs::remove_file(&self.path);
@@ -169,15 +221,17 @@ impl Drop for SocketServer {
 }
 
 impl Shared {
-    fn accept(self: Arc<Shared>, listener: &UnixListener, connections_max: usize, serve: &Arc<dyn Serve>) {
+    fn accept(self: Arc<Shared>, listener: &UnixListener, options: ServeOptions, serve: &Arc<dyn Serve>) {
         let mut failing = false;
         for stream in listener.incoming() {
             if self.ending.load(Acquire) {
                 return;
             }
-            let accepted = stream
-                .and_then(|stream| Ok((stream.try_clone()?, ShutdownOnDrop(stream.try_clone()?), stream)));
-            let (ours, ending, mut stream) = match accepted {
+            let accepted = stream.and_then(|stream| {
+                let user = net::sockopt::socket_peercred(&stream)?.uid.as_raw();
+                Ok((user, stream.try_clone()?, ShutdownOnDrop(stream.try_clone()?), stream))
+            });
+            let (user, ours, ending, mut stream) = match accepted {
                 Ok(all) => all,
                 Err(error) => {
                     if !std::mem::replace(&mut failing, true) {
@@ -190,10 +244,10 @@ impl Shared {
             };
             failing = false;
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-            connections.retain(|(_, thread)| !thread.is_finished());
-            if connections.len() >= connections_max {
+            connections.retain(|connection| !connection.thread.is_finished());
+            if let Err(why) = admit(&connections, user, options) {
                 // The buffer of the socket takes it at once; a client that is gone does not need it.
-                let _ = frame::send(&mut stream, &serve.refusal());
+                let _ = frame::send(&mut stream, &serve.refusal(&why));
                 continue;
             }
             let serve = serve.clone();
@@ -204,9 +258,113 @@ impl Shared {
                 }
             });
             match thread {
-                Ok(thread) => connections.push((ours, thread)),
+                Ok(thread) => connections.push(Connection { stream: ours, user, thread }),
                 Err(error) => tracing::warn!(%error, "a connection could not be served"),
             }
         }
+    }
+}
+
+/// A frame on its way from or to a client. Once it has begun all of it has to be there within a time, however slowly the other
+/// side sends or reads.
+pub struct PacedFrame<'s> {
+    stream: &'s UnixStream,
+    within: Duration,
+    /// From when the frame has begun.
+    deadline: Option<Instant>,
+}
+
+impl<'s> PacedFrame<'s> {
+    /// A frame that the other side may begin when it wants.
+    pub fn idle(stream: &'s UnixStream, within: Duration) -> PacedFrame<'s> {
+        PacedFrame { stream, within, deadline: None }
+    }
+
+    /// A frame whose time runs already: a client's first one, or an answer.
+    pub fn begun(stream: &'s UnixStream, within: Duration) -> PacedFrame<'s> {
+        PacedFrame { stream, within, deadline: Instant::now().checked_add(within) }
+    }
+
+    /// Tries `step`, which does not wait, until it comes to an end in time.
+    fn attempt(
+        &self,
+        ready: PollFlags,
+        mut step: impl FnMut() -> rustix::io::Result<usize>,
+    ) -> io::Result<usize> {
+        loop {
+            match step() {
+                Err(Errno::AGAIN) => {}
+                Err(Errno::INTR) => continue,
+                other => return Ok(other?),
+            }
+            let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            match poll(&mut [PollFd::new(self.stream, ready)], left.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl Read for PacedFrame<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // Without a deadline the call itself waits.
+        let flags = self.deadline.map_or(RecvFlags::empty(), |_| RecvFlags::DONTWAIT);
+        let count = self.attempt(PollFlags::IN, || Ok(net::recv(self.stream, &mut *buffer, flags)?.0))?;
+
+        self.deadline = self.deadline.or_else(|| Instant::now().checked_add(self.within));
+        Ok(count)
+    }
+}
+
+impl Write for PacedFrame<'_> {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        self.attempt(PollFlags::OUT, || net::send(self.stream, buffer, flags))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WITHIN: Duration = Duration::from_millis(50);
+
+    fn timed_out<T>(result: io::Result<T>) -> bool {
+        result.is_err_and(|error| error.kind() == io::ErrorKind::TimedOut)
+    }
+
+    #[test]
+    fn a_client_may_be_silent_between_frames_and_not_within_one() {
+        let (mut client, ours) = UnixStream::pair().unwrap();
+        assert!(timed_out(frame::receive(&mut PacedFrame::begun(&ours, WITHIN), 100)), "no first request");
+        // A byte now and then does not prolong it.
+        let dripping = std::thread::spawn(move || {
+            std::thread::sleep(4 * WITHIN);
+            for byte in [9, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7] {
+                client.write_all(&[byte]).unwrap();
+                std::thread::sleep(WITHIN / 5);
+            }
+            client
+        });
+        assert!(timed_out(frame::receive(&mut PacedFrame::idle(&ours, WITHIN), 100)), "half a request");
+        drop(dripping.join().unwrap());
+    }
+
+    #[test]
+    fn a_client_that_takes_no_answers_is_not_waited_for() {
+        let (client, ours) = UnixStream::pair().unwrap();
+        assert!(timed_out(frame::send(&mut PacedFrame::begun(&ours, WITHIN), &vec![7; 64 << 20])));
+        drop(client);
+        let error = frame::send(&mut PacedFrame::begun(&ours, WITHIN), b"gone").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 }

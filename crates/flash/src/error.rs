@@ -2,7 +2,7 @@
 
 use crate::address::{GrantBlock, GrantPage};
 use weft_core::Nanos;
-use weft_core::serve::ServeError;
+use weft_core::serve::{ServeError, TooMany};
 use weft_device::nand::{FlashError, Unreadable};
 
 /// A call that was not carried out, or not well.
@@ -185,12 +185,9 @@ pub enum LevelError {
     /// The socket of a server cannot be made.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// A server has as many connections as it takes.
-    #[error("the flash monitor's server has {most} connections, and takes no more; close some")]
-    TooManyConnections {
-        /// How many it takes.
-        most: usize,
-    },
+    /// A server has as many connections as it takes, of all users or of this one.
+    #[error("the flash monitor's server: {0}")]
+    TooManyConnections(#[from] TooMany),
     /// Something else that the server of a monitor met; the text is its error.
     #[error("{0}")]
     Remote(String),

@@ -16,8 +16,11 @@ use weft_tags::{
 };
 
 const TEXT: NodeType = NodeType(1);
-const LONG: SessionLimits =
-    SessionLimits { idle: Duration::from_secs(60), transaction: Duration::from_secs(60) };
+const LONG: SessionLimits = SessionLimits {
+    idle: Duration::from_secs(60),
+    request: Duration::from_secs(60),
+    transaction: Duration::from_secs(60),
+};
 const SOME_USER: u32 = 4242;
 
 fn store() -> Store {
@@ -569,6 +572,26 @@ fn frame(body: &[u8]) -> Vec<u8> {
     [&(body.len() as u32).to_le_bytes(), body].concat()
 }
 
+#[test]
+fn a_client_that_sends_nothing_or_half_a_request_loses_its_connection_and_an_idle_session_stays() {
+    let request = Duration::from_millis(100);
+    let (scratch, _store, _server) = serve(|setup| setup.limits = SessionLimits { request, ..LONG });
+    let path = scratch.path().join("s");
+    let mut idle = RemoteSession::connect(&path).unwrap();
+    let mut half = hold_raw(&path).unwrap();
+    // The answer to what made the node.
+    half.read_exact(&mut [0; 13]).unwrap();
+    half.write_all(&frame(&[2; 100])[..50]).unwrap();
+    for mut client in [UnixStream::connect(&path).unwrap(), half] {
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).unwrap();
+        assert_eq!(said[4], Refusal::Ended as u8);
+    }
+    std::thread::sleep(2 * request);
+    idle.edges(idle.root()).unwrap();
+}
+
 /// What a hostile client does with one connection, or more of them, until `ended`.
 type Hostile = fn(&Path, EdgeType, &AtomicBool) -> Option<()>;
 
@@ -742,7 +765,11 @@ fn hostile_sessions_neither_stop_the_store_nor_those_who_work_beside_them() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("s");
     let setup = SessionSetup {
-        limits: SessionLimits { idle: Duration::from_secs(3), transaction: Duration::from_millis(500) },
+        limits: SessionLimits {
+            idle: Duration::from_secs(3),
+            transaction: Duration::from_millis(500),
+            ..LONG
+        },
         connections_max: 2 * hostile + honest as usize,
         durability: Durability::None,
         ..SessionSetup::new(root(&store))

@@ -11,10 +11,11 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use weft_core::Nanos;
 use weft_core::codec::WriteFields;
 use weft_core::frame;
-use weft_core::serve::{Serve, ServeOptions, SocketServer};
+use weft_core::serve::{FRAME_WITHIN, PacedFrame, Serve, ServeOptions, SocketServer, TooMany};
 use weft_device::nand::Done;
 
 /// A monitor that is served. Dropping it ends all connections and removes the socket.
@@ -35,12 +36,12 @@ impl MonitorServer {
 
 impl Serve for Grants {
     fn serve(&self, stream: UnixStream) -> io::Result<()> {
-        serve(&self.0, stream)
+        serve(&self.0, &stream, FRAME_WITHIN)
     }
 
-    fn refusal(&self) -> Vec<u8> {
+    fn refusal(&self, why: &TooMany) -> Vec<u8> {
         let mut answer = vec![1];
-        wire::put_error(&mut answer, &LevelError::TooManyConnections { most: CONNECTIONS_MAX });
+        wire::put_error(&mut answer, &LevelError::TooManyConnections(*why));
         answer
     }
 }
@@ -54,9 +55,10 @@ struct Session {
 }
 
 /// Answers one client until it is gone.
-fn serve(monitor: &Arc<Monitor>, mut stream: UnixStream) -> io::Result<()> {
+fn serve(monitor: &Arc<Monitor>, stream: &UnixStream, within: Duration) -> io::Result<()> {
     let mut session = Session::default();
-    while let Some(raw) = frame::receive(&mut stream, FRAME_BYTES_MAX)? {
+    let mut next = PacedFrame::begun(stream, within);
+    while let Some(raw) = frame::receive(&mut next, FRAME_BYTES_MAX)? {
         let unknown = || io::Error::new(io::ErrorKind::InvalidData, "an unknown request");
         let request = Request::decode(&raw).map_err(|_| unknown())?.ok_or_else(unknown)?;
         let mut answer = vec![0];
@@ -67,7 +69,8 @@ fn serve(monitor: &Arc<Monitor>, mut stream: UnixStream) -> io::Result<()> {
             answer = vec![1];
             wire::put_error(&mut answer, &error);
         }
-        frame::send(&mut stream, &answer)?;
+        frame::send(&mut PacedFrame::begun(stream, within), &answer)?;
+        next = PacedFrame::idle(stream, within);
     }
     Ok(())
 }
@@ -231,15 +234,37 @@ mod tests {
     use super::*;
     use crate::address::GrantBlock;
     use crate::monitor::MonitorSetup;
+    use std::io::{Read, Write};
     use weft_device::Geometry;
     use weft_device::nand::{FlashSetup, OpenChannel};
 
-    #[test]
-    fn hostile_vectors_are_refused_before_there_is_room_for_them() {
+    fn monitor() -> Arc<Monitor> {
         let geometry = Geometry { channels: 1, luns_per_channel: 1, pages_per_block: 8, ..Geometry::bbssd() };
         let setup = FlashSetup::new(geometry.with_size(16 * 8 * 4096));
-        let device = Arc::new(OpenChannel::memory(&setup).unwrap());
-        let monitor = Monitor::format(device, MonitorSetup::default()).unwrap();
+        Monitor::format(Arc::new(OpenChannel::memory(&setup).unwrap()), MonitorSetup::default()).unwrap()
+    }
+
+    #[test]
+    fn a_client_that_sends_nothing_or_half_a_request_or_reads_no_answers_is_not_served_for_ever() {
+        let within = Duration::from_millis(50);
+        let mut list = Vec::new();
+        frame::send(&mut list, &Request::List.encode()).unwrap();
+        for sent in [vec![], [&list[..], &list[..3]].concat(), list.repeat(1 << 17)] {
+            let (mut client, ours) = UnixStream::pair().unwrap();
+            let mut writer = client.try_clone().unwrap();
+            // The last one fills the buffers, and waits until the server has gone.
+            let writing = std::thread::spawn(move || drop(writer.write_all(&sent)));
+            let error = serve(&monitor(), &ours, within).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            drop(ours);
+            writing.join().unwrap();
+            client.read_to_end(&mut Vec::new()).ok();
+        }
+    }
+
+    #[test]
+    fn hostile_vectors_are_refused_before_there_is_room_for_them() {
+        let monitor = monitor();
         let mut session = Session::default();
         let name = String::from("far");
         let allocate = Request::Allocate { name, bytes: 1, over_provisioning_permille: 0 };

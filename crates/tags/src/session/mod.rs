@@ -36,6 +36,7 @@ use checked::{CheckedState, SessionRead};
 use ids::SessionIds;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft_core::serve::FRAME_WITHIN;
 
 /// Bytes of a node that a session reads at once, at most.
 pub const PIECE_BYTES_MAX: usize = 15 << 20;
@@ -60,14 +61,17 @@ pub struct SessionEdge {
 pub struct SessionLimits {
     /// Without use for so long it ends.
     pub idle: Duration,
+    /// In another process: a client's first request, a request that has begun, and the taking of an answer last at most so long.
+    pub request: Duration,
     /// A transaction that has not ended so long after it began is aborted.
     pub transaction: Duration,
 }
 
 impl Default for SessionLimits {
-    /// Five minutes without use, ten seconds for a transaction.
+    /// Five minutes without use, ten seconds for a request and for a transaction.
     fn default() -> SessionLimits {
-        SessionLimits { idle: Duration::from_secs(300), transaction: Duration::from_secs(10) }
+        let (idle, transaction) = (Duration::from_secs(300), Duration::from_secs(10));
+        SessionLimits { idle, request: FRAME_WITHIN, transaction }
     }
 }
 

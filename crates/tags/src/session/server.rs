@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A connection is a session. Who the caller is, the kernel says (`SO_PEERCRED`, `SO_PEERGROUPS`); no length is trusted; a
-//! client that sends, or takes answers, too slowly is idle, and a transaction ends at its limit whatever the client does.
+//! client that sends, or takes answers, too slowly loses its session, and a transaction ends at its limit whatever it does.
 
 use super::error::{Refusal, SessionError};
 use super::field::Field;
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::frame;
-use weft_core::serve::{Serve, ServeError, ServeOptions, SocketServer};
+use weft_core::serve::{Serve, ServeError, ServeOptions, SocketServer, TooMany};
 
 /// Most bytes of a request or an answer: a node's data is in one.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -87,9 +87,8 @@ impl Serve for Served {
         serve(&self.store, stream, credentials, &self.setup)
     }
 
-    fn refusal(&self) -> Vec<u8> {
-        let text = format!("the server has {} clients, and takes no more", self.setup.connections_max);
-        refused(&SessionError::new(Refusal::Connection, text))
+    fn refusal(&self, why: &TooMany) -> Vec<u8> {
+        refused(&SessionError::new(Refusal::Connection, format!("the tag store's server: {why}")))
     }
 }
 
@@ -111,8 +110,11 @@ fn serve(
         Err(error) => return frame::send(&mut stream, &refused(&error)),
     };
     session.durability(setup.durability);
+    let SessionLimits { idle, request, .. } = setup.limits;
+    let mut within = idle.min(request);
     loop {
-        let mut client = Client::wait_for(&stream, &mut session);
+        let mut client = Client::wait_for(&stream, &mut session, within);
+        within = idle;
         let raw = match frame::receive(&mut client, FRAME_BYTES_MAX) {
             Ok(Some(raw)) => raw,
             Ok(None) => return Ok(()),
@@ -124,7 +126,7 @@ fn serve(
             Err(error) => return Err(error),
         };
         let answer = session.answer(&raw);
-        frame::send(&mut Client::wait_for(&stream, &mut session), &answer)?;
+        frame::send(&mut Client::wait_for(&stream, &mut session, idle.min(request)), &answer)?;
         if session.has_ended() {
             return Ok(());
         }
@@ -137,12 +139,14 @@ struct Client<'a, 's> {
     session: &'a mut Session<'s>,
     /// When all of a request or answer has to be over; never, where that is beyond all times.
     until: Option<Instant>,
+    /// How long a request may take that has not begun.
+    request: Option<Duration>,
 }
 
 impl<'a, 's> Client<'a, 's> {
-    fn wait_for(stream: &'a UnixStream, session: &'a mut Session<'s>) -> Client<'a, 's> {
-        let until = Instant::now().checked_add(session.limits.idle);
-        Client { stream, session, until }
+    fn wait_for(stream: &'a UnixStream, session: &'a mut Session<'s>, within: Duration) -> Client<'a, 's> {
+        let (until, request) = (Instant::now().checked_add(within), Some(session.limits.request));
+        Client { stream, session, until, request }
     }
 
     /// Tries `step`, with the time that it may wait, until it comes to an end in time.
@@ -169,10 +173,13 @@ impl<'a, 's> Client<'a, 's> {
 
 impl Read for Client<'_, '_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.attempt(|mut stream, left| {
+        let count = self.attempt(|mut stream, left| {
             stream.set_read_timeout(left)?;
             stream.read(buffer)
-        })
+        })?;
+        let end = self.request.take().and_then(|request| Instant::now().checked_add(request));
+        self.until = self.until.into_iter().chain(end).min();
+        Ok(count)
     }
 }
 

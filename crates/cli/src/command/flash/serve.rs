@@ -21,7 +21,8 @@ const LEVELING_INTERVAL: Duration = Duration::from_secs(1);
 pub struct ServeArgs {
     /// An image that 'weft flash create' made; one process at a time can open it.
     image: PathBuf,
-    /// The Unix socket that programs connect to [default: the image's name with .sock]
+    /// The Unix socket that programs connect to; the server ends a connection whose first request, whose next one once begun,
+    /// or whose reading of an answer takes more than 10 seconds [default: the image's name with .sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// If the device has no flash monitor, put one on it; the data on the device is lost then.

@@ -28,6 +28,9 @@ pub struct ServeArgs {
     /// End a session, and its transaction, after N seconds without a request.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
+    /// End a session whose first request, whose next one once begun, or whose reading of an answer takes more than N seconds.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    request: u64,
     /// Abort a transaction that takes longer than N seconds, so that its locks do not block others for longer.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     transaction: u64,
@@ -35,7 +38,8 @@ pub struct ServeArgs {
     /// s-node, or to the root of another s-node.
     #[arg(long)]
     writable_edges: bool,
-    /// Let other users connect; the permissions of the s-nodes decide what they may do.
+    /// Let other users connect; the permissions of the s-nodes decide what they may do. A user who holds as many connections
+    /// as are free gets no more: no user gets more than half of the connections while others have none, or the last one.
     #[arg(long)]
     everyone: bool,
     /// Answer a commit at once, and begin to make it durable at most MS milliseconds later. Without this option the server
@@ -68,6 +72,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let setup = SessionSetup {
         limits: SessionLimits {
             idle: Duration::from_secs(args.idle),
+            request: Duration::from_secs(args.request),
             transaction: Duration::from_secs(args.transaction),
         },
         for_everyone: args.everyone,
