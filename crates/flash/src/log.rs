@@ -259,6 +259,11 @@ impl RecordLog {
                     Kind::Delta => self.live.extend(used),
                 }
                 self.live.dedup();
+                debug_assert!(self.live.contains(&self.current), "a record lies where it was not written");
+                debug_assert!(
+                    self.live.iter().enumerate().all(|(at, block)| !self.live[..at].contains(block)),
+                    "a block of the log counts twice"
+                );
                 return Ok(());
             }
         }
@@ -286,6 +291,7 @@ impl RecordLog {
             let from = part as usize * payload_bytes;
             let payload = &blob[from.min(blob.len())..(from + payload_bytes).min(blob.len())];
             let raw = encode(kind, self.number, part, parts, payload, self.shape.page_bytes);
+            debug_assert!(part > 0 || page == 0 || self.live.contains(&self.current));
             if media.program(self.current, page, &raw)? == Outcome::Bad {
                 self.bad[self.current as usize] = true;
                 self.next_page = None;
@@ -311,6 +317,7 @@ impl RecordLog {
                 self.bad[block as usize] = true;
                 continue;
             }
+            debug_assert_ne!(block, self.current, "the log erases the block that it was writing");
             self.current = block;
             self.next_page = Some(0);
             return Ok(());
@@ -331,7 +338,9 @@ fn encode(kind: Kind, number: u64, part: u32, parts: u32, payload: &[u8], page_b
     raw.put_u32(parts);
     let crc = crc32c_append(crc32c_append(crc32c(&raw), &[0; 4]), payload);
     raw.put_u32(crc);
+    assert_eq!(raw.len(), HEADER_BYTES);
     raw.extend_from_slice(payload);
+    assert!(raw.len() <= page_bytes && part < parts, "a part of a record fits its page");
     raw.resize(page_bytes, 0);
     raw
 }

@@ -213,9 +213,21 @@ impl LunBlocks {
 impl State {
     /// A free block that was taken gets its holder.
     fn map(&mut self, number: u32, mapping: Mapping, label: u64) {
+        debug_assert_eq!(self.blocks[number as usize], Use::Free, "block {number} is given out twice");
         self.blocks[number as usize] = Use::Mapped(Holder::new(self.next_id, label, mapping, 0));
         self.next_id += 1;
         self.mapped += 1;
+    }
+
+    /// Every block is mapped, unmapped or retired, and counts once.
+    fn check_counts(&self) {
+        let unmapped: u32 = self.luns.iter().map(LunBlocks::unmapped).sum();
+        let (mapped, retired) = (self.mapped, self.retired);
+        debug_assert_eq!(
+            (mapped + unmapped + retired) as usize,
+            self.blocks.len(),
+            "{mapped} mapped, {unmapped} unmapped, {retired} retired blocks"
+        );
     }
 }
 
@@ -261,6 +273,7 @@ impl FunctionLevel {
             }
             if let Some(number) = self.take_free(&mut state, channel) {
                 state.map(number, mapping, label);
+                state.check_counts();
                 let on_channel = self.lun_numbers[channel as usize].iter();
                 let free = on_channel.map(|lun| state.luns[*lun as usize].unmapped()).sum();
                 return Ok(Mapped { block: self.block(number), free });
@@ -307,6 +320,7 @@ impl FunctionLevel {
             }
             if let Some(row) = self.take_row(&mut state, luns) {
                 row.iter().for_each(|number| state.map(*number, mapping, label));
+                state.check_counts();
                 return Ok(row.into_iter().map(|number| self.block(number)).collect());
             }
             let taken: Vec<u32> =
@@ -355,7 +369,8 @@ impl FunctionLevel {
             (*erases > fresh + ALIKE, (at + count - turn) % count, *erases, *number)
         });
         let (at, block) = next?;
-        state.luns[luns[at as usize] as usize].plane_of(block.1).remove(&block);
+        let was_free = state.luns[luns[at as usize] as usize].plane_of(block.1).remove(&block);
+        debug_assert!(was_free);
         state.turn[channel as usize] = (at + 1) % count;
         Some(block.1)
     }
@@ -544,6 +559,7 @@ impl FunctionLevel {
         holder(&state, number, block)?;
         state.mapped -= 1;
         self.put_trimmed(&mut state, number);
+        state.check_counts();
         Ok(())
     }
 
@@ -576,6 +592,7 @@ impl FunctionLevel {
                 taken.extend(self.take_trimmed(&mut state, lun));
             }
         }
+        debug_assert!(state.blocks.iter().all(|used| *used != Use::Trimmed), "a trim is not flushed");
         drop(state);
         let end = self.erase_taken(issued, &taken)?;
         // Trims that somebody else makes durable just now.
@@ -670,13 +687,15 @@ impl FunctionLevel {
         let state = &mut *guard;
         for (number, result) in taken.iter().zip(results) {
             let (at, lun) = (*number as usize, (*number / self.geometry().blocks_per_lun) as usize);
+            debug_assert_eq!(state.blocks[at], Use::Busy, "block {number} is erased while it is in use");
             state.luns[lun].busy -= 1;
             match result {
                 Ok(done) => {
                     end = end.map(|end| done.done.max(end));
                     state.erases[at] += 1;
                     state.blocks[at] = Use::Free;
-                    state.luns[lun].plane_of(*number).insert((state.erases[at], *number));
+                    let is_new = state.luns[lun].plane_of(*number).insert((state.erases[at], *number));
+                    debug_assert!(is_new, "block {number} is free twice");
                 }
                 Err(LevelError::BlockRetired { .. }) => {
                     state.blocks[at] = Use::Retired;
@@ -689,19 +708,15 @@ impl FunctionLevel {
                 }
             }
         }
+        state.check_counts();
         self.erased.notify_all();
         end
     }
 
-    /// Erases one block at once.
-    fn erase_now(&self, number: u32, now: &mut Nanos) -> Result<(), LevelError> {
-        {
-            let mut state = self.state.lock();
-            state.blocks[number as usize] = Use::Busy;
-            state.luns[(number / self.geometry().blocks_per_lun) as usize].busy += 1;
-        }
-        *now = self.erase_taken(*now, &[number])?;
-        Ok(())
+    /// Takes a block that holds a copy of another one, to be erased at once.
+    fn take_copied(&self, state: &mut State, number: u32) {
+        state.blocks[number as usize] = Use::Busy;
+        state.luns[(number / self.geometry().blocks_per_lun) as usize].busy += 1;
     }
 
     fn mapped_max(&self, state: &State, permille: u32) -> u32 {
@@ -740,6 +755,10 @@ impl Holder {
 
     /// A page was written at this place.
     fn wrote(&mut self, at: u32, page: u32, pages_per_block: u32) {
+        debug_assert!(
+            self.unread.is_none_or(|unread| at > unread),
+            "a page that could not be read is written"
+        );
         self.written = self.written.max(at + 1);
         if self.mapping == Mapping::Page {
             self.pages.resize(pages_per_block as usize, NO_PAGE);

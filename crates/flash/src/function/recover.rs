@@ -85,8 +85,10 @@ impl FunctionLevel {
             }
         }
         // At once: what is written from now on goes to one of the two, and the other must not be found again.
+        copies.iter().for_each(|number| self.take_copied(state, *number));
+        state.check_counts();
         drop(guard);
-        copies.into_iter().try_for_each(|number| self.erase_now(number, &mut Nanos(0)))
+        copies.into_iter().try_for_each(|number| self.erase_taken(Nanos(0), &[number]).map(|_| ()))
     }
 
     /// Who holds a block, by what is on it; `None` when nothing on it can be told.

@@ -153,11 +153,14 @@ impl FunctionLevel {
         {
             let mut state = self.state.lock();
             state.luns[(to / self.geometry().blocks_per_lun) as usize].busy -= 1;
+            debug_assert_eq!(state.blocks[to as usize], Use::Busy);
             state.blocks[to as usize] = Use::Mapped(holder);
+            // At once: the two have one id.
+            self.take_copied(&mut state, from);
+            state.check_counts();
             self.erased.notify_all();
         }
-        // At once: the two have one id.
-        self.erase_now(from, now)?;
+        *now = self.erase_taken(*now, &[from])?;
         Ok(Outcome::Moved(Shuffled { from: source, to: target, label }))
     }
 

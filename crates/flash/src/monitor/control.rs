@@ -31,6 +31,7 @@ impl Control {
         // What another monitor wrote is outnumbered, not erased.
         let (mut log, _) = RecordLog::recover(&mut media, Layout::log_shape(&shape), OnUnreadable::Ignore)?;
         let records = Records { spares_per_lun: layout.spares_per_lun, ..Records::default() };
+        debug_assert!(records.check(layout).is_ok(), "a monitor begins with records that it would refuse");
         log.snapshot(&mut media, &records.encode(&shape))?;
         Ok(Control::assemble(layout, records, log))
     }
@@ -59,6 +60,11 @@ impl Control {
         {
             used[place.lun as usize][place.block as usize] = true;
         }
+        debug_assert_eq!(
+            used.iter().flatten().filter(|used| **used).count(),
+            records.blocks_in_use(),
+            "grants share a block"
+        );
         let mut control = Control { records, log, used, states: BTreeMap::new() };
         for (id, row) in &control.records.grants {
             control.states.insert(*id, Arc::new(GrantState::new(*id, row, layout)));
@@ -79,6 +85,11 @@ impl Control {
         let blocks: usize = self.records.grant_luns().map(|(_, row)| row.places.len()).sum();
         let state_bytes = blocks * super::layout::PLACE_BYTES + 64 * self.records.grants.len() + 1024;
         let before = self.records.apply(change)?;
+        debug_assert!(
+            self.records.check(layout).is_ok(),
+            "{change:?} leads to records that recovery refuses"
+        );
+        debug_assert_eq!(Change::decode(&change.encode()).ok(), Some(change));
         let snapshot = || self.records.encode(&layout.shape);
         if let Err(error) = self.log.commit(&mut media, &change.encode(), snapshot, state_bytes) {
             self.records.undo(before);
@@ -95,8 +106,11 @@ impl Control {
         after: Records,
         issued: Nanos,
     ) -> Result<Nanos, LevelError> {
+        debug_assert!(after.check(layout).is_ok(), "a snapshot of records that recovery refuses");
         let mut media = DeviceLog::new(backend, issued);
-        self.log.snapshot(&mut media, &after.encode(&layout.shape))?;
+        let raw = after.encode(&layout.shape);
+        debug_assert_eq!(Records::decode(&raw, &layout.shape).as_ref().ok(), Some(&after));
+        self.log.snapshot(&mut media, &raw)?;
         self.records = after;
         Ok(media.now)
     }
@@ -176,7 +190,9 @@ impl Control {
                     }
                 }
             }
-            self.used[place.lun as usize][place.block as usize] = true;
+            assert!(place.block >= layout.log_blocks_per_lun, "a block of the log is not given out");
+            let was_used = std::mem::replace(&mut self.used[place.lun as usize][place.block as usize], true);
+            assert!(!was_used, "a block that is taken was free");
             taken.push(place);
         }
         Ok(taken)
@@ -185,7 +201,8 @@ impl Control {
     /// Gives a block back.
     pub fn give_back(&mut self, place: PhysBlock) {
         if !place.is_missing() {
-            self.used[place.lun as usize][place.block as usize] = false;
+            let was_used = std::mem::replace(&mut self.used[place.lun as usize][place.block as usize], false);
+            assert!(was_used, "a block that is given back was taken");
         }
     }
 

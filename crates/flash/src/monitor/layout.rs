@@ -83,6 +83,7 @@ impl Layout {
                 shape.planes
             ));
         }
+        assert!(blocks_granted.is_multiple_of(shape.planes) && kept + blocks_granted <= per_lun);
         Ok(Layout { shape, log_blocks_per_lun, spares_per_lun: spares, blocks_granted })
     }
 
@@ -108,6 +109,11 @@ impl Layout {
     }
 
     pub fn address(&self, place: PhysBlock) -> BlockAddr {
+        debug_assert!(!place.is_missing() && place.lun < self.shape.luns());
+        debug_assert!(
+            (self.log_blocks_per_lun..self.shape.blocks_per_lun()).contains(&place.block),
+            "a grant reaches the blocks of the log"
+        );
         block_in(&self.shape, place)
     }
 

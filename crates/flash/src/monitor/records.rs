@@ -169,7 +169,12 @@ impl Records {
         place.ok_or_else(|| damaged("a record names a block that no grant has"))
     }
 
-    /// Every seat.
+    /// Blocks of flash that grants have.
+    pub fn blocks_in_use(&self) -> usize {
+        self.grant_luns().flat_map(|(_, row)| &row.places).filter(|place| !place.is_missing()).count()
+    }
+
+    /// Every LUN of every grant.
     pub fn grant_luns(&self) -> impl Iterator<Item = (GrantLun, &LunRow)> {
         self.grants.iter().flat_map(|(grant, row)| {
             let grant_lun = |position| GrantLun { grant: *grant, position: position as u32 };

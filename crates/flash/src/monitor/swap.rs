@@ -104,6 +104,8 @@ impl Monitor {
             new_second = Some(place);
             pages += more;
         }
+        assert_eq!(new_first.lun, swap.to, "a swap moves the first grant to the other LUN");
+        assert!(new_second.is_none_or(|place| place.lun == swap.from));
         let change = Change::Swapped { block, first: new_first, second: new_second };
         now = control.commit(&*self.backend, &self.layout, change, now)?;
         control.give_back(old.0);

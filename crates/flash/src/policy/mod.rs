@@ -363,6 +363,7 @@ impl PolicyLevel {
             Kind::Block(kind) => kind.dispensable(most),
         };
         let kept: Vec<u32> = (0..have as u32).filter(|unit| !released.contains(unit)).collect();
+        debug_assert_eq!(kept.len() + released.len(), have as usize, "a unit is released twice");
         let (mut units, mut gone) = (Vec::new(), Vec::new());
         units.extend(kept.iter().map(|unit| range.units[*unit as usize]).chain(added.iter().copied()));
         let made = match &range.kind {
@@ -441,6 +442,7 @@ impl PolicyLevel {
                 control.free.extend(units.into_iter().rev());
                 return Err(LevelError::NoRoom { start: policy.start, why });
             };
+            debug_assert!((self.flash.log_units..self.flash.units).contains(&unit) && !units.contains(&unit));
             match self.flash.clean(unit) {
                 Ok(Outcome::Done) => units.push(unit),
                 Ok(Outcome::Bad) => control.bad.push(unit),
@@ -664,6 +666,7 @@ impl PolicyLevel {
     ) -> Result<Nanos, LevelError> {
         let programmed = self.flash.programmed();
         let (raw, trims) = self.encode(instead);
+        debug_assert!(raw.len() <= self.flash.snapshot_bytes_max(), "a checkpoint outgrows its log");
         let mut media = UnitLog::new(&self.flash, issued);
         control.log.snapshot(&mut media, &raw)?;
         let end = media.now;
