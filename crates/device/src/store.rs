@@ -151,7 +151,7 @@ impl Image {
         let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
         let file = match purpose {
             Use::Change => lock(OpenOptions::new().read(true).write(true).open(path).map_err(io)?, path)?,
-            Use::Look => locked(LockedFile::share(File::open(path).map_err(io)?), path)?,
+            Use::Look => lock_to_look(File::open(path).map_err(io)?, path)?,
         };
         let mut page = vec![0u8; header::PAGE_BYTES];
         let found = read_up_to(&file, &mut page, 0);
@@ -342,6 +342,11 @@ fn flush_log(file: &LockedFile, header: &Header, session: u64) -> Option<Box<Flu
 /// Takes the exclusive lock of a file.
 pub fn lock(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
     locked(LockedFile::lock(file), path)
+}
+
+/// Takes a lock of a file that others who look may share.
+pub fn lock_to_look(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
+    locked(LockedFile::share(file), path)
 }
 
 fn locked(taken: io::Result<Option<LockedFile>>, path: &Path) -> Result<LockedFile, DeviceError> {

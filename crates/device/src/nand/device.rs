@@ -5,8 +5,8 @@ use super::bit_errors::BitErrors;
 use super::block::{Block, BlockInfo, Health};
 use super::command::{Done, PageProgram, PageRead};
 use super::counters::FlashCounters;
-use super::error::{FlashError, Refusal};
-use super::image::{FlashImage, Opened};
+use super::error::{FlashError, Refusal, Unreadable};
+use super::image::{Annex, FlashImage, Opened};
 use super::lun::{Fault, Lun};
 use super::power::Power;
 use super::setup::FlashSetup;
@@ -46,8 +46,18 @@ impl OpenChannel {
 
     /// A new device in an image file, which is sparse. An existing file is refused unless `overwrite` is set.
     pub fn create(path: &FilePath, setup: &FlashSetup, overwrite: bool) -> Result<OpenChannel, FlashError> {
+        OpenChannel::create_with(path, setup, &Annex::default(), overwrite)
+    }
+
+    /// The same with an annex.
+    pub(crate) fn create_with(
+        path: &FilePath,
+        setup: &FlashSetup,
+        annex: &Annex,
+        overwrite: bool,
+    ) -> Result<OpenChannel, FlashError> {
         setup.validate()?;
-        let image = Arc::new(FlashImage::create(path, setup, overwrite)?);
+        let image = Arc::new(FlashImage::create(path, setup, annex, overwrite)?);
         let blocks = vec![(Block::default(), 1); setup.shape().blocks_per_lun() as usize];
         let restore = |lun: &mut Lun| lun.restore(image.clone(), &blocks, 0, setup.geometry.pages_per_block);
         Ok(OpenChannel::assemble(setup.clone(), Some(image.clone()), restore))
@@ -58,8 +68,32 @@ impl OpenChannel {
     ///
     /// What was programmed is there, also after the process that had the image open was killed. After a crash of the
     /// host, what was programmed since the last [`sync`](OpenChannel::sync) may be missing or unreadable.
+    ///
+    /// An image with a conventional or FDP drive is refused: its flash is the drive's ([`Ssd::open`](crate::ssd::Ssd::open)).
     pub fn open(path: &FilePath) -> Result<OpenChannel, FlashError> {
-        let Opened { image, setup, blocks, now } = FlashImage::open(path)?;
+        let (device, annex, _) = OpenChannel::open_with(path, false)?;
+        if annex.bytes > 0 {
+            let what = "a conventional or FDP drive is in this image, and only the drive uses its flash; 'weft flash \
+                        info', 'read', 'write' and 'simulate --image' work on drives"
+                .to_string();
+            return Err(DeviceError::BadImage { path: path.to_path_buf(), what }.into());
+        }
+        if let Some(image) = device.image() {
+            image.begin_session()?;
+        }
+        Ok(device)
+    }
+
+    /// Opens an image file that is not to be changed, also that of a drive; read permission is enough. Commands that write
+    /// are refused.
+    pub fn look(path: &FilePath) -> Result<OpenChannel, FlashError> {
+        Ok(OpenChannel::open_with(path, true)?.0)
+    }
+
+    /// Opens an image file, with an annex if it has one; and whether the host has crashed since it was last used. The caller
+    /// [begins the session](FlashImage::begin_session).
+    pub(crate) fn open_with(path: &FilePath, look: bool) -> Result<(OpenChannel, Annex, bool), FlashError> {
+        let Opened { image, setup, blocks, now, annex, host_crashed } = FlashImage::open(path, look)?;
         let image = Arc::new(image);
         let per_lun = setup.shape().blocks_per_lun() as usize;
         let pages_per_block = setup.geometry.pages_per_block;
@@ -67,7 +101,18 @@ impl OpenChannel {
             let first = lun.index as usize * per_lun;
             lun.restore(image.clone(), &blocks[first..first + per_lun], now, pages_per_block);
         };
-        Ok(OpenChannel::assemble(setup, Some(image.clone()), restore))
+        Ok((OpenChannel::assemble(setup, Some(image.clone()), restore), annex, host_crashed))
+    }
+
+    /// The image that the device is in, if it is in one.
+    pub(crate) fn image(&self) -> Option<&FlashImage> {
+        self.image.as_deref()
+    }
+
+    /// What is the matter with what the image has of a page that is programmed; takes no time of the device.
+    pub(crate) fn stored(&self, page: PageAddr) -> Result<Option<Unreadable>, FlashError> {
+        let lun = self.lun(page.block.lun_addr()).lock();
+        Ok(lun.load(self.shape.block_in_lun(page.block), page.page, 0, &mut [], &mut [])?)
     }
 
     fn assemble(

@@ -11,7 +11,7 @@ use crate::geometry::Geometry;
 use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset, seal, sealed};
 use crate::image::slot::{CONTENT_WORDS, Content, TornSlots};
 use crate::image::table::Table;
-use crate::store::{last_session, lock, read_up_to};
+use crate::store::{last_session, lock, lock_to_look, read_up_to};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
@@ -20,16 +20,19 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_sys::file::{LockedFile, boot_id, punch_hole, random};
 
 /// First bytes of an image.
 const MAGIC: [u8; 8] = *b"WEFTOCF\0";
-/// The format's version. A reader refuses another one.
+/// The format's version: of a device by itself, and of one with an annex. A reader refuses another one.
 const VERSION: u32 = 1;
+const VERSION_ANNEX: u32 = 2;
+/// Most bytes of what an annex was made from: the room for it in the header page.
+const ANNEX_MADE_FROM_MAX: usize = 1024;
 /// What follows a page's out-of-band bytes: a checksum and the erases of its block.
 const TRAILER_BYTES: usize = 8;
 /// Most bytes of an image; a file offset is signed.
@@ -54,6 +57,18 @@ pub(crate) struct FlashImage {
     counters_slot: Mutex<u32>,
     writes: Writes,
     erased: Erased,
+    /// It is only looked at: what is stored in the table stays in this process, and nothing is written.
+    look: bool,
+    /// The session page has this session.
+    begun: AtomicBool,
+}
+
+/// What a drive that owns the flash keeps in its image: what it was made from, in the header page, and an area behind
+/// the pages, of which this module knows nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Annex {
+    pub made_from: Vec<u8>,
+    pub bytes: u64,
 }
 
 /// Erased blocks whose room has not been given back. Most are written again soon, and cost less than when their room has to be found
@@ -102,24 +117,31 @@ struct Layout {
     page_stride: u64,
     block_stride: u64,
     blocks: u64,
+    annex_bytes: u64,
 }
 
 impl Layout {
-    fn new(shape: &FlashShape) -> Result<Layout, DeviceError> {
+    fn new(shape: &FlashShape, annex: &Annex) -> Result<Layout, DeviceError> {
         let page_stride = u64::from(shape.page_bytes) + u64::from(shape.oob_bytes) + TRAILER_BYTES as u64;
         let block_stride =
             (page_stride * u64::from(shape.pages_per_block)).next_multiple_of(PAGE_BYTES as u64);
         let blocks = shape.blocks();
         let base = data_offset(blocks);
-        if blocks.checked_mul(block_stride).is_none_or(|bytes| bytes > IMAGE_BYTES_MAX - base) {
+        let annex_bytes = annex.bytes;
+        let all = blocks.checked_mul(block_stride).and_then(|bytes| bytes.checked_add(annex_bytes));
+        if all.is_none_or(|bytes| bytes > IMAGE_BYTES_MAX - base) {
             return Err(DeviceError::BadGeometry(format!("{blocks} erase blocks do not fit into a file")));
         }
         let (page_bytes, oob_bytes) = (shape.page_bytes as usize, shape.oob_bytes as usize);
-        Ok(Layout { base, page_bytes, oob_bytes, page_stride, block_stride, blocks })
+        Ok(Layout { base, page_bytes, oob_bytes, page_stride, block_stride, blocks, annex_bytes })
+    }
+
+    fn annex(&self) -> u64 {
+        self.base + self.blocks * self.block_stride
     }
 
     fn image_bytes(&self) -> u64 {
-        self.base + self.blocks * self.block_stride
+        self.annex() + self.annex_bytes
     }
 
     fn page(&self, block: u64, page: u32) -> u64 {
@@ -135,18 +157,26 @@ pub(crate) struct Opened {
     pub blocks: Vec<(Block, u32)>,
     /// Device time when it was last synced or closed, in nanoseconds.
     pub now: u64,
+    pub annex: Annex,
+    /// The host has crashed since it was last used: pages that were not synced may be missing.
+    pub host_crashed: bool,
 }
 
 impl FlashImage {
     /// Makes a new image. Its file is sparse: it takes room as pages are programmed.
-    pub fn create(path: &Path, setup: &FlashSetup, overwrite: bool) -> Result<FlashImage, DeviceError> {
+    pub fn create(
+        path: &Path,
+        setup: &FlashSetup,
+        annex: &Annex,
+        overwrite: bool,
+    ) -> Result<FlashImage, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         if setup.keep != Keep::All {
             return Err(DeviceError::BadGeometry(
                 "an image keeps data and out-of-band bytes; take a device in memory to keep less".into(),
             ));
         }
-        let layout = Layout::new(&setup.shape())?;
+        let layout = Layout::new(&setup.shape(), annex)?;
         let id = random().map_err(io)?;
         let file = OpenOptions::new()
             .read(true)
@@ -163,7 +193,7 @@ impl FlashImage {
         let session = Session { clean: false, boot: boot_id().unwrap_or_default(), opens: 1 };
         file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
         let counters_slot = Mutex::new(table.set_counters(1, &[0; CONTENT_WORDS]));
-        file.write_all_at(&encode_header(&id, setup, &layout), 0).map_err(io)?;
+        file.write_all_at(&encode_header(&id, setup, &layout, annex), 0).map_err(io)?;
         file.sync_all().map_err(io)?;
         let (path, writes) = (path.to_path_buf(), Writes::default());
         Ok(FlashImage {
@@ -176,23 +206,26 @@ impl FlashImage {
             counters_slot,
             writes,
             erased: Erased::default(),
+            look: false,
+            begun: AtomicBool::new(true),
         })
     }
 
-    /// Opens an image and takes its lock.
-    pub fn open(path: &Path) -> Result<Opened, DeviceError> {
+    /// Opens an image and takes its lock; to look at it, a lock that others who look may share.
+    pub fn open(path: &Path, look: bool) -> Result<Opened, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
-        let file = OpenOptions::new().read(true).write(true).open(path).map_err(io)?;
-        let file = lock(file, path)?;
+        let file = OpenOptions::new().read(true).write(!look).open(path).map_err(io)?;
+        let file = if look { lock_to_look(file, path)? } else { lock(file, path)? };
         let mut page = vec![0u8; PAGE_BYTES];
         let found = read_up_to(&file, &mut page, 0).map_err(io)?;
-        let (id, setup) = decode_header(&page[..found]).map_err(bad)?;
+        let (id, setup, annex) = decode_header(&page[..found]).map_err(bad)?;
         setup.validate()?;
-        let layout = Layout::new(&setup.shape())?;
+        let layout = Layout::new(&setup.shape(), &annex)?;
         let (last, host_crashed) = last_session(&file, path, layout.image_bytes())?;
         let torn = if host_crashed { TornSlots::TakeOther } else { TornSlots::Refuse };
-        let table = Table::map(&file, id, layout.blocks).map_err(io)?;
+        let map = if look { Table::map_private } else { Table::map };
+        let table = map(&file, id, layout.blocks).map_err(io)?;
         let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
         let mut blocks = Vec::with_capacity(layout.blocks as usize);
         for number in 0..layout.blocks as u32 {
@@ -217,8 +250,6 @@ impl FlashImage {
         let (counters, slot) = table.counters(torn).ok_or_else(|| damaged("the counters".into()))?;
         let session =
             Session { clean: false, boot: boot_id().unwrap_or_default(), opens: last.opens.wrapping_add(1) };
-        file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
-        file.sync_data().map_err(io)?;
         let (path, writes) = (path.to_path_buf(), Writes::default());
         let counters_slot = Mutex::new(slot);
         let image = FlashImage {
@@ -231,9 +262,12 @@ impl FlashImage {
             counters_slot,
             writes,
             erased: Erased::default(),
+            look,
+            begun: AtomicBool::new(false),
         };
         // A clock beyond its end is nobody's loss: it stands still there.
-        Ok(Opened { image, setup, blocks, now: counters[0].min(ISSUED_MAX_NS) })
+        let now = counters[0].min(ISSUED_MAX_NS);
+        Ok(Opened { image, setup, blocks, now, annex, host_crashed })
     }
 
     /// Stores the record of a block; returns the slot that counts from now on.
@@ -276,6 +310,7 @@ impl FlashImage {
         let crc = self.page_crc(&bytes, number, page, erases);
         bytes.put_u32(if whole { crc } else { !crc });
         bytes.put_u32(erases);
+        self.check_writable()?;
         if page == 0 {
             self.erased.0.lock().remove(&number);
         }
@@ -353,8 +388,45 @@ impl FlashImage {
         Ok(())
     }
 
+    /// Writes a part of the annex. What is written becomes durable as pages do.
+    pub fn write_annex(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
+        self.check_writable()?;
+        let at = self.annex_place(offset, bytes.len())?;
+        self.file.write_all_at(bytes, at).map_err(|e| self.io(e))?;
+        self.writes.add();
+        Ok(())
+    }
+
+    /// Reads a part of the annex.
+    pub fn read_annex(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
+        let at = self.annex_place(offset, into.len())?;
+        self.file.read_exact_at(into, at).map_err(|e| self.io(e))
+    }
+
+    fn annex_place(&self, offset: u64, bytes: usize) -> Result<u64, DeviceError> {
+        if offset + bytes as u64 > self.layout.annex_bytes {
+            let what = format!("bytes {offset} to {} of the annex: it is shorter", offset + bytes as u64);
+            return Err(self.bad(what));
+        }
+        Ok(self.layout.annex() + offset)
+    }
+
+    fn check_writable(&self) -> Result<(), DeviceError> {
+        if self.look {
+            return Err(self.bad("the image was opened to be looked at; open it to write".into()));
+        }
+        Ok(())
+    }
+
+    fn bad(&self, what: String) -> DeviceError {
+        DeviceError::BadImage { path: self.path.clone(), what }
+    }
+
     /// Makes everything durable, with the device's clock.
     pub fn sync(&self, now: u64) -> Result<(), DeviceError> {
+        if self.look {
+            return Ok(());
+        }
         let mut content = [0; CONTENT_WORDS];
         content[0] = now;
         let mut slot = self.counters_slot.lock();
@@ -362,8 +434,23 @@ impl FlashImage {
         self.file.sync_data().map_err(|e| self.io(e))
     }
 
+    /// Writes down that the image is in use. Until then it says how it was used last, so that whoever opens it the next time
+    /// learns of a crash of the host, too.
+    pub fn begin_session(&self) -> Result<(), DeviceError> {
+        if self.look {
+            return Ok(());
+        }
+        self.file.write_all_at(&self.session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))?;
+        self.file.sync_data().map_err(|e| self.io(e))?;
+        self.begun.store(true, Release);
+        Ok(())
+    }
+
     /// Writes down that everything is durable and the image no longer in use.
     pub fn end_session(&self) -> Result<(), DeviceError> {
+        if !self.begun.load(Acquire) {
+            return Ok(());
+        }
         let session = Session { clean: true, ..self.session };
         self.file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))
     }
@@ -426,12 +513,12 @@ fn decode_block(content: &Content, pages_per_block: u32) -> Option<Block> {
     })
 }
 
-fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout) -> Vec<u8> {
+fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout, annex: &Annex) -> Vec<u8> {
     let g = &setup.geometry;
     let t = &g.timing;
     let mut page = Vec::with_capacity(PAGE_BYTES);
     page.extend_from_slice(&MAGIC);
-    page.put_u32(VERSION);
+    page.put_u32(if annex.bytes > 0 { VERSION_ANNEX } else { VERSION });
     page.put_u32(setup.oob_bytes);
     page.extend_from_slice(id);
     page.put_u64(g.total_bytes);
@@ -455,26 +542,42 @@ fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout) -> Vec<u8> 
     ] {
         page.put_u64(v);
     }
+    if annex.bytes > 0 {
+        debug_assert!(annex.made_from.len() <= ANNEX_MADE_FROM_MAX);
+        page.put_u64(annex.bytes);
+        page.put_u32(annex.made_from.len() as u32);
+        page.extend_from_slice(&annex.made_from);
+    }
     seal(page, PAGE_BYTES)
 }
 
-fn decode_header(page: &[u8]) -> Result<([u8; 16], FlashSetup), String> {
+fn decode_header(page: &[u8]) -> Result<([u8; 16], FlashSetup, Annex), String> {
     let short = |_: Truncated| "the header is cut short; restore the image".to_string();
     let mut r = Reader::new(page);
     if r.array::<8>().map_err(short)? != MAGIC {
         return Err("not an open-channel image, or one whose making was interrupted; make a new one".into());
     }
     let version = r.u32().map_err(short)?;
-    if version != VERSION {
+    if ![VERSION, VERSION_ANNEX].contains(&version) {
         return Err(format!(
-            "the image has format version {version}, and this program reads version {VERSION}; use the program that \
-             wrote it"
+            "the image has format version {version}, and this program reads versions {VERSION} and {VERSION_ANNEX}; \
+             use the program that wrote it"
         ));
     }
     if page.len() < PAGE_BYTES || !sealed(page) {
         return Err("the checksum of the header does not match: the image is damaged; restore it".into());
     }
-    header_fields(&mut r).map_err(short)
+    let (id, setup) = header_fields(&mut r).map_err(short)?;
+    let mut annex = Annex::default();
+    if version == VERSION_ANNEX {
+        annex.bytes = r.u64().map_err(short)?;
+        let length = r.u32().map_err(short)? as usize;
+        if length > ANNEX_MADE_FROM_MAX || annex.bytes == 0 || annex.bytes > IMAGE_BYTES_MAX {
+            return Err("the header names an annex that cannot be; restore the image".into());
+        }
+        annex.made_from = r.bytes(length).map_err(short)?.to_vec();
+    }
+    Ok((id, setup, annex))
 }
 
 fn header_fields(r: &mut Reader) -> Result<([u8; 16], FlashSetup), Truncated> {
@@ -570,10 +673,12 @@ mod tests {
 
     #[test]
     fn a_header_survives_encoding_and_no_bit_of_it_may_flip() {
-        let layout = Layout::new(&setup().shape()).unwrap();
-        let page = encode_header(&[9; 16], &setup(), &layout);
-        let (id, found) = decode_header(&page).unwrap();
+        let annex = Annex { made_from: vec![7; 100], bytes: 8192 };
+        let layout = Layout::new(&setup().shape(), &annex).unwrap();
+        let page = encode_header(&[9; 16], &setup(), &layout, &annex);
+        let (id, found, found_annex) = decode_header(&page).unwrap();
         assert_eq!((id, found.shape(), found.pairing), ([9; 16], setup().shape(), setup().pairing));
+        assert_eq!(found_annex, annex);
         assert_eq!(found.geometry.timing, setup().geometry.timing);
         assert_eq!(found.geometry.endurance, setup().geometry.endurance);
         for at in 0..page.len() {

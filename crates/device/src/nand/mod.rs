@@ -79,6 +79,7 @@ pub use command::{Done, PageProgram, PageRead};
 pub use counters::FlashCounters;
 pub use device::OpenChannel;
 pub use error::{FlashError, Refusal, Unreadable};
+pub(crate) use image::{Annex, FlashImage};
 pub use lun::Fault;
 pub(crate) use lun::ISSUED_MAX_NS;
 pub use setup::{FlashSetup, Keep, PageTimes, Pairing};

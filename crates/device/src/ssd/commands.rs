@@ -3,16 +3,21 @@
 use super::error::SsdError;
 use super::fdp::{FdpEvent, FdpStatistics, HandleUsage};
 use super::media::{FlashMedia, SlotAddr};
+use super::protected::{KeptState, Protected};
+use super::recover;
 use super::setup::SsdSetup;
 use crate::clock::Latencies;
 use crate::faults::FaultPlan;
 use crate::gc::{MapperCounts, PageMapper};
-use crate::nand::{BitErrors, FlashCounters, FlashError, FlashShape, ISSUED_MAX_NS, OpenChannel, PageAddr};
+use crate::nand::{
+    BitErrors, FlashCounters, FlashError, FlashSetup, FlashShape, ISSUED_MAX_NS, Keep, OpenChannel, PageAddr,
+};
 use crate::path::Path;
 use crate::timing::nanos_of;
 use crate::wear::Wear;
 use crate::zoned::DeviceCounters;
 use parking_lot::Mutex;
+use std::path::Path as FilePath;
 use weft_core::hist::Histogram;
 use weft_core::{BLOCK_BYTES, Nanos};
 
@@ -21,13 +26,29 @@ const TRANSFERS_KNOWN: usize = 4096;
 
 /// What the drive's lock guards.
 #[derive(Debug)]
-struct State {
-    mapper: PageMapper,
-    media: FlashMedia,
+pub(super) struct State {
+    pub mapper: PageMapper,
+    pub media: FlashMedia,
     to_device: Path,
     to_host: Path,
-    counters: DeviceCounters,
-    host_bytes: Vec<u64>,
+    pub counters: DeviceCounters,
+    pub host_bytes: Vec<u64>,
+    pub before: Before,
+    /// Why the drive takes no commands until it is opened again.
+    pub stopped: Option<String>,
+    /// The image was opened to be looked at.
+    pub look: bool,
+}
+
+/// What was before the drive was opened; nothing for a new drive.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    pub host_bytes: u64,
+    pub counts: MapperCounts,
+    /// Blocks that were written anew to open it.
+    pub rewritten: u64,
+    /// Slots of the pages that were programmed, and of the write buffer.
+    pub slots: u64,
 }
 
 /// A conventional or FDP drive. See the [module](super).
@@ -52,23 +73,84 @@ impl Ssd {
         let flash = OpenChannel::memory(&setup.flash)?.with_faults(plan).with_bit_errors(bits);
         let (media, units) = FlashMedia::new(setup, flash)?;
         let mapper = PageMapper::new::<FlashError>(setup.mapper(units)?)?;
-        let capacity = u64::from(mapper.setup().pages);
-        let state = State {
-            mapper,
-            media,
-            to_device: Path::default(),
-            to_host: Path::default(),
-            counters: DeviceCounters::default(),
-            host_bytes: vec![0; setup.handles.len().max(1)],
-        };
-        Ok(Ssd {
+        Ok(Ssd::assemble(setup, State::new(setup, mapper, media)))
+    }
+
+    /// A new drive in an image file, which is sparse; its flash has factory bad blocks as planned. An existing file is
+    /// refused unless `overwrite` is set. `docs/formats/drive-image.md` draws the file.
+    pub fn create(
+        path: &FilePath,
+        setup: &SsdSetup,
+        plan: FaultPlan,
+        overwrite: bool,
+    ) -> Result<Ssd, SsdError> {
+        if setup.flash.pairing.is_some() {
+            let what = "a drive in an image has no pages that share cells; leave out the pairing".into();
+            return Err(SsdError::BadSetup(what));
+        }
+        // Before a file is made: whether a drive can be made of flash without bad blocks.
+        let flash = FlashSetup { keep: Keep::Nothing, ..setup.flash.clone() };
+        Ssd::new(&SsdSetup { flash, ..setup.clone() })?;
+        let setup = SsdSetup { luns_per_unit: Some(setup.unit_luns()), ..setup.clone() };
+        let flash = OpenChannel::create_with(path, &setup.flash, &Protected::annex(&setup), overwrite)?;
+        let (mut media, units) = FlashMedia::new(&setup, flash.with_faults(plan))?;
+        media.protected = Some(Box::new(Protected::new(&setup)));
+        media.keep_units()?;
+        let mapper = PageMapper::new::<FlashError>(setup.mapper(units)?)?;
+        let drive = Ssd::assemble(&setup, State::new(&setup, mapper, media));
+        drive.flush(Nanos(0))?;
+        Ok(drive)
+    }
+
+    /// Opens a drive in an image file. Each block is what was written last and acknowledged, also when power went or the
+    /// process was killed; after a crash of the host, what was flushed last or later. What was counted goes on, but for
+    /// latencies; after the end of a process without notice, reads since the last write are not counted.
+    pub fn open(path: &FilePath) -> Result<Ssd, SsdError> {
+        Ssd::open_prepared(path, |flash| flash)
+    }
+
+    /// The same, on flash that was prepared first: to let it fail, or to let power go while the drive opens.
+    pub fn open_prepared(
+        path: &FilePath,
+        prepare: impl FnOnce(OpenChannel) -> OpenChannel,
+    ) -> Result<Ssd, SsdError> {
+        recover::open(path, false, prepare)
+    }
+
+    /// Opens a drive in an image file that is not to be changed; read permission is enough. It can be read.
+    pub fn look(path: &FilePath) -> Result<Ssd, SsdError> {
+        recover::open(path, true, |flash| flash)
+    }
+
+    pub(super) fn assemble(setup: &SsdSetup, state: State) -> Ssd {
+        Ssd {
             setup: setup.clone(),
-            capacity,
+            capacity: u64::from(state.mapper.setup().pages),
             state: Mutex::new(state),
             read: Histogram::default(),
             write: Histogram::default(),
             deallocate: Histogram::default(),
-        })
+        }
+    }
+
+    /// Does something with the flash inside, such as to let it fail or to let power go. When power has gone, the drive has
+    /// to be opened again.
+    pub fn with_flash<T>(&self, act: impl FnOnce(&OpenChannel) -> T) -> T {
+        act(&self.state.lock().media.flash)
+    }
+
+    /// Makes everything that was acknowledged survive a crash of the host. What power or the end of the process can take
+    /// needs no flush: the write buffer has capacitors. Takes no time of the device.
+    pub fn flush(&self, issued: Nanos) -> Result<Nanos, SsdError> {
+        let mut state = self.state.lock();
+        state.check_changes()?;
+        state.counters.flushes += 1;
+        let flushed = state.keep().and_then(|()| Ok(state.media.flash.sync()?));
+        state.settle(flushed)?;
+        if let Some(protected) = &mut state.media.protected {
+            protected.synced();
+        }
+        Ok(issued)
     }
 
     /// What the drive was made from.
@@ -113,6 +195,7 @@ impl Ssd {
         let issued = Nanos(issued.0.min(ISSUED_MAX_NS));
         let mut guard = self.state.lock();
         let state = &mut *guard;
+        state.check_changes()?;
         let checked = self.check_range(block, blocks).and_then(|()| {
             self.check_length(data, blocks, state.media.keeps_data())?;
             self.check_handle(handle)
@@ -124,7 +207,7 @@ impl Ssd {
                 if let SsdError::NoSuchHandle { handle, .. } = error {
                     state.media.events.add(FdpEvent::InvalidPlacement { handle });
                 }
-                return Err(error);
+                return state.settle(Err(error));
             }
         };
         let bytes = blocks * BLOCK_BYTES as u64;
@@ -133,18 +216,8 @@ impl Ssd {
         state.to_device.forget_beyond(TRANSFERS_KNOWN);
         (state.media.now, state.media.taken) = (buffered, buffered);
         state.counters.writes += 1;
-        for at in 0..blocks {
-            let logical = (block + at) as u32;
-            state.media.incoming.clear();
-            if !data.is_empty() {
-                let from = at as usize * BLOCK_BYTES;
-                state.media.incoming.extend_from_slice(&data[from..from + BLOCK_BYTES]);
-            }
-            state.mapper.write(&mut state.media, logical, front)?;
-            state.media.forget_loss(logical);
-            state.counters.host_bytes += BLOCK_BYTES as u64;
-            state.host_bytes[front] += BLOCK_BYTES as u64;
-        }
+        let written = state.write(block, blocks, data, front);
+        state.settle(written)?;
         let done = state.media.taken;
         self.write.record(done - issued.0);
         Ok(Nanos(done))
@@ -156,6 +229,7 @@ impl Ssd {
         let issued = Nanos(issued.0.min(ISSUED_MAX_NS));
         let mut guard = self.state.lock();
         let state = &mut *guard;
+        state.check_running()?;
         let checked = self.check_range(block, blocks).and_then(|()| self.check_length(out, blocks, false));
         if let Err(error) = checked {
             state.counters.refused += 1;
@@ -179,7 +253,7 @@ impl Ssd {
                     ready = ready.max(done.0);
                     unreadable = unreadable.or(Some(block + at));
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return state.settle(Err(error.into())),
             }
             at += run;
         }
@@ -198,14 +272,17 @@ impl Ssd {
     /// Deallocates blocks: the drive need not keep them any more, and they read as zero. Takes no time.
     pub fn deallocate(&self, issued: Nanos, block: u64, blocks: u64) -> Result<Nanos, SsdError> {
         let mut state = self.state.lock();
+        state.check_changes()?;
         if let Err(error) = self.check_range(block, blocks) {
             state.counters.refused += 1;
-            return Err(error);
+            return state.settle(Err(error));
         }
         for logical in block..block + blocks {
             state.mapper.trim::<FlashError>(logical as u32)?;
             state.media.forget_loss(logical as u32);
         }
+        let kept = state.media.keep_trim(block as u32, blocks as u32).map_err(SsdError::Flash);
+        state.settle(kept)?;
         self.deallocate.record(0);
         Ok(issued)
     }
@@ -215,17 +292,23 @@ impl Ssd {
     pub fn update_handle(&self, issued: Nanos, handle: u16) -> Result<(), SsdError> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
+        state.check_changes()?;
         let front = self.check_handle(Some(handle)).inspect_err(|_| state.counters.refused += 1)?;
         let left = state.mapper.room(front);
         if left == 0 {
             return Ok(());
         }
         state.media.now = issued.0;
-        state.media.pad(front)?;
-        state.mapper.close(front);
-        let left_bytes = u64::from(left) * BLOCK_BYTES as u64;
-        state.media.events.add(FdpEvent::UnitNotFull { handle, left_bytes });
-        Ok(())
+        let padded = state.media.pad(front);
+        if padded.is_ok() {
+            state.mapper.close(front);
+            if let Some(protected) = &mut state.media.protected {
+                protected.closed[front] = protected.sequence;
+            }
+            let left_bytes = u64::from(left) * BLOCK_BYTES as u64;
+            state.media.events.add(FdpEvent::UnitNotFull { handle, left_bytes });
+        }
+        state.settle(padded.map_err(SsdError::Flash))
     }
 
     /// The flash page that holds a block; `None` while it waits in the write buffer, and when it was never written or was
@@ -248,7 +331,7 @@ impl Ssd {
         let state = self.state.lock();
         let flash = state.media.flash.counters();
         DeviceCounters {
-            gc_bytes: state.mapper.counts().relocated * BLOCK_BYTES as u64,
+            gc_bytes: state.counts().relocated * BLOCK_BYTES as u64,
             media_bytes: state.media.media_bytes,
             erases: flash.blocks_erased,
             now: state.media.flash.now(),
@@ -263,7 +346,7 @@ impl Ssd {
 
     /// What the page map inside counted, in blocks of 4 KiB and in reclaim units.
     pub fn mapper_counts(&self) -> MapperCounts {
-        self.state.lock().mapper.counts()
+        self.state.lock().counts()
     }
 
     /// Latencies in device time; `reset` has the deallocations. A flush takes no time, since the write buffer has
@@ -329,7 +412,7 @@ impl Ssd {
     /// Checks the erase identity from the host's bytes down to the flash's pages:
     ///
     /// ```text
-    ///  host + moved + rewritten after failures == slots filled
+    ///  host + moved + rewritten after failures == slots filled                      (since the drive was opened)
     ///  slots filled + padding                  == slots of programmed pages + slots in the write buffer
     ///  bytes erased                            == erases of the flash x erase block
     /// ```
@@ -344,11 +427,15 @@ impl Ssd {
         let counts = state.mapper.counts();
         let slots_programmed = flash.pages_programmed * u64::from(media.slots_per_page());
         let checks = [
-            ("host blocks written", counts.written * BLOCK_BYTES as u64, state.counters.host_bytes),
+            (
+                "host blocks written",
+                (counts.written - state.before.rewritten) * BLOCK_BYTES as u64,
+                state.counters.host_bytes - state.before.host_bytes,
+            ),
             ("slots filled", media.slots_filled, counts.written + counts.relocated + counts.failed),
             (
                 "slots programmed",
-                media.slots_filled + media.slots_padded,
+                state.before.slots + media.slots_filled + media.slots_padded,
                 slots_programmed + media.slots_buffered(),
             ),
             ("media bytes", media.media_bytes, slots_programmed * BLOCK_BYTES as u64),
@@ -387,7 +474,135 @@ impl Ssd {
     }
 }
 
+impl Drop for Ssd {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        if let Err(error) = state.keep() {
+            tracing::error!(%error, "what the drive has counted was not kept");
+        }
+    }
+}
+
 impl State {
+    pub fn new(setup: &SsdSetup, mapper: PageMapper, media: FlashMedia) -> State {
+        State {
+            mapper,
+            media,
+            to_device: Path::default(),
+            to_host: Path::default(),
+            counters: DeviceCounters::default(),
+            host_bytes: vec![0; setup.handles.len().max(1)],
+            before: Before::default(),
+            stopped: None,
+            look: false,
+        }
+    }
+
+    /// What the page map has counted since the drive was made.
+    fn counts(&self) -> MapperCounts {
+        let (then, now) = (self.before.counts, self.mapper.counts());
+        MapperCounts {
+            written: then.written + now.written - self.before.rewritten,
+            relocated: then.relocated + now.relocated,
+            failed: then.failed + now.failed + self.before.rewritten,
+            trimmed: then.trimmed + now.trimmed,
+            collections: then.collections + now.collections,
+            erases: then.erases + now.erases,
+            erased: then.erased + now.erased,
+        }
+    }
+
+    fn check_running(&self) -> Result<(), SsdError> {
+        match &self.stopped {
+            Some(_) if self.media.flash.is_cut() => Err(FlashError::PowerLost.into()),
+            Some(why) => Err(SsdError::Stopped(why.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_changes(&self) -> Result<(), SsdError> {
+        if self.look {
+            return Err(SsdError::Stopped(
+                "its image was opened to be looked at, and this would change it".into(),
+            ));
+        }
+        self.check_running()
+    }
+
+    /// Keeps what a command has counted. After an error that leaves a command half done, the drive stops.
+    pub fn settle<T>(&mut self, outcome: Result<T, SsdError>) -> Result<T, SsdError> {
+        let outcome = self.keep().and(outcome);
+        if let Err(SsdError::Flash(error)) = &outcome {
+            self.stopped = Some(error.to_string());
+        }
+        outcome
+    }
+
+    /// Keeps what the drive has counted in its image, if it is in one.
+    pub fn keep(&mut self) -> Result<(), SsdError> {
+        let counts = self.counts();
+        let State { media, counters, host_bytes, .. } = self;
+        let (Some(protected), Some(image)) = (&mut media.protected, media.flash.image()) else {
+            return Ok(());
+        };
+        for event in media.events.take_unkept() {
+            protected.keep_event(image, &event, media.events.reallocated).map_err(FlashError::from)?;
+        }
+        let state = KeptState {
+            counts: [
+                protected.sequence,
+                media.events.reallocated,
+                counters.writes,
+                counters.reads,
+                counters.host_bytes,
+                counters.read_bytes,
+                counters.refused,
+                counters.flushes,
+                0,
+                counts.written,
+                counts.relocated,
+                counts.failed,
+                counts.trimmed,
+                counts.collections,
+                counts.erases,
+                counts.erased,
+            ],
+            host_bytes: host_bytes.clone(),
+            moved_slots: media.moved_slots.clone(),
+            closed: protected.closed.clone(),
+        };
+        Ok(protected.keep_state(image, &state).map_err(FlashError::from)?)
+    }
+
+    /// Goes on counting from what was kept.
+    pub fn count_on(&mut self, kept: KeptState) {
+        let [_, _, writes, reads, host_bytes, read_bytes, refused, flushes, _, rest @ ..] = kept.counts;
+        let [written, relocated, failed, trimmed, collections, erases, erased] = rest;
+        self.counters =
+            DeviceCounters { writes, reads, host_bytes, read_bytes, refused, flushes, ..self.counters };
+        self.host_bytes = kept.host_bytes;
+        self.media.moved_slots = kept.moved_slots;
+        self.before.host_bytes = host_bytes;
+        self.before.counts =
+            MapperCounts { written, relocated, failed, trimmed, collections, erases, erased };
+    }
+
+    fn write(&mut self, block: u64, blocks: u64, data: &[u8], front: usize) -> Result<(), SsdError> {
+        for at in 0..blocks {
+            let logical = (block + at) as u32;
+            self.media.incoming.clear();
+            if !data.is_empty() {
+                let from = at as usize * BLOCK_BYTES;
+                self.media.incoming.extend_from_slice(&data[from..from + BLOCK_BYTES]);
+            }
+            self.mapper.write(&mut self.media, logical, front)?;
+            self.media.forget_loss(logical);
+            self.counters.host_bytes += BLOCK_BYTES as u64;
+            self.host_bytes[front] += BLOCK_BYTES as u64;
+        }
+        Ok(())
+    }
+
     /// How many of `most` logical blocks from this one on lie behind each other in one page of the flash; 1 when the
     /// first one is not in flash.
     fn run_of(&self, logical: u32, most: u64) -> u64 {
@@ -418,7 +633,7 @@ impl State {
         let done = if out.is_empty() {
             self.media.flash.touch(issued, page, bytes)?
         } else {
-            self.media.flash.read(issued, page, block_in_page * BLOCK_BYTES as u32, out, &mut [])?
+            self.media.read(issued, page, block_in_page * BLOCK_BYTES as u32, out)?
         };
         Ok(done.done.0)
     }

@@ -42,6 +42,9 @@ pub enum SsdError {
     /// So many blocks of the flash are bad that nothing can be written any more. What is there can be read.
     #[error("the drive is worn out and read-only: {0}")]
     WornOut(String),
+    /// A command failed in the middle; what was acknowledged before it is kept.
+    #[error("the drive has stopped: {0}; open it again")]
+    Stopped(String),
     /// A setup that cannot be.
     #[error("bad drive: {0}")]
     BadSetup(String),

@@ -67,6 +67,8 @@ pub(super) struct Events {
     kept: VecDeque<FdpEvent>,
     /// Media reallocated events, dropped ones too.
     pub reallocated: u64,
+    /// The last events that the drive's image does not have yet.
+    unkept: usize,
 }
 
 impl Events {
@@ -76,6 +78,18 @@ impl Events {
             self.kept.pop_front();
         }
         self.kept.push_back(event);
+        self.unkept = (self.unkept + 1).min(EVENTS_MAX);
+    }
+
+    /// The events that the drive's image does not have yet, in their order; from now on it has them.
+    pub fn take_unkept(&mut self) -> Vec<FdpEvent> {
+        let unkept = std::mem::take(&mut self.unkept);
+        self.kept.range(self.kept.len() - unkept..).copied().collect()
+    }
+
+    /// Events of a drive that was opened.
+    pub fn restore(kept: Vec<FdpEvent>, reallocated: u64) -> Events {
+        Events { kept: kept.into(), reallocated, unkept: 0 }
     }
 
     pub fn to_vec(&self) -> Vec<FdpEvent> {

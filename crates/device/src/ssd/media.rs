@@ -2,9 +2,10 @@
 
 use super::error::SsdError;
 use super::fdp::{Events, FdpEvent};
+use super::protected::{Life, NO_BLOCK, Protected, Tag, life_of, slots_per_program};
 use super::setup::SsdSetup;
 use crate::gc::{Media, Outcome};
-use crate::nand::{BlockAddr, FlashError, FlashShape, Keep, OpenChannel, PageAddr, PageProgram};
+use crate::nand::{BlockAddr, Done, FlashError, FlashShape, Keep, OpenChannel, PageAddr, PageProgram};
 use std::collections::{HashMap, HashSet, VecDeque};
 use weft_core::{BLOCK_BYTES, Nanos};
 
@@ -17,7 +18,19 @@ struct Buffer {
     data: Vec<u8>,
     /// When everything in it is in the drive.
     ready: u64,
+    /// Of a drive in an image: what each block was written as, and its cell.
+    cells: Vec<(Tag, u32)>,
 }
+
+/// A block whose program failed.
+#[derive(Debug)]
+struct Rescued {
+    data: Vec<u8>,
+    cell: Option<u32>,
+}
+
+/// Tries of a read before the page counts as lost.
+const READ_TRIES: u32 = 4;
 
 /// A page that was sensed to be moved.
 #[derive(Debug)]
@@ -45,22 +58,26 @@ pub(super) struct FlashMedia {
     width: u32,
     /// 4 KiB blocks of a page and of a program unit.
     slots_per_page: u32,
-    slots_per_program: u32,
-    slots_per_unit: u32,
+    pub slots_per_program: u32,
+    pub slots_per_unit: u32,
     /// By reclaim unit, LUN and plane: the erase block in its plane.
     blocks: Vec<u32>,
     /// By LUN and plane: erased blocks that can replace bad ones.
     spares: Vec<Vec<u32>>,
     /// Reclaim units with a block that a program failed in.
-    failing: HashSet<u32>,
+    pub failing: HashSet<u32>,
     buffers: Vec<Buffer>,
     sensed: Option<Sensed>,
     /// Pages that were sensed to be moved next.
     ahead: VecDeque<Sensed>,
     /// Logical blocks whose flash was lost.
-    lost: HashSet<u32>,
+    pub lost: HashSet<u32>,
     /// Blocks of program units that failed, by slot, until the drive has moved them.
-    rescued: HashMap<u32, Vec<u8>>,
+    rescued: HashMap<u32, Rescued>,
+    /// What the drive keeps in its image when power goes.
+    pub protected: Option<Box<Protected>>,
+    /// What is written was there before the drive was opened.
+    pub rewriting: bool,
     handles: usize,
     /// The block that is being written. Cleaning may come before it, so what is moved has a place of its own.
     pub incoming: Vec<u8>,
@@ -79,7 +96,46 @@ pub(super) struct FlashMedia {
 }
 
 impl FlashMedia {
+    /// The flash of a new drive, and its reclaim units.
     pub fn new(setup: &SsdSetup, flash: OpenChannel) -> Result<(FlashMedia, u32), SsdError> {
+        let mut media = FlashMedia::on(setup, flash)?;
+        let shape = media.shape;
+        media.find_spares()?;
+        let least = media.spares.iter().map(Vec::len).min().unwrap_or(0) as u32;
+        let Some(per_row) = least.checked_sub(setup.spare_blocks_per_plane).filter(|units| *units > 0) else {
+            return Err(SsdError::BadSetup(format!(
+                "a plane has {least} good blocks, and {} are kept as spares; keep fewer",
+                setup.spare_blocks_per_plane
+            )));
+        };
+        let units = per_row * (shape.luns() / media.width);
+        for unit in 0..units {
+            for lun in 0..media.width {
+                for plane in 0..shape.planes {
+                    let pool = media.pool(unit, lun, plane);
+                    // Each pool has at least `per_row` blocks, one for each of its units.
+                    media.blocks.extend(media.spares[pool].pop());
+                }
+            }
+        }
+        Ok((media, units))
+    }
+
+    /// The flash of a drive with these erase blocks in its units; what `protected` has of its blocks comes later.
+    pub fn restore(
+        setup: &SsdSetup,
+        flash: OpenChannel,
+        blocks: Vec<u32>,
+        protected: Protected,
+    ) -> Result<FlashMedia, SsdError> {
+        let mut media = FlashMedia::on(setup, flash)?;
+        media.blocks = blocks;
+        media.protected = Some(Box::new(protected));
+        media.find_spares()?;
+        Ok(media)
+    }
+
+    fn on(setup: &SsdSetup, flash: OpenChannel) -> Result<FlashMedia, SsdError> {
         let shape = flash.shape();
         let bad = |what: String| Err(SsdError::BadSetup(what));
         if !(shape.page_bytes as usize).is_multiple_of(BLOCK_BYTES) {
@@ -92,56 +148,26 @@ impl FlashMedia {
                 shape.luns()
             ));
         }
-        let rows = shape.luns() / width;
-        let (mut spares, mut least) = (Vec::new(), u32::MAX);
-        for lun in 0..shape.luns() {
-            let blocks = flash.lun_info(shape.lun_at(lun))?;
-            for plane in blocks.chunks(shape.blocks_per_plane as usize) {
-                // The last is taken first, so the list goes down.
-                let good: Vec<u32> = (0..shape.blocks_per_plane)
-                    .rev()
-                    .filter(|block| !plane[*block as usize].state.is_bad())
-                    .collect();
-                least = least.min(good.len() as u32);
-                spares.push(good);
-            }
-        }
-        let Some(per_row) = least.checked_sub(setup.spare_blocks_per_plane).filter(|units| *units > 0) else {
-            return bad(format!(
-                "a plane has {least} good blocks, and {} are kept as spares; keep fewer",
-                setup.spare_blocks_per_plane
-            ));
-        };
-        let units = per_row * rows;
-        let mut blocks = Vec::with_capacity((units * width * shape.planes) as usize);
-        for unit in 0..units {
-            for lun in 0..width {
-                for plane in 0..shape.planes {
-                    let pool = ((unit % rows * width + lun) * shape.planes + plane) as usize;
-                    // Each pool has at least `per_row` blocks, one for each of its units.
-                    blocks.extend(spares[pool].pop());
-                }
-            }
-        }
-        let slots_per_page = shape.page_bytes / BLOCK_BYTES as u32;
-        let slots_per_program = slots_per_page * shape.planes;
+        let slots_per_program = slots_per_program(&shape);
         let fronts = setup.fronts().len();
-        let media = FlashMedia {
+        Ok(FlashMedia {
             keeps_data: flash.setup().keep == Keep::All,
             flash,
             shape,
             width,
-            slots_per_page,
+            slots_per_page: shape.page_bytes / BLOCK_BYTES as u32,
             slots_per_program,
             slots_per_unit: slots_per_program * shape.pages_per_block * width,
-            blocks,
-            spares,
+            blocks: Vec::new(),
+            spares: Vec::new(),
             failing: HashSet::new(),
             buffers: (0..fronts).map(|_| Buffer::default()).collect(),
             sensed: None,
             ahead: VecDeque::new(),
             lost: HashSet::new(),
             rescued: HashMap::new(),
+            protected: None,
+            rewriting: false,
             handles: setup.handles.len(),
             incoming: Vec::new(),
             moved: Vec::new(),
@@ -153,8 +179,126 @@ impl FlashMedia {
             erased_bytes: 0,
             moved_slots: vec![0; fronts],
             events: Events::default(),
+        })
+    }
+
+    /// Finds the good blocks that are in no unit. The last of a pool is taken first, so the lists go down.
+    fn find_spares(&mut self) -> Result<(), FlashError> {
+        let per_unit = (self.width * self.shape.planes) as usize;
+        let mut used: HashSet<(usize, u32)> = HashSet::new();
+        for (at, block) in self.blocks.iter().enumerate() {
+            let (unit, within) = ((at / per_unit) as u32, (at % per_unit) as u32);
+            used.insert((self.pool(unit, within / self.shape.planes, within % self.shape.planes), *block));
+        }
+        for lun in 0..self.shape.luns() {
+            let blocks = self.flash.lun_info(self.shape.lun_at(lun))?;
+            for plane in blocks.chunks(self.shape.blocks_per_plane as usize) {
+                let pool = self.spares.len();
+                let is_spare =
+                    |block: &u32| !plane[*block as usize].state.is_bad() && !used.contains(&(pool, *block));
+                self.spares.push((0..self.shape.blocks_per_plane).rev().filter(is_spare).collect());
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps which erase blocks make the units.
+    pub fn keep_units(&mut self) -> Result<(), FlashError> {
+        if let (Some(protected), Some(image)) = (&mut self.protected, self.flash.image()) {
+            protected.keep_units(image, &self.blocks)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps that logical blocks were trimmed.
+    pub fn keep_trim(&mut self, first: u32, count: u32) -> Result<(), FlashError> {
+        if let (Some(protected), Some(image)) = (&mut self.protected, self.flash.image()) {
+            protected.trimmed(image, first, count)?;
+        }
+        Ok(())
+    }
+
+    /// Reclaim units, given up ones too.
+    pub fn units(&self) -> u32 {
+        self.blocks.len() as u32 / (self.width * self.shape.planes)
+    }
+
+    /// The blocks of a unit, LUN by LUN and plane by plane; `None` of one that was given up.
+    pub fn blocks_of(&self, unit: u32) -> Option<Vec<BlockAddr>> {
+        let planes = self.shape.planes;
+        let block = |at: u32| {
+            let (lun, plane) = (at / planes, at % planes);
+            (self.blocks[self.entry(unit, lun, plane)] != NO_BLOCK).then(|| self.block(unit, lun, plane))
         };
-        Ok((media, units))
+        (0..self.width * planes).map(block).collect()
+    }
+
+    /// LUNs of a unit.
+    pub fn width(&self) -> u32 {
+        self.width
+    }
+
+    /// The life that a slot's place has now.
+    pub fn life_at(&self, slot: u32) -> Result<Life, FlashError> {
+        let block = self.place(slot).page.block;
+        Ok(life_of(&self.shape, block, self.flash.block_info(block)?.erases))
+    }
+
+    /// Puts blocks back into the write buffer of their front: their first slot, what they were written as, and their data.
+    pub fn refill(&mut self, front: usize, first: u32, blocks: Vec<(Tag, u32, Vec<u8>)>) {
+        let filled = blocks.len() as u32;
+        let mut buffer = Buffer { first, filled, ..Buffer::default() };
+        for (tag, cell, data) in blocks {
+            if let Some(protected) = &mut self.protected {
+                protected.keep_cell(cell);
+            }
+            buffer.data.extend_from_slice(&data);
+            buffer.cells.push((tag, cell));
+        }
+        self.buffers[front] = buffer;
+    }
+
+    /// Programs a write buffer that is full.
+    pub fn program_full(&mut self, front: usize) -> Result<Outcome, FlashError> {
+        Ok(self.program_buffer(front)?.0)
+    }
+
+    /// A block whose program did not succeed before the drive was opened is read from its cell until it is moved.
+    pub fn rescue(&mut self, slot: u32, cell: u32, data: Vec<u8>) -> bool {
+        if self.rescued.contains_key(&slot) {
+            return false;
+        }
+        if let Some(protected) = &mut self.protected {
+            protected.keep_cell(cell);
+        }
+        self.rescued.insert(slot, Rescued { data, cell: Some(cell) });
+        true
+    }
+
+    /// Nothing refers to the rescued block of this slot any more.
+    pub fn forget_rescued(&mut self, slot: u32) {
+        let cell = self.rescued.remove(&slot).and_then(|rescued| rescued.cell);
+        if let (Some(cell), Some(protected)) = (cell, &mut self.protected) {
+            protected.give_up(cell);
+        }
+    }
+
+    /// Reads a part of a page, again if that may help.
+    pub fn read(
+        &self,
+        issued: Nanos,
+        page: PageAddr,
+        offset: u32,
+        data: &mut [u8],
+    ) -> Result<Done, FlashError> {
+        let mut now = issued;
+        for _ in 1..READ_TRIES {
+            match self.flash.read(now, page, offset, data, &mut []) {
+                Err(FlashError::Uncorrectable { why, done, .. }) if !why.is_interrupted() => now = done,
+                other => return other,
+            }
+        }
+        self.flash.read(now, page, offset, data, &mut [])
     }
 
     pub fn keeps_data(&self) -> bool {
@@ -191,7 +335,7 @@ impl FlashMedia {
                 return Some(buffer.data.get(at..at + BLOCK_BYTES).unwrap_or_default());
             }
         }
-        if self.rescued.is_empty() { None } else { self.rescued.get(&slot).map(Vec::as_slice) }
+        if self.rescued.is_empty() { None } else { self.rescued.get(&slot).map(|rescued| &rescued.data[..]) }
     }
 
     pub fn place(&self, slot: u32) -> SlotAddr {
@@ -228,11 +372,17 @@ impl FlashMedia {
                 None => ready = self.sense(slot, page, &mut moved)?,
             }
         }
+        let life = if self.protected.is_some() { Some(self.life_at(to)?) } else { None };
         let data = if from.is_some() { &moved } else { &self.incoming };
         let buffer = &mut self.buffers[front];
         if buffer.filled == 0 {
             buffer.first = to;
             buffer.ready = 0;
+        }
+        if let (Some(protected), Some(life), Some(image)) = (&mut self.protected, life, self.flash.image()) {
+            let lost = (from.is_some() || self.rewriting) && self.lost.contains(&page);
+            let tag = Tag { logical: page, sequence: protected.next_sequence(), front, lost };
+            buffer.cells.push((tag, protected.put(image, tag, to, life, data)?));
         }
         buffer.filled += 1;
         buffer.ready = buffer.ready.max(ready);
@@ -273,7 +423,7 @@ impl FlashMedia {
         let now = Nanos(self.now);
         let read = if self.keeps_data {
             data.resize(self.shape.page_bytes as usize, 0);
-            self.flash.read(now, page, 0, &mut data, &mut [])
+            self.read(now, page, 0, &mut data)
         } else {
             self.flash.touch(now, page, self.shape.page_bytes)
         };
@@ -288,11 +438,11 @@ impl FlashMedia {
 
     /// Programs what a front's buffer has, padded to a whole program unit; returns when the flash had taken it.
     fn program_buffer(&mut self, front: usize) -> Result<(Outcome, u64), FlashError> {
-        let buffer = std::mem::take(&mut self.buffers[front]);
+        let mut buffer = std::mem::take(&mut self.buffers[front]);
         let issued = Nanos(buffer.ready);
         let unit = buffer.first / self.slots_per_unit;
         let page_bytes = if self.keeps_data { self.shape.page_bytes as usize } else { 0 };
-        let mut data = buffer.data;
+        let mut data = std::mem::take(&mut buffer.data);
         data.resize(page_bytes * self.shape.planes as usize, 0);
         let program = |plane: u32| {
             let at = plane as usize * page_bytes;
@@ -304,12 +454,16 @@ impl FlashMedia {
             planes => self.flash.program_planes(issued, &(0..planes).map(program).collect::<Vec<_>>()),
         };
         let outcome = match result {
-            Ok(done) => Ok((Outcome::Done, done.moved.0)),
+            Ok(done) => {
+                self.note_programmed(&buffer)?;
+                Ok((Outcome::Done, done.moved.0))
+            }
             Err(FlashError::ProgramFailed { done, .. }) => {
                 self.failing.insert(unit);
                 let kept = |at: u32| {
+                    let cell = buffer.cells.get(at as usize).map(|(_, cell)| *cell);
                     let at = at as usize * BLOCK_BYTES;
-                    data.get(at..at + BLOCK_BYTES).unwrap_or_default().to_vec()
+                    Rescued { data: data.get(at..at + BLOCK_BYTES).unwrap_or_default().to_vec(), cell }
                 };
                 self.rescued.extend((0..buffer.filled).map(|at| (buffer.first + at, kept(at))));
                 Ok((Outcome::Bad, done.0))
@@ -323,6 +477,21 @@ impl FlashMedia {
         data.clear();
         self.buffers[front].data = data;
         outcome
+    }
+
+    /// What was in a buffer is in flash: its cells are free.
+    fn note_programmed(&mut self, buffer: &Buffer) -> Result<(), FlashError> {
+        if buffer.cells.is_empty() {
+            return Ok(());
+        }
+        let lives = (buffer.first..).take(buffer.cells.len()).map(|slot| self.life_at(slot));
+        let lives = lives.collect::<Result<Vec<Life>, FlashError>>()?;
+        let Some((protected, image)) = self.protected.as_mut().zip(self.flash.image()) else { return Ok(()) };
+        let tags: Vec<(Tag, Life)> =
+            buffer.cells.iter().zip(lives).map(|((tag, _), life)| (*tag, life)).collect();
+        protected.programmed(image, buffer.first, &tags)?;
+        buffer.cells.iter().for_each(|(_, cell)| protected.give_up(*cell));
+        Ok(())
     }
 
     /// Pads and programs what is in a front's buffer, before the front's unit is closed.
@@ -377,7 +546,8 @@ impl FlashMedia {
     fn give_up(&mut self, unit: u32) {
         for lun in 0..self.width {
             for plane in 0..self.shape.planes {
-                let block = self.block(unit, lun, plane);
+                let (block, entry) = (self.block(unit, lun, plane), self.entry(unit, lun, plane));
+                self.blocks[entry] = NO_BLOCK;
                 if self.flash.block_info(block).is_ok_and(|info| !info.state.is_bad()) {
                     let pool = self.pool(unit, lun, plane);
                     self.spares[pool].push(block.block);
@@ -425,19 +595,23 @@ impl Media for FlashMedia {
         self.ahead.clear();
         self.sensed = None;
         let failing = self.failing.remove(&unit);
-        if failing {
+        if !self.rescued.is_empty() {
             let slots = unit * self.slots_per_unit..(unit + 1) * self.slots_per_unit;
-            self.rescued.retain(|slot, _| !slots.contains(slot));
+            let gone: Vec<u32> = self.rescued.keys().filter(|slot| slots.contains(slot)).copied().collect();
+            gone.into_iter().for_each(|slot| self.forget_rescued(slot));
         }
+        let before = if self.protected.is_some() { self.blocks_of(unit) } else { None };
         let mut whole = true;
         for lun in 0..self.width {
             whole &= self.erase_on_lun(unit, lun, failing)?;
         }
-        if whole {
-            return Ok(Outcome::Done);
+        if !whole {
+            self.give_up(unit);
         }
-        self.give_up(unit);
-        Ok(Outcome::Bad)
+        if before.is_some() && self.blocks_of(unit) != before {
+            self.keep_units()?;
+        }
+        Ok(if whole { Outcome::Done } else { Outcome::Bad })
     }
 
     fn collecting(&mut self, _unit: u32, front: usize, valid: u32) {

@@ -19,7 +19,11 @@
 //! Blocks wait in the drive's write buffer until a program unit (one page in every plane of a LUN) is full; the buffer
 //! has capacitors, as in data-centre drives, so a write is durable when it is complete. A write is complete when its
 //! blocks are in the drive and every program unit that it filled has gone over its channel to a LUN that was free to
-//! take it. The drive lives in memory: it keeps no map on the flash that could be found again, and is not made on an image.
+//! take it.
+//!
+//! A drive lives in memory ([`new`](Ssd::new)) or in an image file ([`create`](Ssd::create), [`open`](Ssd::open)). In an
+//! image, the memory behind the capacitors lies beside the flash: the write buffer, what each slot of the flash holds, and
+//! what was counted. After a loss of power the drive finds its map by that, and reads no flash for it.
 //!
 //! One lock guards the drive. With one thread the result is the same on every machine.
 
@@ -27,6 +31,8 @@ mod commands;
 mod error;
 mod fdp;
 mod media;
+mod protected;
+mod recover;
 mod setup;
 
 pub use commands::Ssd;

@@ -5,6 +5,7 @@ use crate::gc::{MapperSetup, VictimPolicy};
 use crate::nand::FlashSetup;
 use serde::{Deserialize, Serialize};
 use weft_core::BLOCK_BYTES;
+use weft_core::codec::{Reader, Truncated, WriteFields};
 
 /// Reclaim units that a drive has at least when their size is not said.
 const UNITS_WANTED: u64 = 256;
@@ -138,6 +139,77 @@ impl SsdSetup {
     }
 }
 
+/// Version of the encoding.
+const ENCODING_VERSION: u32 = 1;
+
+impl SsdSetup {
+    /// The name of what the drive presents itself as.
+    pub fn kind(&self) -> &'static str {
+        if self.handles.is_empty() { "conventional" } else { "FDP" }
+    }
+
+    /// Everything but the flash, as an image keeps it.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let victim = VictimPolicy::ALL.iter().position(|policy| *policy == self.victim);
+        for value in [
+            ENCODING_VERSION,
+            if self.handles.is_empty() { 1 } else { 2 },
+            victim.unwrap_or(0) as u32,
+            u32::from(self.own_relocation_unit),
+            self.reserve_units,
+            self.unit_luns(),
+            self.spare_blocks_per_plane,
+            self.handles.len() as u32,
+        ] {
+            bytes.put_u32(value);
+        }
+        bytes.put_u64(self.over_provisioning.to_bits());
+        bytes.put_u64(self.seed);
+        bytes.extend(self.handles.iter().map(|isolation| u8::from(*isolation == Isolation::Persistently)));
+        bytes
+    }
+
+    /// Reads what [`encode`](SsdSetup::encode) wrote; the error names the value.
+    pub(super) fn decode(bytes: &[u8], flash: FlashSetup) -> Result<SsdSetup, String> {
+        let mut r = Reader::new(bytes);
+        let mut fields = || -> Result<([u32; 8], u64, u64), Truncated> {
+            let mut values = [0; 8];
+            for value in &mut values {
+                *value = r.u32()?;
+            }
+            Ok((values, r.u64()?, r.u64()?))
+        };
+        let ([version, kind, victim, own, reserve_units, luns_per_unit, spares, handles], op, seed) =
+            fields().map_err(|_| "what the drive was made from is cut short".to_string())?;
+        if version != ENCODING_VERSION {
+            return Err(format!("the drive has version {version}; this program reads {ENCODING_VERSION}"));
+        }
+        let (kinds, handles) = ([handles == 0, handles > 0], handles as usize);
+        if kind == 0 || kinds.get(kind as usize - 1) != Some(&true) || handles > HANDLES_MAX {
+            return Err(format!("a drive of kind {kind} with {handles} placement handles cannot be"));
+        }
+        let isolation = r.bytes(handles).map_err(|_| "the list of handles is cut short".to_string())?;
+        let Some(victim) = VictimPolicy::ALL.get(victim as usize).copied() else {
+            return Err(format!("victim policy {victim} is not known"));
+        };
+        Ok(SsdSetup {
+            flash,
+            over_provisioning: f64::from_bits(op),
+            victim,
+            own_relocation_unit: own == 1,
+            reserve_units,
+            luns_per_unit: Some(luns_per_unit),
+            spare_blocks_per_plane: spares,
+            handles: isolation
+                .iter()
+                .map(|byte| if *byte == 1 { Isolation::Persistently } else { Isolation::Initially })
+                .collect(),
+            seed,
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,6 +227,29 @@ mod tests {
         assert_eq!(fronts(&[Persistently, Initially, Persistently, Initially]), [4, 5, 6, 5, 4, 5, 6]);
         let shared = SsdSetup { own_relocation_unit: false, ..SsdSetup::conventional(flash, 0.1) };
         assert_eq!(shared.fronts(), [0]);
+    }
+
+    #[test]
+    fn what_a_drive_was_made_from_survives_encoding() {
+        use Isolation::{Initially, Persistently};
+        let flash = FlashSetup::new(Geometry::bbssd());
+        for handles in [vec![], vec![Persistently, Initially, Persistently]] {
+            let setup = SsdSetup {
+                handles,
+                victim: VictimPolicy::Lru,
+                luns_per_unit: Some(8),
+                seed: 9,
+                ..SsdSetup::conventional(flash.clone(), 0.125)
+            };
+            let bytes = setup.encode();
+            assert_eq!(SsdSetup::decode(&bytes, flash.clone()), Ok(setup));
+            for cut in 0..bytes.len() {
+                assert!(SsdSetup::decode(&bytes[..cut], flash.clone()).is_err());
+            }
+            let mut other = bytes;
+            other[4] ^= 3;
+            assert!(SsdSetup::decode(&other, flash.clone()).unwrap_err().contains("kind"));
+        }
     }
 
     #[test]

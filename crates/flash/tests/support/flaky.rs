@@ -161,6 +161,11 @@ impl Backend for Flaky {
 /// A device of a random shape; `blocks` says how many blocks a LUN has to have, given its pages a block, the LUNs and
 /// their planes.
 pub fn random_shape(random: &mut Random, blocks: impl FnOnce(u32, u32, u32) -> u32) -> OpenChannel {
+    OpenChannel::memory(&FlashSetup::new(random_geometry(random, blocks))).unwrap()
+}
+
+/// The geometry of such a device.
+pub fn random_geometry(random: &mut Random, blocks: impl FnOnce(u32, u32, u32) -> u32) -> Geometry {
     let mut geometry = Geometry::bbssd();
     geometry.channels = 1 + random.below(3) as u32;
     geometry.luns_per_channel = 1 + random.below(3) as u32;
@@ -176,7 +181,7 @@ pub fn random_shape(random: &mut Random, blocks: impl FnOnce(u32, u32, u32) -> u
     let wanted = blocks(geometry.pages_per_block, luns, geometry.planes);
     let per_lun = wanted.div_ceil(geometry.planes) * geometry.planes;
     let bytes = u64::from(luns) * u64::from(per_lun) * u64::from(geometry.pages_per_block) * 4096;
-    OpenChannel::memory(&FlashSetup::new(geometry.with_size(bytes))).unwrap()
+    geometry.with_size(bytes)
 }
 
 /// What a seed met, for the sum over all seeds.
