@@ -119,7 +119,7 @@ impl Tag {
     /// Bytes of an encoded tag.
     pub const ENCODED_BYTES: usize = 20;
 
-    /// The tag as it stands in on-disk records.
+    /// The tag as it stands in on-disk records and beside pages of flash. The last byte is the version of this form, 0.
     pub fn encode(&self) -> [u8; Tag::ENCODED_BYTES] {
         let mut out = [0; Tag::ENCODED_BYTES];
         out[0..8].copy_from_slice(&self.death.to_le_bytes());
@@ -132,8 +132,11 @@ impl Tag {
         out
     }
 
-    /// Reads what [`Tag::encode`] wrote; `None` when a field has no such value.
+    /// Reads what [`Tag::encode`] wrote; `None` when a field has no such value, or the form is of a later version.
     pub fn decode(raw: &[u8; Tag::ENCODED_BYTES]) -> Option<Tag> {
+        if raw[19] != 0 {
+            return None;
+        }
         let u16_at = |at: usize| u16::from_le_bytes([raw[at], raw[at + 1]]);
         Some(Tag {
             death: u64::from_le_bytes([raw[0], raw[1], raw[2], raw[3], raw[4], raw[5], raw[6], raw[7]]),
@@ -150,25 +153,49 @@ impl Tag {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix;
+
+    const CLASSES: u64 = DataClass::Temporary as u64 + 1;
 
     #[test]
-    fn a_tag_survives_encoding() {
-        let tag = Tag {
-            death: 1 << 40,
-            owner: 1000,
-            stream: StreamId(7),
-            group: LifetimeGroup(300),
-            class: DataClass::Log,
-            origin: Origin::Gc,
-            flags: TagFlags::SECURE_DELETE,
-        };
-        assert_eq!(Tag::decode(&tag.encode()), Some(tag));
+    fn any_tag_survives_encoding() {
+        let mut random = SplitMix::new(1, &[]);
+        for _ in 0..100_000 {
+            // Numbers of all lengths.
+            let mut number = || random.next() >> random.below(64);
+            let tag = Tag {
+                death: number(),
+                owner: number() as u32,
+                stream: StreamId(number() as u16),
+                group: LifetimeGroup(number() as u16),
+                class: DataClass::from_u8((number() % CLASSES) as u8).unwrap(),
+                origin: Origin::ALL[(number() % 3) as usize],
+                flags: TagFlags::from_bits_truncate(number() as u8),
+            };
+            assert_eq!(Tag::decode(&tag.encode()), Some(tag));
+        }
     }
 
     #[test]
-    fn an_unknown_class_is_refused() {
-        let mut raw = Tag::METADATA.encode();
-        raw[16] = 200;
-        assert_eq!(Tag::decode(&raw), None);
+    fn bytes_are_the_tag_that_is_encoded_so_or_none() {
+        let mut random = SplitMix::new(2, &[]);
+        let mut tags = 0;
+        for round in 0..100_000 {
+            let mut raw = [0; Tag::ENCODED_BYTES];
+            let below = if round % 2 == 0 { 3 } else { 256 };
+            raw.iter_mut().for_each(|byte| *byte = random.below(below) as u8);
+            raw[19] = u8::from(random.below(4) == 0);
+            if let Some(tag) = Tag::decode(&raw) {
+                assert_eq!(tag.encode(), raw);
+                tags += 1;
+            }
+        }
+        assert!((10_000..60_000).contains(&tags), "{tags}");
+        // Each byte that has few values, with one that it has not.
+        for (at, value) in [(16, CLASSES as u8), (17, 3), (18, 2), (19, 1)] {
+            let mut raw = Tag::METADATA.encode();
+            raw[at] = value;
+            assert_eq!(Tag::decode(&raw), None, "{at}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::monitor::{BlockLook, LocalGrant};
 use crate::share::RemoteGrant;
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_device::nand::Done;
 
 /// An application's hold on its grant. Threads share it by reference; dropping it lets somebody else attach.
@@ -34,6 +34,9 @@ pub struct RawWrite<'a> {
     pub data: &'a [u8],
     /// Out-of-band bytes, as many as a page has for the application or fewer; zeros follow them.
     pub oob: &'a [u8],
+    /// What is known of the data. It is stored in the last [`TAG_OOB_BYTES`](crate::TAG_OOB_BYTES) of the page's out-of-band
+    /// bytes, unless it says nothing ([`Tag::default`]): then the application has these too.
+    pub tag: Tag,
 }
 
 /// One page to read, or a part of it.
@@ -93,6 +96,27 @@ impl Grant {
         on_hold!(self, endpoint => endpoint.read(issued, page, offset, data, oob))
     }
 
+    /// The same, and the tag of the data: that which says nothing where none was given, `None` when what is stored of it is
+    /// damaged.
+    pub fn read_tagged(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<(Done, Option<Tag>), LevelError> {
+        on_hold!(self, endpoint => endpoint.read_tagged(issued, page, offset, data, oob))
+    }
+
+    /// The tag of a page's data.
+    ///
+    /// [`LevelError::Damaged`] when what is stored of it is.
+    pub fn tag_of(&self, issued: Nanos, page: GrantPage) -> Result<Tag, LevelError> {
+        let (_, tag) = self.read_tagged(issued, page, 0, &mut [], &mut [])?;
+        tag.ok_or_else(|| LevelError::Damaged(format!("{page} has a tag that cannot be read")))
+    }
+
     /// Programs the next page of a block. A block that fails is replaced by a spare, with what it held.
     pub fn program(
         &self,
@@ -101,7 +125,12 @@ impl Grant {
         data: &[u8],
         oob: &[u8],
     ) -> Result<Done, LevelError> {
-        on_hold!(self, endpoint => endpoint.program(issued, page, data, oob))
+        self.program_tagged(issued, &RawWrite { page, data, oob, tag: Tag::default() })
+    }
+
+    /// The same, with the tag of the data.
+    pub fn program_tagged(&self, issued: Nanos, write: &RawWrite) -> Result<Done, LevelError> {
+        on_hold!(self, endpoint => endpoint.program(issued, write))
     }
 
     /// Erases a block. One that fails is replaced by a spare.

@@ -7,7 +7,7 @@ use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::Grant;
 use crate::monitor::BlockLook;
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_device::nand::Done;
 
 pub use crate::grant::{RawRead, RawWrite, Results};
@@ -59,6 +59,19 @@ impl RawLevel {
         oob: &[u8],
     ) -> Result<Done, LevelError> {
         self.grant.program(issued, page, data, oob)
+    }
+
+    /// The same, with the tag of the data, which takes the last [`TAG_OOB_BYTES`](crate::TAG_OOB_BYTES) of the page's
+    /// out-of-band bytes: the application has so many fewer, of this page.
+    pub fn page_write_tagged(&self, issued: Nanos, write: &RawWrite) -> Result<Done, LevelError> {
+        self.grant.program_tagged(issued, write)
+    }
+
+    /// The tag that a page was written with; one that says nothing when it was written without.
+    ///
+    /// Refused and failed as [`page_read`](RawLevel::page_read); [`LevelError::Damaged`] when what is stored is no tag.
+    pub fn tag_of(&self, issued: Nanos, page: GrantPage) -> Result<Tag, LevelError> {
+        self.grant.tag_of(issued, page)
     }
 
     /// Erases a block.

@@ -101,7 +101,12 @@ fn a_vector_of_raw_commands_is_issued_at_once_and_a_failure_at_one_address_does_
     let block = |number: u32| GrantBlock { channel: number % 2, lun: number / 2, block: 0 };
     let data: Vec<[u8; 4096]> = (0..4).map(|number| [number; 4096]).collect();
     let mut writes: Vec<RawWrite> = (0..4)
-        .map(|number| RawWrite { page: block(number).page(0), data: &data[number as usize], oob: b"oob" })
+        .map(|number| RawWrite {
+            page: block(number).page(0),
+            data: &data[number as usize],
+            oob: b"oob",
+            tag: Tag::default(),
+        })
         .collect();
     writes[2].page.page = 3;
     // The monitor's records are on the flash by then.

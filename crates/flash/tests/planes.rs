@@ -5,7 +5,7 @@
 mod support;
 
 use std::sync::Arc;
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_device::nand::{Fault, FlashSetup, OpenChannel};
 use weft_flash::function::{BlockRead, BlockWrite, Mapping};
 use weft_flash::raw::{RawRead, RawWrite};
@@ -40,6 +40,7 @@ fn a_vector_is_one_operation_in_planes_and_a_failure_is_its_addresss_alone() {
         page: block(number as u32).page(page),
         data: &data[number],
         oob: b"x",
+        tag: Tag::default(),
     };
 
     let done =
@@ -104,7 +105,7 @@ fn neighbouring_blocks_lie_in_different_planes_whatever_the_monitor_keeps_and_af
             for first in (0..blocks).step_by(2) {
                 let write = |block| {
                     let page = GrantBlock { channel: 0, lun: 0, block }.page(page);
-                    RawWrite { page, data: &data, oob: &[] }
+                    RawWrite { page, data: &data, oob: &[], tag: Tag::default() }
                 };
                 let results = raw.page_write_vector(Nanos(0), &[write(first), write(first + 1)]).unwrap();
                 assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -142,7 +143,12 @@ fn a_vector_over_a_socket_does_what_it_does_in_the_process() {
     blocks.sort_unstable();
     let data = [vec![7; 4096], vec![8; 4096]];
     let writes: Vec<_> = (0..4)
-        .map(|at| BlockWrite { block: blocks[at % 2], page: at as u32 / 2, data: &data[at % 2] })
+        .map(|at| BlockWrite {
+            block: blocks[at % 2],
+            page: at as u32 / 2,
+            data: &data[at % 2],
+            tag: Tag::default(),
+        })
         .collect();
     let other = GrantBlock { channel: 0, lun: 0, block: blocks[1].block + 1 };
     let results = level
@@ -162,7 +168,8 @@ fn a_vector_over_a_socket_does_what_it_does_in_the_process() {
     assert!(got[0] == [7; 100] && got[1] == [8; 100]);
     // More than a request takes are several requests.
     let block = level.address_mapper(Nanos(0), 0, Mapping::Page, 0).unwrap().block;
-    let writes: Vec<_> = (0..200).map(|at| BlockWrite { block, page: at % 8, data: &data[0] }).collect();
+    let writes: Vec<_> =
+        (0..200).map(|at| BlockWrite { block, page: at % 8, data: &data[0], tag: Tag::default() }).collect();
     let results = level.flash_write_vector(Nanos(0), &writes);
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 8, "{results:?}");
     assert!(matches!(results[8], Err(LevelError::BlockFull(_))), "{results:?}");
@@ -196,8 +203,10 @@ fn a_row_has_a_block_in_each_plane_of_neighbouring_luns_and_rows_go_round() {
         assert_eq!(on, [luns[first], luns[first], luns[first + 1], luns[first + 1]]);
         assert!(row.chunks(2).all(|lun| lun[0].block % 2 == 0 && lun[1].block % 2 == 1), "{row:?}");
         let before = device.counters().multi_plane;
-        let writes: Vec<_> =
-            row.iter().map(|block| BlockWrite { block: *block, page: 0, data: &[5; 4096] }).collect();
+        let writes: Vec<_> = row
+            .iter()
+            .map(|block| BlockWrite { block: *block, page: 0, data: &[5; 4096], tag: Tag::default() })
+            .collect();
         assert!(level.flash_write_vector(Nanos(0), &writes).iter().all(Result::is_ok));
         assert_eq!(device.counters().multi_plane - before, 2);
         rows.push(row);
@@ -223,8 +232,10 @@ fn a_row_has_a_block_in_each_plane_of_neighbouring_luns_and_rows_go_round() {
     assert_eq!(again, first);
 
     // After a restart the written blocks are found with their label.
-    let writes: Vec<_> =
-        again.iter().map(|block| BlockWrite { block: *block, page: 0, data: &[6; 4096] }).collect();
+    let writes: Vec<_> = again
+        .iter()
+        .map(|block| BlockWrite { block: *block, page: 0, data: &[6; 4096], tag: Tag::default() })
+        .collect();
     assert!(level.flash_write_vector(Nanos(0), &writes).iter().all(Result::is_ok));
     let level = FunctionLevel::open(level.into_grant()).unwrap();
     let found = level.mapped_blocks().into_iter().filter(|found| found.label == 77);

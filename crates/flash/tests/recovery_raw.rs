@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use support::Random;
 use support::flaky::{Flaky, Met, open_in_storm, random_shape, seeds, until_power_goes};
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_flash::raw::{RawRead, RawWrite};
 use weft_flash::{GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, RawLevel};
 
@@ -181,7 +181,12 @@ impl Run {
         let vector: Vec<RawWrite> = writes
             .iter()
             .zip(&oobs)
-            .map(|((at, page, _, data), oob)| RawWrite { page: self.places[*at].page(*page), data, oob })
+            .map(|((at, page, _, data), oob)| RawWrite {
+                page: self.places[*at].page(*page),
+                data,
+                oob,
+                tag: Tag::default(),
+            })
             .collect();
         let results = level.page_write_vector(T, &vector)?;
         let mut power_lost = Ok(());

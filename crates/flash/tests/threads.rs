@@ -46,7 +46,7 @@ fn threads_write_one_block_by_number_at_once_and_each_write_is_there() {
                         let number = round << 32 | u64::from(page);
                         if page % 3 == 0 {
                             let data = page_of(number);
-                            let write = BlockWrite { block, page, data: &data };
+                            let write = BlockWrite { block, page, data: &data, tag: Tag::default() };
                             level.flash_write_vector(T, &[write]).pop().unwrap().unwrap();
                         } else {
                             level.flash_write(T, block, page, &page_of(number)).unwrap();

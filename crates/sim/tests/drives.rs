@@ -101,7 +101,12 @@ fn every_level_writes_sequentially_as_fast_as_a_drive() {
             let places = places(&rows, geometry.pages_per_block, request, count);
             let writes: Vec<_> = places
                 .iter()
-                .map(|(b, page)| RawWrite { page: b.page(*page), data: &zeros, oob: &[] })
+                .map(|(b, page)| RawWrite {
+                    page: b.page(*page),
+                    data: &zeros,
+                    oob: &[],
+                    tag: Tag::default(),
+                })
                 .collect();
             let results = raw.page_write_vector(issued, &writes).unwrap();
             results.into_iter().map(|result| result.unwrap().done).max().unwrap()
@@ -128,7 +133,12 @@ fn every_level_writes_sequentially_as_fast_as_a_drive() {
             let places = places(&rows, geometry.pages_per_block, request, count);
             let writes: Vec<_> = places
                 .iter()
-                .map(|(block, page)| BlockWrite { block: *block, page: *page, data: &zeros })
+                .map(|(block, page)| BlockWrite {
+                    block: *block,
+                    page: *page,
+                    data: &zeros,
+                    tag: Tag::default(),
+                })
                 .collect();
             let results = level.flash_write_vector(issued, &writes);
             results.into_iter().map(|result| result.unwrap().done).max().unwrap()

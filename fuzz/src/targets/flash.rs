@@ -7,7 +7,7 @@ use super::flash_file::{FlashFile, SESSION_AT, setup};
 use super::volume_file::folder;
 use crate::script::Script;
 use std::sync::Arc;
-use weft_core::{Nanos, Tag};
+use weft_core::{Nanos, Tag, TagFlags};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::OpenChannel;
 use weft_flash::function::Mapping;
@@ -42,6 +42,11 @@ fn data_of(page: u64, round: u8) -> Vec<u8> {
     let mut data = vec![round; PAGE];
     data[..8].copy_from_slice(&page.to_le_bytes());
     data
+}
+
+/// The tag that a page of the policy level has when it is written.
+fn tag_of(page: u64) -> Tag {
+    Tag { owner: page as u32, flags: TagFlags::SECURE_DELETE, ..Tag::default() }
 }
 
 impl FlashImages {
@@ -86,7 +91,7 @@ impl FlashImages {
             }
             for (start, pages, _) in RANGES {
                 for page in (start..start + pages).filter(|page| round != 1 || page % 3 == 0) {
-                    expect("write", policy.ftl_write(T, page, &data_of(page, round), Tag::default()));
+                    expect("write", policy.ftl_write(T, page, &data_of(page, round), tag_of(page)));
                 }
             }
             expect("trim", policy.trim(T, 3, 2));
@@ -292,6 +297,7 @@ fn use_raw(raw: &RawLevel) {
         for block in (0..geometry.blocks_per_lun).map(|block| GrantBlock { channel, lun, block }) {
             let Ok(look) = told(raw.look(block)) else { continue };
             let _ = told(raw.page_read(T, block.page(0), 0, &mut data, &mut [0; 16]));
+            let _ = told(raw.tag_of(T, block.page(0)));
             let _ = told(raw.page_write(T, block.page(look.programmed), &data, &[]));
             if block.block % 5 == 0 {
                 let _ = told(raw.block_erase(T, block));
@@ -332,13 +338,17 @@ fn use_policy(level: &PolicyLevel, forged: bool) {
         let end = policy.start.saturating_add(policy.pages.min(64));
         for page in policy.start..end {
             let read = told(level.ftl_read(T, page, &mut data));
+            let tag = told(level.tag_of(T, page));
+            if let (Ok(tag), false) = (tag, forged) {
+                assert!(tag == tag_of(page) || tag == Tag::default(), "page {page} has the tag {tag:?}");
+            }
             if read.is_ok() && !forged {
                 let whose = data[..8] == page.to_le_bytes() || data.iter().all(|byte| *byte == 0);
                 assert!(whose, "page {page} is another's");
             }
         }
         for page in (policy.start..end).step_by(2) {
-            let written = told(level.ftl_write(T, page, &data_of(page, 9), Tag::default()));
+            let written = told(level.ftl_write(T, page, &data_of(page, 9), tag_of(page)));
             if written.is_ok() {
                 expect("read after a write", level.ftl_read(T, page, &mut data));
                 assert_eq!(data, data_of(page, 9), "page {page} is not what was written");

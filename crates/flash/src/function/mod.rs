@@ -41,7 +41,7 @@ use oob::PageNote;
 use parking_lot::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_device::nand::{Done, Unreadable};
 
 /// What the pages of a block are addressed by.
@@ -72,6 +72,8 @@ pub struct BlockWrite<'a> {
     pub page: u32,
     /// A whole page of data.
     pub data: &'a [u8],
+    /// What is known of the data; it is stored beside it, and stays there when wear leveling moves the block.
+    pub tag: Tag,
 }
 
 /// One page of a block to read, or a part of it.
@@ -388,11 +390,18 @@ impl FunctionLevel {
         page: u32,
         data: &[u8],
     ) -> Result<Done, LevelError> {
+        self.flash_write_tagged(issued, &BlockWrite { block, page, data, tag: Tag::default() })
+    }
+
+    /// The same, with the tag of the data.
+    pub fn flash_write_tagged(&self, issued: Nanos, write: &BlockWrite) -> Result<Done, LevelError> {
+        let BlockWrite { block, page, data, tag } = *write;
         self.geometry().check_page(block.page(page))?;
         let number = self.number(block);
         let _guard = self.lock_to_write(number, block)?;
         let (at, note) = self.place(&self.state.lock(), block, page, 0)?;
-        let done = self.grant.program(issued, block.page(at), data, &note.encode())?;
+        let programmed = RawWrite { page: block.page(at), data, oob: &note.encode(), tag };
+        let done = self.grant.program_tagged(issued, &programmed)?;
         let mut state = self.state.lock();
         if let Use::Mapped(holder) = &mut state.blocks[number as usize] {
             holder.wrote(at, page, self.geometry().pages_per_block);
@@ -428,7 +437,8 @@ impl FunctionLevel {
         let mut programs = Vec::with_capacity(writes.len());
         for (write, place) in writes.iter().zip(&places) {
             if let Ok((at, note)) = place {
-                programs.push(RawWrite { page: write.block.page(*at), data: write.data, oob: note });
+                let BlockWrite { block, data, tag, .. } = *write;
+                programs.push(RawWrite { page: block.page(*at), data, oob: note, tag });
             }
         }
         let mut done = self.grant.program_many(issued, &programs).into_iter();
@@ -498,6 +508,16 @@ impl FunctionLevel {
         let _guard = self.block_locks[self.number(block) as usize].read();
         let at = self.find(&self.state.lock(), issued, block, page)?;
         self.grant.read(issued, block.page(at), offset, data, &mut [])
+    }
+
+    /// The tag that a page was written with; one that says nothing when it was written without.
+    ///
+    /// As [`flash_read`](FunctionLevel::flash_read); [`LevelError::Damaged`] when what is stored is no tag.
+    pub fn tag_of(&self, issued: Nanos, block: GrantBlock, page: u32) -> Result<Tag, LevelError> {
+        self.geometry().check_page(block.page(page))?;
+        let _guard = self.block_locks[self.number(block) as usize].read();
+        let at = self.find(&self.state.lock(), issued, block, page)?;
+        self.grant.tag_of(issued, block.page(at))
     }
 
     /// Reads pages, or parts of them, that are all issued at once. Each has its own result, which is that of

@@ -5,7 +5,9 @@ use super::oob::{EMPTY, LOST, PageNote};
 use super::{FunctionLevel, Holder, Mapping, Use};
 use crate::address::GrantBlock;
 use crate::error::LevelError;
-use weft_core::Nanos;
+use crate::grant::RawWrite;
+use crate::oob;
+use weft_core::{Nanos, Tag};
 
 /// A block that was moved. The application has to replace the one address by the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -175,15 +177,16 @@ impl FunctionLevel {
         let mut data = vec![0; self.geometry().page_bytes as usize];
         for page in 0..holder.written {
             let mut raw = [0; super::oob::BYTES];
-            let read = self.grant.read(*now, source.page(page), 0, &mut data, &mut raw);
-            let mut note = match read {
-                Ok(done) => {
+            let read = self.grant.read_tagged(*now, source.page(page), 0, &mut data, &mut raw);
+            let (mut note, tag) = match read {
+                Ok((done, tag)) => {
                     *now = done.done;
-                    PageNote::decode(&raw).unwrap_or_else(|| holder.note_without_data(page))
+                    let note = PageNote::decode(&raw).unwrap_or_else(|| holder.note_without_data(page));
+                    (note, oob::tag_for_copy(source.page(page), tag))
                 }
                 Err(LevelError::Unreadable { done, .. }) => {
                     *now = done;
-                    holder.note_without_data(page)
+                    (holder.note_without_data(page), Tag::default())
                 }
                 Err(other) => return Err(other),
             };
@@ -191,7 +194,8 @@ impl FunctionLevel {
             if note.flags & LOST != 0 {
                 holder.lost.push(page);
             }
-            match self.grant.program(*now, target.page(page), &data, &note.encode()) {
+            let copy = RawWrite { page: target.page(page), data: &data, oob: &note.encode(), tag };
+            match self.grant.program_tagged(*now, &copy) {
                 Ok(done) => *now = done.done,
                 Err(LevelError::BlockRetired { .. }) => return Ok(false),
                 Err(other) => return Err(other),

@@ -1,23 +1,23 @@
 //! A grant in the monitor's own process: the commands of the application that has it.
 
+use super::Monitor;
 use super::copy;
 use super::layout::{Layout, PhysBlock};
 use super::records::{Change, GrantLun, GrantRow};
-use super::{MONITOR_OOB_BYTES, Monitor};
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::backend::read_again;
 use crate::error::LevelError;
 use crate::grant::{RawRead, RawWrite, Results};
+use crate::oob::{self, MARK, MONITOR_OOB_BYTES, check_most};
 use parking_lot::{RwLock, RwLockReadGuard};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_device::nand::{BlockState, Done, FlashError, PageProgram, PageRead};
 
 /// Out-of-band bytes of a page that are handled without an allocation.
 const OOB_INLINE: usize = 256;
-const MARK: usize = MONITOR_OOB_BYTES as usize;
 
 /// A block as its application sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,6 +123,31 @@ impl LocalGrant {
         data: &mut [u8],
         oob: &mut [u8],
     ) -> Result<Done, LevelError> {
+        self.read_beside(issued, page, offset, data, oob, oob.len()).map(|(done, _)| done)
+    }
+
+    /// The same, and the tag of the data: `None` when what is stored of it is damaged.
+    pub fn read_tagged(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<(Done, Option<Tag>), LevelError> {
+        self.read_beside(issued, page, offset, data, oob, self.state.geometry.oob_bytes as usize)
+    }
+
+    /// Reads so many out-of-band bytes. All of them tell the tag.
+    fn read_beside(
+        &self,
+        issued: Nanos,
+        page: GrantPage,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+        beside: usize,
+    ) -> Result<(Done, Option<Tag>), LevelError> {
         let geometry = &self.state.geometry;
         geometry.check_page(page)?;
         check_most(page, "data", offset as usize + data.len(), geometry.page_bytes)?;
@@ -136,33 +161,33 @@ impl LocalGrant {
         let at = self.monitor.layout.address(place).page(page.page);
         let mut inline = [0; OOB_INLINE];
         let mut heap = Vec::new();
-        let raw = oob_buffer(&mut inline, &mut heap, MARK + oob.len());
+        let raw = oob_buffer(&mut inline, &mut heap, MARK + beside);
         let done = read_again(&*self.monitor.backend, issued, at, offset, data, raw)
             .map_err(|e| translate(e, page))?;
         if let Some(why) = copy::why_marked(raw[0]) {
             return Err(LevelError::Unreadable { address: page, why, done: done.done });
         }
-        oob.copy_from_slice(&raw[MARK..]);
-        Ok(done)
+        oob::take(raw, oob, geometry.oob_bytes);
+        Ok((done, oob::tag_in(raw)))
     }
 
     /// Programs the next page of a block. A block that fails is replaced by a spare, with what it held.
-    pub fn program(
-        &self,
-        issued: Nanos,
-        page: GrantPage,
-        data: &[u8],
-        oob: &[u8],
-    ) -> Result<Done, LevelError> {
-        let geometry = &self.state.geometry;
-        geometry.check_page(page)?;
-        check_most(page, "out-of-band bytes", oob.len(), geometry.oob_bytes)?;
+    pub fn program(&self, issued: Nanos, write: &RawWrite) -> Result<Done, LevelError> {
+        let RawWrite { page, data, oob, tag } = *write;
+        let len = self.check_write(write)?;
         self.monitor.check_issued(issued)?;
         let mut inline = [0; OOB_INLINE];
         let mut heap = Vec::new();
-        let raw = oob_buffer(&mut inline, &mut heap, MARK + oob.len());
-        raw[MARK..].copy_from_slice(oob);
+        let raw = oob_buffer(&mut inline, &mut heap, len);
+        oob::fill(raw, oob, tag);
         self.program_until(issued, page, data, raw, None)
+    }
+
+    /// The out-of-band bytes that a write programs.
+    fn check_write(&self, write: &RawWrite) -> Result<usize, LevelError> {
+        let geometry = &self.state.geometry;
+        geometry.check_page(write.page)?;
+        oob::bytes_for(write.page, write.oob.len(), write.tag, geometry.oob_bytes)
     }
 
     /// Programs a page. Whenever its block fails a spare takes its place, and the page is programmed there. The first try may
@@ -286,7 +311,7 @@ impl LocalGrant {
         let mut answers = answers.into_iter();
         let settle = |(one, raw): (&mut RawRead, &Vec<u8>)| match answers.next() {
             Some(Ok(done)) if copy::why_marked(raw[0]).is_none() => {
-                one.oob.copy_from_slice(&raw[MARK..]);
+                oob::take(raw, one.oob, geometry.oob_bytes);
                 Ok(done)
             }
             // Read again, as a page is that is read alone.
@@ -303,17 +328,18 @@ impl LocalGrant {
 
     /// Programs pages of one LUN.
     fn program_run(&self, issued: Nanos, run: &[RawWrite]) -> Results {
-        let program = |one: &RawWrite| self.program(issued, one.page, one.data, one.oob);
-        let geometry = &self.state.geometry;
-        let sound = |write: &RawWrite| {
-            geometry.check_page(write.page)?;
-            check_most(write.page, "out-of-band bytes", write.oob.len(), geometry.oob_bytes)
-        };
-        let checked = run.iter().try_for_each(sound).and_then(|()| self.monitor.check_issued(issued));
-        if run.len() == 1 || checked.is_err() {
+        let program = |one: &RawWrite| self.program(issued, one);
+        if run.len() == 1 || self.monitor.check_issued(issued).is_err() {
             return run.iter().map(program).collect();
         }
-        let raws: Vec<Vec<u8>> = run.iter().map(|write| [&[0; MARK][..], write.oob].concat()).collect();
+        let raw = |write: &RawWrite| {
+            let mut raw = vec![0; self.check_write(write)?];
+            oob::fill(&mut raw, write.oob, write.tag);
+            Ok(raw)
+        };
+        let Ok(raws) = run.iter().map(raw).collect::<Result<Vec<Vec<u8>>, LevelError>>() else {
+            return run.iter().map(program).collect();
+        };
         let (places, answers) = {
             let table = self.state.table(run[0].page.block);
             let places: Vec<PhysBlock> =
@@ -467,14 +493,6 @@ impl LocalGrant {
 
 fn on_one_lun(a: GrantBlock, b: GrantBlock) -> bool {
     (a.channel, a.lun) == (b.channel, b.lun)
-}
-
-fn check_most(address: GrantPage, what: &'static str, given: usize, most: u32) -> Result<(), LevelError> {
-    let wanted = most as usize;
-    if given > wanted {
-        return Err(LevelError::WrongLength { address, what, given, wanted });
-    }
-    Ok(())
 }
 
 fn oob_buffer<'a>(inline: &'a mut [u8; OOB_INLINE], heap: &'a mut Vec<u8>, len: usize) -> &'a mut [u8] {

@@ -7,10 +7,11 @@
 //!  LUN:  block 0 .. log_blocks-1: the monitor's log | everything else: granted blocks and spares, wherever they are good
 //! ```
 
-use super::{GrantRequest, MONITOR_OOB_BYTES};
+use super::GrantRequest;
 use crate::backend::Backend;
 use crate::error::LevelError;
 use crate::log::LogShape;
+use crate::oob::MONITOR_OOB_BYTES;
 use weft_device::nand::{BlockAddr, BlockInfo, FlashShape};
 
 /// Bytes of a place in a snapshot.

@@ -47,9 +47,6 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use weft_core::Nanos;
 
-/// Out-of-band bytes of each page that the monitor keeps for itself: they come first.
-pub const MONITOR_OOB_BYTES: u32 = 4;
-
 /// How a device is prepared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MonitorSetup {

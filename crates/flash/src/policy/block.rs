@@ -22,6 +22,7 @@ use super::units::{END, Flash, HOLE, IoBatch, LOST, OobRecord};
 use super::{RangeCounts, RangePolicy};
 use crate::error::LevelError;
 use std::collections::VecDeque;
+use weft_core::Tag;
 use weft_device::gc::{GcError, Outcome, Victims};
 
 const NONE: u32 = u32::MAX;
@@ -62,10 +63,18 @@ pub(super) struct BlockRange {
     counts: RangeCounts,
 }
 
+/// A page that is written: where in its logical unit, and what.
+#[derive(Clone, Copy)]
+struct New<'a> {
+    offset: u32,
+    data: &'a [u8],
+    tag: Tag,
+}
+
 /// What goes into a slot.
 #[derive(Clone, Copy)]
 enum SlotData<'a> {
-    New(&'a [u8]),
+    New(New<'a>),
     Copy(u32),
     Hole,
 }
@@ -93,11 +102,17 @@ impl BlockRange {
         }
     }
 
-    pub fn write(&mut self, batch: &mut IoBatch, page: u64, data: &[u8]) -> Result<(), GcError<LevelError>> {
+    pub fn write(
+        &mut self,
+        batch: &mut IoBatch,
+        page: u64,
+        data: &[u8],
+        tag: Tag,
+    ) -> Result<(), GcError<LevelError>> {
         let (at, offset) = self.split(page);
         self.finish_stopped(batch, at)?;
         self.counts.written += 1;
-        let new = Some((offset, data));
+        let new = Some(New { offset, data, tag });
         if self.pairs[at].log == NONE && self.pairs[at].base == NONE {
             self.pairs[at].base = match self.take(batch, KEPT_FREE)? {
                 Some(unit) => unit,
@@ -341,13 +356,13 @@ impl BlockRange {
         batch: &mut IoBatch,
         at: usize,
         end: u32,
-        new: Option<(u32, &[u8])>,
+        new: Option<New>,
     ) -> Result<(), GcError<LevelError>> {
         let Pair { base, base_filled, log, log_filled, .. } = self.pairs[at];
         let (unit, filled) = if log == NONE { (base, base_filled) } else { (log, log_filled) };
         for offset in filled..end + u32::from(new.is_some()) {
             let source = match new {
-                Some((page, data)) if page == offset => SlotData::New(data),
+                Some(new) if new.offset == offset => SlotData::New(new),
                 _ => self.source(at, offset),
             };
             let filled = self.fill(batch, at, unit, offset, source, (IN_ORDER, 0)).map_err(GcError::Media)?;
@@ -372,7 +387,7 @@ impl BlockRange {
         &mut self,
         batch: &mut IoBatch,
         at: usize,
-        new: Option<(u32, &[u8])>,
+        new: Option<New>,
     ) -> Result<(), GcError<LevelError>> {
         // Nobody completes it meanwhile.
         let pair = &mut self.pairs[at];
@@ -381,13 +396,13 @@ impl BlockRange {
             self.stopped.push(at as u32);
         }
         let pair = &self.pairs[at];
-        let filled = pair.base_filled.max(pair.log_filled).max(new.map_or(0, |(offset, _)| offset + 1));
+        let filled = pair.base_filled.max(pair.log_filled).max(new.map_or(0, |new| new.offset + 1));
         self.logs.remove(at as u32);
         let unit = 'another: loop {
             let unit = self.take_for_whole(batch, at)?;
             for offset in 0..filled {
                 let source = match new {
-                    Some((page, data)) if page == offset => SlotData::New(data),
+                    Some(new) if new.offset == offset => SlotData::New(new),
                     _ => self.source(at, offset),
                 };
                 let end = if offset + 1 == filled { END } else { 0 };
@@ -439,6 +454,7 @@ impl BlockRange {
             let found = batch.read_for_copy(slot, page, &mut copy)?;
             note.flags = found.flags & (LOST | HOLE);
             note.sequence = found.sequence;
+            note.tag = found.tag;
             self.counts.copied += 1;
         } else {
             note.sequence = batch.flash.next_sequence();
@@ -449,7 +465,13 @@ impl BlockRange {
             self.counts.holes += 1;
         }
         note.flags |= end;
-        let data = if let SlotData::New(data) = source { data } else { copy.as_slice() };
+        let data = match source {
+            SlotData::New(new) => {
+                note.tag = new.tag;
+                new.data
+            }
+            SlotData::Copy(_) | SlotData::Hole => copy.as_slice(),
+        };
         batch.program(unit * self.slots + offset, data, note, matches!(source, SlotData::Copy(_)))
     }
 }

@@ -549,6 +549,23 @@ impl PolicyLevel {
         }
     }
 
+    /// The tag that a page was written with; one that says nothing when it was written without, never, or trimmed.
+    ///
+    /// [`LevelError::Unreadable`] when the flash failed; [`LevelError::Damaged`] when what is stored is no tag.
+    pub fn tag_of(&self, issued: Nanos, page: u64) -> Result<Tag, LevelError> {
+        loop {
+            let cell = self.find(page, 1)?;
+            let Some(range) = RangeCell::read(&cell, page, 1) else { continue };
+            let Range { policy, units, kind, .. } = &*range;
+            let place = match kind {
+                Kind::Page(range) => range.slot_of((page - policy.start) as u32),
+                Kind::Block(range) => range.slot_of(page - policy.start),
+            };
+            let batch = units::IoBatch::new(&self.flash, units, cell.number, issued);
+            return place.map_or(Ok(Tag::default()), |slot| batch.tag_of(slot));
+        }
+    }
+
     /// Forgets pages of one range; they read as zeros. A block-mapped range forgets only whole units' worth of pages and
     /// leaves the rest of what is named as it is. Durable after [`flush`](PolicyLevel::flush).
     pub fn trim(&self, issued: Nanos, page: u64, pages: u64) -> Result<Nanos, LevelError> {
@@ -801,7 +818,7 @@ impl Range {
             Kind::Block(range) => {
                 let page = &data[..flash.geometry.page_bytes as usize];
                 range
-                    .write(&mut batch, local, page)
+                    .write(&mut batch, local, page, tag)
                     .map(|()| 1)
                     .map_err(|error| error.map_media(MapError::Level))
             }

@@ -115,8 +115,16 @@ impl PageRange {
         let slots_per_unit = batch.flash.slots_per_unit;
         let unit_sequences = &mut self.unit_sequences;
         let pages = (data.len() as u64 / self.page_bytes) as u32;
-        let mut media =
-            RangeMedia { batch, first: page, data, unit_sequences, slots_per_unit, copy: Vec::new(), trims };
+        let mut media = RangeMedia {
+            batch,
+            first: page,
+            data,
+            tag,
+            unit_sequences,
+            slots_per_unit,
+            copy: Vec::new(),
+            trims,
+        };
         let written = self.mapper.write_some(&mut media, page, pages, front)?;
         // Once in as many erases as there are units: data that stays keeps its unit young.
         let erases = self.mapper.counts().erases;
@@ -168,6 +176,7 @@ impl PageRange {
             batch,
             first: 0,
             data: &[],
+            tag: Tag::default(),
             unit_sequences,
             slots_per_unit,
             copy: Vec::new(),
@@ -261,6 +270,8 @@ struct RangeMedia<'a, 'b> {
     /// The page that the data begins with.
     first: u32,
     data: &'a [u8],
+    /// What the caller says of the data.
+    tag: Tag,
     unit_sequences: &'a mut [u64],
     slots_per_unit: u32,
     /// What is copied.
@@ -276,20 +287,21 @@ impl<'a> RangeMedia<'a, '_> {
         &self.data[(page - self.first) as usize * page_bytes..][..page_bytes]
     }
 
-    /// Reads a page that is to be copied; what its copy's flags say of it.
-    fn read(&mut self, page: u32, from: u32, copy: &mut Vec<u8>) -> Result<u8, MapError> {
-        Ok(self.batch.read_for_copy(from, u64::from(page), copy)?.flags & LOST)
+    /// Reads a page that is to be copied; what its copy's flags say of it, and its tag.
+    fn read(&mut self, page: u32, from: u32, copy: &mut Vec<u8>) -> Result<(u8, Tag), MapError> {
+        let found = self.batch.read_for_copy(from, u64::from(page), copy)?;
+        Ok((found.flags & LOST, found.tag))
     }
 
     /// What is written beside a page in a slot.
-    fn note(&mut self, slot: u32, page: u32, front: usize, flags: u8) -> OobRecord {
+    fn note(&mut self, slot: u32, page: u32, front: usize, (flags, tag): (u8, Tag)) -> OobRecord {
         let sequence = self.batch.flash.next_sequence();
         let unit = &mut self.unit_sequences[(slot / self.slots_per_unit) as usize];
         if slot.is_multiple_of(self.slots_per_unit) {
             *unit = sequence;
         }
         let (range, page) = (self.batch.range, u64::from(page));
-        OobRecord { range, front: front as u8, flags, page, sequence, unit: *unit }
+        OobRecord { range, front: front as u8, flags, page, sequence, unit: *unit, tag }
     }
 }
 
@@ -298,8 +310,9 @@ impl Media for RangeMedia<'_, '_> {
 
     fn program(&mut self, to: u32, page: u32, from: Option<u32>, front: usize) -> Result<Outcome, MapError> {
         let mut copy = std::mem::take(&mut self.copy);
-        let flags = from.map_or(Ok(0), |from| self.read(page, from, &mut copy))?;
-        let note = self.note(to, page, front, flags);
+        let given = Ok((0, self.tag));
+        let said = from.map_or(given, |from| self.read(page, from, &mut copy))?;
+        let note = self.note(to, page, front, said);
         let outcome = match from {
             Some(_) => self.batch.program(to, &copy, note, true),
             None => {
@@ -324,13 +337,13 @@ impl Media for RangeMedia<'_, '_> {
         let mut copies = Vec::new();
         let mut notes = Vec::with_capacity(pages.len());
         for (slot, (page, from)) in (to..).zip(pages) {
-            let mut flags = 0;
+            let mut said = (0, self.tag);
             if let Some(from) = from {
                 let mut copy = Vec::new();
-                flags = self.read(*page, *from, &mut copy)?;
+                said = self.read(*page, *from, &mut copy)?;
                 copies.push(copy);
             }
-            notes.push(self.note(slot, *page, front, flags));
+            notes.push(self.note(slot, *page, front, said));
         }
         let data: Vec<&[u8]> = if copies.is_empty() {
             pages.iter().map(|(page, _)| self.given(*page)).collect()

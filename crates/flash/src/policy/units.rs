@@ -15,12 +15,13 @@ use crate::error::LevelError;
 use crate::grant::{Grant, RawWrite};
 use crate::log::{LogBlock, LogMedia, LogRead, LogShape};
 use crate::monitor::BlockLook;
+use crate::oob;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::Nanos;
 use weft_core::checksum::crc32c;
 use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::{Nanos, Tag};
 use weft_device::gc::Outcome;
 use weft_device::nand::{Done, Unreadable};
 
@@ -37,6 +38,8 @@ pub(super) struct OobRecord {
     pub sequence: u64,
     /// The sequence number when the unit was begun: tells one filling of a unit from another.
     pub unit: u64,
+    /// The data's tag. The grant stores it, apart from the note.
+    pub tag: Tag,
 }
 
 /// What a read of the out-of-band record of a programmed page finds.
@@ -85,7 +88,11 @@ impl OobRecord {
             let magic: [u8; 4] = reader.array()?;
             let (range, front, flags) = (reader.u16()?, reader.u8()?, reader.u8()?);
             let (page, sequence, unit) = (reader.u64()?, reader.u64()?, reader.u64()?);
-            Ok((magic, OobRecord { range, front, flags, page, sequence, unit }, reader.u32()?))
+            Ok((
+                magic,
+                OobRecord { range, front, flags, page, sequence, unit, tag: Tag::default() },
+                reader.u32()?,
+            ))
         };
         let (magic, note, crc) = fields().ok()?;
         let sound = magic == MAGIC && crc == crc32c(&raw[..OobRecord::BYTES - 4]);
@@ -334,7 +341,8 @@ impl<'a> IoBatch<'a> {
         copy: bool,
     ) -> Result<Outcome, LevelError> {
         let issued = self.issue(1, copy);
-        let result = self.flash.grant.program(issued, self.page(slot), data, &note.encode());
+        let write = RawWrite { page: self.page(slot), data, oob: &note.encode(), tag: note.tag };
+        let result = self.flash.grant.program_tagged(issued, &write);
         self.programmed(result, copy)
     }
 
@@ -348,8 +356,9 @@ impl<'a> IoBatch<'a> {
         let issued = self.issue(pages.len() as u64, copy);
         let notes: Vec<[u8; OobRecord::BYTES]> = pages.iter().map(|(_, note)| note.encode()).collect();
         let parts = (slot..).zip(pages).zip(&notes);
-        let writes: Vec<RawWrite> =
-            parts.map(|((slot, (data, _)), oob)| RawWrite { page: self.page(slot), data, oob }).collect();
+        let writes: Vec<RawWrite> = parts
+            .map(|((slot, (data, note)), oob)| RawWrite { page: self.page(slot), data, oob, tag: note.tag })
+            .collect();
         let mut outcome = Outcome::Done;
         for result in self.flash.grant.program_many(issued, &writes) {
             if self.programmed(result, copy)? == Outcome::Bad {
@@ -384,10 +393,14 @@ impl<'a> IoBatch<'a> {
     fn read_copy(&self, slot: u32, mut data: Vec<u8>) -> Result<CopyRead, LevelError> {
         let mut raw = [0; OobRecord::BYTES];
         data.resize(self.flash.geometry.page_bytes as usize, 0);
-        match self.flash.grant.read(self.issued, self.page(slot), 0, &mut data, &mut raw) {
-            Ok(done) => {
-                let oob = OobRecord::decode(&raw).map_or(OobRead::Unreadable, OobRead::Record);
-                Ok(CopyRead { slot, oob, data, done: done.done })
+        let page = self.page(slot);
+        match self.flash.grant.read_tagged(self.issued, page, 0, &mut data, &mut raw) {
+            Ok((done, tag)) => {
+                let beside = match OobRecord::decode(&raw) {
+                    Some(note) => OobRead::Record(OobRecord { tag: oob::tag_for_copy(page, tag), ..note }),
+                    None => OobRead::Unreadable,
+                };
+                Ok(CopyRead { slot, oob: beside, data, done: done.done })
             }
             Err(LevelError::Unreadable { why, done, .. }) => {
                 data.fill(0);
@@ -471,6 +484,11 @@ impl<'a> IoBatch<'a> {
         }
     }
 
+    /// The tag of the page in a slot.
+    pub fn tag_of(&self, slot: u32) -> Result<Tag, LevelError> {
+        self.flash.grant.tag_of(self.issued, self.page(slot))
+    }
+
     pub fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {
         let mut now = self.settled;
         let outcome = self.flash.erase(self.units[block as usize], &mut now);
@@ -546,7 +564,15 @@ mod tests {
 
     #[test]
     fn a_note_is_read_back_and_a_changed_one_is_not() {
-        let note = OobRecord { range: 3, front: 2, flags: HOLE, page: 1 << 33, sequence: 9, unit: 8 };
+        let note = OobRecord {
+            range: 3,
+            front: 2,
+            flags: HOLE,
+            page: 1 << 33,
+            sequence: 9,
+            unit: 8,
+            ..OobRecord::default()
+        };
         let raw = note.encode();
         assert_eq!(OobRecord::decode(&raw), Some(note));
         for at in 0..OobRecord::BYTES {

@@ -6,15 +6,16 @@ use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::{Grant, RawRead, RawWrite, Results};
 use crate::monitor::{BlockLook, GrantInfo, GrantRequest};
+use crate::oob::check_most;
 use crate::raw::VECTOR_MAX;
 use parking_lot::Mutex;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use weft_core::Nanos;
 use weft_core::codec::{Reader, Truncated};
 use weft_core::frame;
+use weft_core::{Nanos, Tag};
 use weft_device::nand::Done;
 
 /// Allocates a grant of a monitor that another process serves at this path, and attaches to it.
@@ -114,8 +115,8 @@ impl RemoteGrant {
         data: &mut [u8],
         oob: &mut [u8],
     ) -> Result<Done, LevelError> {
-        let request = Request::Read { issued, page, offset, data: data.len() as u32, oob: oob.len() as u32 };
-        self.connection.ask(&request, |reader| {
+        let read = ReadOne { page, offset, data: data.len() as u32, oob: oob.len() as u32 };
+        self.connection.ask(&Request::Read { issued, read }, |reader| {
             let done = wire::read_done(reader)?;
             data.copy_from_slice(reader.bytes(data.len())?);
             oob.copy_from_slice(reader.bytes(oob.len())?);
@@ -123,24 +124,33 @@ impl RemoteGrant {
         })
     }
 
-    pub fn program(
+    pub fn read_tagged(
         &self,
         issued: Nanos,
         page: GrantPage,
-        data: &[u8],
-        oob: &[u8],
-    ) -> Result<Done, LevelError> {
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<(Done, Option<Tag>), LevelError> {
+        let read = ReadOne { page, offset, data: data.len() as u32, oob: oob.len() as u32 };
+        self.connection.ask(&Request::ReadTagged { issued, read }, |reader| {
+            let done = wire::read_done(reader)?;
+            data.copy_from_slice(reader.bytes(data.len())?);
+            oob.copy_from_slice(reader.bytes(oob.len())?);
+            Ok((done, wire::read_tag(reader)?))
+        })
+    }
+
+    pub fn program(&self, issued: Nanos, write: &RawWrite) -> Result<Done, LevelError> {
         // Here already: the server does not take a frame of any length.
-        let lengths =
-            [("data", data, self.geometry.page_bytes), ("out-of-band", oob, self.geometry.oob_bytes)];
-        for (what, bytes, wanted) in lengths {
-            let (given, wanted) = (bytes.len(), wanted as usize);
-            if given > wanted {
-                return Err(LevelError::WrongLength { address: page, what, given, wanted });
-            }
+        let lengths = [
+            ("data", write.data, self.geometry.page_bytes),
+            ("out-of-band bytes", write.oob, self.geometry.oob_bytes),
+        ];
+        for (what, bytes, most) in lengths {
+            check_most(write.page, what, bytes.len(), most)?;
         }
-        let request = Request::Program { issued, page, data: data.to_vec(), oob: oob.to_vec() };
-        self.connection.ask(&request, wire::read_done)
+        self.connection.ask(&Request::Program { issued, write: WriteOne::of(write) }, wire::read_done)
     }
 
     pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
@@ -216,16 +226,10 @@ impl RemoteGrant {
                 || write.oob.len() > self.geometry.oob_bytes as usize
         };
         if writes.iter().any(too_long) {
-            let one = |write: &RawWrite| self.program(issued, write.page, write.data, write.oob);
-            return writes.iter().map(one).collect();
+            return writes.iter().map(|write| self.program(issued, write)).collect();
         }
-        let one = |write: &RawWrite| WriteOne {
-            page: write.page,
-            data: write.data.to_vec(),
-            oob: write.oob.to_vec(),
-        };
         let frame = |writes: &[RawWrite]| {
-            let request = Request::ProgramMany { issued, writes: writes.iter().map(one).collect() };
+            let request = Request::ProgramMany { issued, writes: writes.iter().map(WriteOne::of).collect() };
             self.ask_many(&request, |reader, _| wire::read_done(reader), writes.len())
         };
         writes.chunks(self.pages_a_request()).flat_map(frame).collect()

@@ -109,20 +109,24 @@ impl Session {
         let Session { grant, told } = self;
         let grant = grant.as_ref().ok_or_else(missing)?;
         match request {
-            Request::Read { issued, page, offset, data, oob } => {
-                let geometry = grant.geometry();
-                // Longer buffers are refused before any is made.
-                let most = |given: u32, most: u32| given.min(most.saturating_add(1)) as usize;
-                let mut data = vec![0; most(data, geometry.page_bytes)];
-                let mut oob = vec![0; most(oob, geometry.oob_bytes)];
-                let issued = issued.min(*told);
-                let done = grant.read(issued, page, offset, &mut data, &mut oob)?;
+            Request::Read { issued, read: ReadOne { page, offset, data, oob } } => {
+                let (mut data, mut oob) = read_buffers(grant, data, oob);
+                let done = grant.read(issued.min(*told), page, offset, &mut data, &mut oob)?;
                 tell(told, answer, done);
                 answer.extend_from_slice(&data);
                 answer.extend_from_slice(&oob);
             }
-            Request::Program { issued, page, data, oob } => {
-                let done = grant.program(issued.min(*told), page, &data, &oob)?;
+            Request::ReadTagged { issued, read: ReadOne { page, offset, data, oob } } => {
+                let (mut data, mut oob) = read_buffers(grant, data, oob);
+                let read = grant.read_tagged(issued.min(*told), page, offset, &mut data, &mut oob);
+                let (done, tag) = read?;
+                tell(told, answer, done);
+                answer.extend_from_slice(&data);
+                answer.extend_from_slice(&oob);
+                wire::put_tag(answer, tag);
+            }
+            Request::Program { issued, write } => {
+                let done = grant.program_tagged(issued.min(*told), &write.as_raw())?;
                 tell(told, answer, done);
             }
             Request::Erase { issued, block } => {
@@ -154,10 +158,7 @@ impl Session {
                 }
             }
             Request::ProgramMany { issued, writes } => {
-                let raw: Vec<RawWrite> = writes
-                    .iter()
-                    .map(|WriteOne { page, data, oob }| RawWrite { page: *page, data, oob })
-                    .collect();
+                let raw: Vec<RawWrite> = writes.iter().map(WriteOne::as_raw).collect();
                 check_count(raw.len())?;
                 for result in grant.program_many(issued.min(*told), &raw) {
                     tell_each(told, answer, result);
@@ -188,6 +189,12 @@ impl Session {
         }
         Ok(())
     }
+}
+
+/// Buffers for a read. Longer ones are refused before any is made.
+fn read_buffers(grant: &Grant, data: u32, oob: u32) -> (Vec<u8>, Vec<u8>) {
+    let most = |given: u32, most: u32| vec![0; given.min(most.saturating_add(1)) as usize];
+    (most(data, grant.geometry().page_bytes), most(oob, grant.geometry().oob_bytes))
 }
 
 fn check_room(address: GrantPage, what: &'static str, given: u32, wanted: u32) -> Result<(), LevelError> {
@@ -235,6 +242,7 @@ mod tests {
     use crate::address::GrantBlock;
     use crate::monitor::MonitorSetup;
     use std::io::{Read, Write};
+    use weft_core::Tag;
     use weft_device::Geometry;
     use weft_device::nand::{FlashSetup, OpenChannel};
 
@@ -272,7 +280,7 @@ mod tests {
         let block = GrantBlock { channel: 0, lun: 0, block: 0 };
         let (page, issued) = (block.page(0), Nanos(u64::MAX));
         let read = |data| ReadOne { page, offset: 1, data, oob: 0 };
-        let write = WriteOne { page, data: vec![1; 4096], oob: Vec::new() };
+        let write = WriteOne { page, data: vec![1; 4096], oob: Vec::new(), tag: Tag::METADATA };
         let whole = |reads| Request::ReadMany { issued, reads };
         let refused = [
             whole(vec![read(1); VECTOR_MAX + 1]),

@@ -2,9 +2,10 @@
 
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
+use crate::grant::RawWrite;
 use crate::monitor::{BlockLook, GrantInfo};
-use weft_core::Nanos;
 use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::{Nanos, Tag};
 use weft_device::nand::{Done, Unreadable};
 
 /// What a client asks for.
@@ -20,16 +21,16 @@ pub(super) enum Request {
     },
     Read {
         issued: Nanos,
-        page: GrantPage,
-        offset: u32,
-        data: u32,
-        oob: u32,
+        read: ReadOne,
+    },
+    /// The tag is in the answer too.
+    ReadTagged {
+        issued: Nanos,
+        read: ReadOne,
     },
     Program {
         issued: Nanos,
-        page: GrantPage,
-        data: Vec<u8>,
-        oob: Vec<u8>,
+        write: WriteOne,
     },
     Erase {
         issued: Nanos,
@@ -82,6 +83,46 @@ pub(super) struct WriteOne {
     pub page: GrantPage,
     pub data: Vec<u8>,
     pub oob: Vec<u8>,
+    pub tag: Tag,
+}
+
+impl WriteOne {
+    pub fn of(write: &RawWrite) -> WriteOne {
+        let RawWrite { page, data, oob, tag } = *write;
+        WriteOne { page, data: data.to_vec(), oob: oob.to_vec(), tag }
+    }
+
+    pub fn as_raw(&self) -> RawWrite<'_> {
+        RawWrite { page: self.page, data: &self.data, oob: &self.oob, tag: self.tag }
+    }
+
+    fn put(&self, raw: &mut Vec<u8>) {
+        put_page(raw, self.page);
+        raw.put_string(&self.data);
+        raw.put_string(&self.oob);
+        raw.extend_from_slice(&self.tag.encode());
+    }
+
+    fn read(reader: &mut Reader) -> Result<WriteOne, Truncated> {
+        let page = read_page(reader)?;
+        let (data, oob) = (reader.string()?.to_vec(), reader.string()?.to_vec());
+        let at = reader.position();
+        // A tag of another version is refused like a request of another version.
+        let tag = Tag::decode(&reader.array()?).ok_or(Truncated { at, wanted: Tag::ENCODED_BYTES })?;
+        Ok(WriteOne { page, data, oob, tag })
+    }
+}
+
+impl ReadOne {
+    fn put(&self, raw: &mut Vec<u8>) {
+        put_page(raw, self.page);
+        [self.offset, self.data, self.oob].into_iter().for_each(|field| raw.put_u32(field));
+    }
+
+    fn read(reader: &mut Reader) -> Result<ReadOne, Truncated> {
+        let page = read_page(reader)?;
+        Ok(ReadOne { page, offset: reader.u32()?, data: reader.u32()?, oob: reader.u32()? })
+    }
 }
 
 impl Request {
@@ -98,18 +139,20 @@ impl Request {
                 raw.put_u64(*bytes);
                 raw.put_u32(*over_provisioning_permille);
             }
-            Request::Read { issued, page, offset, data, oob } => {
+            Request::Read { issued, read } => {
                 raw.put_u8(3);
                 raw.put_u64(issued.0);
-                put_page(&mut raw, *page);
-                [*offset, *data, *oob].into_iter().for_each(|field| raw.put_u32(field));
+                read.put(&mut raw);
             }
-            Request::Program { issued, page, data, oob } => {
-                raw.put_u8(4);
+            Request::ReadTagged { issued, read } => {
+                raw.put_u8(16);
                 raw.put_u64(issued.0);
-                put_page(&mut raw, *page);
-                raw.put_string(data);
-                raw.put_string(oob);
+                read.put(&mut raw);
+            }
+            Request::Program { issued, write } => {
+                raw.put_u8(17);
+                raw.put_u64(issued.0);
+                write.put(&mut raw);
             }
             Request::Erase { issued, block } => {
                 raw.put_u8(5);
@@ -134,18 +177,11 @@ impl Request {
             Request::Now => raw.put_u8(12),
             Request::ReadMany { issued, reads } => {
                 put_many(&mut raw, 13, *issued, reads.len());
-                for ReadOne { page, offset, data, oob } in reads {
-                    put_page(&mut raw, *page);
-                    [*offset, *data, *oob].into_iter().for_each(|field| raw.put_u32(field));
-                }
+                reads.iter().for_each(|read| read.put(&mut raw));
             }
             Request::ProgramMany { issued, writes } => {
-                put_many(&mut raw, 14, *issued, writes.len());
-                for WriteOne { page, data, oob } in writes {
-                    put_page(&mut raw, *page);
-                    raw.put_string(data);
-                    raw.put_string(oob);
-                }
+                put_many(&mut raw, 18, *issued, writes.len());
+                writes.iter().for_each(|write| write.put(&mut raw));
             }
             Request::EraseMany { issued, blocks } => {
                 put_many(&mut raw, 15, *issued, blocks.len());
@@ -169,19 +205,7 @@ impl Request {
                 bytes: reader.u64()?,
                 over_provisioning_permille: reader.u32()?,
             },
-            3 => Request::Read {
-                issued: Nanos(reader.u64()?),
-                page: read_page(reader)?,
-                offset: reader.u32()?,
-                data: reader.u32()?,
-                oob: reader.u32()?,
-            },
-            4 => Request::Program {
-                issued: Nanos(reader.u64()?),
-                page: read_page(reader)?,
-                data: reader.string()?.to_vec(),
-                oob: reader.string()?.to_vec(),
-            },
+            3 => Request::Read { issued: Nanos(reader.u64()?), read: ReadOne::read(reader)? },
             5 => Request::Erase { issued: Nanos(reader.u64()?), block: read_page(reader)?.block },
             6 => Request::Look { block: read_page(reader)?.block },
             7 => Request::FreeAt { block: read_page(reader)?.block },
@@ -190,25 +214,17 @@ impl Request {
             10 => Request::Release { name: text(reader)? },
             11 => Request::List,
             12 => Request::Now,
-            13 => Request::ReadMany {
-                issued: Nanos(reader.u64()?),
-                reads: many(reader, |reader| {
-                    let page = read_page(reader)?;
-                    let (offset, data, oob) = (reader.u32()?, reader.u32()?, reader.u32()?);
-                    Ok(ReadOne { page, offset, data, oob })
-                })?,
-            },
-            14 => Request::ProgramMany {
-                issued: Nanos(reader.u64()?),
-                writes: many(reader, |reader| {
-                    let page = read_page(reader)?;
-                    Ok(WriteOne { page, data: reader.string()?.to_vec(), oob: reader.string()?.to_vec() })
-                })?,
-            },
+            13 => Request::ReadMany { issued: Nanos(reader.u64()?), reads: many(reader, ReadOne::read)? },
             15 => Request::EraseMany {
                 issued: Nanos(reader.u64()?),
                 blocks: many(reader, |reader| Ok(read_page(reader)?.block))?,
             },
+            // 4 and 14 wrote pages before they had tags.
+            16 => Request::ReadTagged { issued: Nanos(reader.u64()?), read: ReadOne::read(reader)? },
+            17 => Request::Program { issued: Nanos(reader.u64()?), write: WriteOne::read(reader)? },
+            18 => {
+                Request::ProgramMany { issued: Nanos(reader.u64()?), writes: many(reader, WriteOne::read)? }
+            }
             _ => return Ok(None),
         }))
     }
@@ -243,6 +259,17 @@ pub(super) fn put_done(raw: &mut Vec<u8>, done: Done) {
 
 pub(super) fn read_done(reader: &mut Reader) -> Result<Done, Truncated> {
     Ok(Done { began: Nanos(reader.u64()?), moved: Nanos(reader.u64()?), done: Nanos(reader.u64()?) })
+}
+
+/// A tag, or that there is none that can be read.
+pub(super) fn put_tag(raw: &mut Vec<u8>, tag: Option<Tag>) {
+    raw.put_u8(u8::from(tag.is_some()));
+    raw.extend_from_slice(&tag.unwrap_or_default().encode());
+}
+
+pub(super) fn read_tag(reader: &mut Reader) -> Result<Option<Tag>, Truncated> {
+    let (is_known, tag) = (reader.u8()? == 1, Tag::decode(&reader.array()?));
+    Ok(tag.filter(|_| is_known))
 }
 
 pub(super) fn put_look(raw: &mut Vec<u8>, look: BlockLook) {
@@ -312,7 +339,7 @@ pub(super) fn read_grants(reader: &mut Reader) -> Result<Vec<GrantInfo>, Truncat
 
 /// Texts that errors have by reference.
 const PARTS: [&str; 4] = ["channel", "LUN", "block", "page"];
-const WHATS: [&str; 2] = ["data", "out-of-band bytes"];
+const WHATS: [&str; 3] = ["data", "out-of-band bytes", "out-of-band bytes with a tag"];
 
 /// What may be the matter with a page, by number.
 const WHYS: [Unreadable; 6] = [
@@ -411,11 +438,14 @@ mod tests {
     fn requests_and_errors_are_read_back_and_no_cut_of_them_panics() {
         let block = GrantBlock { channel: 1, lun: 2, block: 3 };
         let (page, issued) = (block.page(4), Nanos(1 << 40));
+        let read = ReadOne { page, offset: 1, data: 2, oob: 3 };
+        let write = WriteOne { page, data: vec![1; 9], oob: vec![2; 3], tag: Tag::METADATA };
         for request in [
             Request::Attach { name: "a".into() },
             Request::Allocate { name: "b".into(), bytes: 7, over_provisioning_permille: 70 },
-            Request::Read { issued, page, offset: 1, data: 2, oob: 3 },
-            Request::Program { issued, page, data: vec![1; 9], oob: vec![2; 3] },
+            Request::Read { issued, read: read.clone() },
+            Request::ReadTagged { issued, read: read.clone() },
+            Request::Program { issued, write: write.clone() },
             Request::Erase { issued, block },
             Request::Look { block },
             Request::FreeAt { block },
@@ -423,18 +453,17 @@ mod tests {
             Request::Release { name: "c".into() },
             Request::List,
             Request::Now,
-            Request::ReadMany { issued, reads: vec![ReadOne { page, offset: 1, data: 2, oob: 3 }; 2] },
-            Request::ProgramMany {
-                issued,
-                writes: vec![WriteOne { page, data: vec![3; 5], oob: vec![4] }; 2],
-            },
+            Request::ReadMany { issued, reads: vec![read; 2] },
+            Request::ProgramMany { issued, writes: vec![write; 2] },
             Request::EraseMany { issued, blocks: vec![block; 3] },
         ] {
             let raw = request.encode();
             assert_eq!(Request::decode(&raw), Ok(Some(request)));
             (0..raw.len()).for_each(|at| assert!(Request::decode(&raw[..at]).is_err()));
         }
-        assert_eq!(Request::decode(&[99]), Ok(None));
+        for kind in [4, 14, 99] {
+            assert_eq!(Request::decode(&[kind]), Ok(None));
+        }
         let grant = GrantInfo {
             name: "d".into(),
             bytes: 9,

@@ -6,7 +6,7 @@ use crate::command::flash::heat::HeatRow;
 use crate::error::CliError;
 use std::ops::Range;
 use std::sync::Arc;
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_device::Geometry;
 use weft_device::nand::OpenChannel;
 use weft_flash::function::{BlockWrite, Mapping};
@@ -63,7 +63,8 @@ impl HostFlash for FunctionFlash {
         }
         let mut writes = Vec::with_capacity(slots.len());
         for slot in slots {
-            writes.push(BlockWrite { block: self.block(slot.block, issued)?, page: slot.page, data: &[] });
+            let block = self.block(slot.block, issued)?;
+            writes.push(BlockWrite { block, page: slot.page, data: &[], tag: Tag::default() });
         }
         ended(self.level.flash_write_vector(issued, &writes))
     }

@@ -7,7 +7,7 @@ use crate::error::CliError;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use weft_core::Nanos;
+use weft_core::{Nanos, Tag};
 use weft_device::Geometry;
 use weft_device::nand::OpenChannel;
 use weft_flash::raw::RawWrite;
@@ -72,8 +72,10 @@ impl HostFlash for RawFlash {
             return Ok(self.raw.page_write(issued, page, &[], &[])?.done);
         }
         let pages: Vec<GrantPage> = slots.iter().map(|slot| self.block(slot.block).page(slot.page)).collect();
-        let writes: Vec<RawWrite> =
-            pages.into_iter().map(|page| RawWrite { page, data: &[], oob: &[] }).collect();
+        let writes: Vec<RawWrite> = pages
+            .into_iter()
+            .map(|page| RawWrite { page, data: &[], oob: &[], tag: Tag::default() })
+            .collect();
         ended(self.raw.page_write_vector(issued, &writes)?)
     }
 
