@@ -118,7 +118,47 @@ typedef struct weft_geometry_info {
     uint32_t page_bytes;
     /* Out-of-band bytes of a page. */
     uint32_t oob_bytes;
+    /* Planes of a LUN, which work together: block b of a LUN is in plane b % planes. */
+    uint32_t planes;
 } weft_geometry_info;
+
+/* A page to be written, one of several. */
+typedef struct weft_write {
+    /* The block. */
+    weft_block block;
+    /* The page in the block. */
+    uint32_t page;
+    /* The page's data. */
+    const uint8_t *data;
+    /* Bytes of it. */
+    size_t data_bytes;
+    /* Its out-of-band bytes, at the raw level; not looked at elsewhere. */
+    const uint8_t *oob;
+    /* How many. */
+    size_t oob_bytes;
+    /* What became of it, 0 or a code: the call writes this. */
+    int status;
+} weft_write;
+
+/* A part of a page to be read, one of several. */
+typedef struct weft_read {
+    /* The block. */
+    weft_block block;
+    /* The page in the block. */
+    uint32_t page;
+    /* Where in the page's data to begin. */
+    uint32_t offset;
+    /* Where the data goes. */
+    uint8_t *data;
+    /* Bytes of it. */
+    size_t data_bytes;
+    /* Where the first out-of-band bytes go, at the raw level; not looked at elsewhere. */
+    uint8_t *oob;
+    /* How many. */
+    size_t oob_bytes;
+    /* What became of it, 0 or a code: the call writes this. */
+    int status;
+} weft_read;
 
 /* A grant at the function level. */
 typedef struct weft_function weft_function;
@@ -150,8 +190,7 @@ typedef struct weft_policy weft_policy;
 typedef struct weft_tags weft_tags;
 
 /* A transaction on a tag store, of one thread at a time. */
-typedef struct weft_tx {
-} weft_tx;
+typedef struct weft_tx weft_tx;
 
 /* A place in the order of a list of edges. It can be kept: it holds as long as the store. */
 typedef struct weft_place {
@@ -188,16 +227,13 @@ typedef struct weft_snode_tags {
 } weft_snode_tags;
 
 /* A key-value store in a tag store. */
-typedef struct weft_kv {
-} weft_kv;
+typedef struct weft_kv weft_kv;
 
 /* A B+tree in a tag store. */
-typedef struct weft_btree {
-} weft_btree;
+typedef struct weft_btree weft_btree;
 
 /* A scan over the pairs of a key-value store. */
-typedef struct weft_kv_scan {
-} weft_kv_scan;
+typedef struct weft_kv_scan weft_kv_scan;
 
 /* A change of a pair: the key has this value, or, where value is null, goes. */
 typedef struct weft_kv_change {
@@ -212,8 +248,7 @@ typedef struct weft_kv_change {
 } weft_kv_change;
 
 /* The state of a tag store between two commits. */
-typedef struct weft_snapshot {
-} weft_snapshot;
+typedef struct weft_snapshot weft_snapshot;
 
 /* A session of a tag store in another process. Ids of nodes are its own: they mean nothing in another session. */
 typedef struct weft_session weft_session;
@@ -289,6 +324,18 @@ int weft_page_write(const weft_raw *raw, weft_block block, uint32_t page, const 
    Caller: The handle is open. */
 int weft_block_erase(const weft_raw *raw, weft_block block);
 
+/* Programs several pages, all issued at once: LUNs work at the same time, and planes of a LUN too when their pages have one number and follow each other in the list. Each has its own status; returns that of the first that failed.
+   Caller: The handle is open; writes has count entries, whose data and out-of-band bytes are there. */
+int weft_page_write_vector(const weft_raw *raw, weft_write *writes, size_t count);
+
+/* Reads parts of several pages, all issued at once, as weft_page_write_vector programs them.
+   Caller: The handle is open; reads has count entries, whose buffers do not overlap. */
+int weft_page_read_vector(const weft_raw *raw, weft_read *reads, size_t count);
+
+/* Erases several blocks, all issued at once, as weft_page_write_vector programs pages; statuses gets what became of each.
+   Caller: The handle is open; blocks and statuses have count entries. */
+int weft_block_erase_vector(const weft_raw *raw, const weft_block *blocks, int *statuses, size_t count);
+
 /* Makes a grant one of the function level and finds the blocks that were written; the grant's handle is used up, also on failure.
    Caller: The grant is open; out can be written. */
 int weft_function_open(weft_grant *grant, weft_function **out);
@@ -297,9 +344,17 @@ int weft_function_open(weft_grant *grant, weft_function **out);
    Caller: The handle is null or open, and no call on it is under way. */
 void weft_function_close(weft_function *function);
 
+/* What there is to address.
+   Caller: The handle is open; out can be written. */
+int weft_function_geometry(const weft_function *function, weft_geometry_info *out);
+
 /* Takes a block of a channel, with a label of the caller's, and says how many are free there then.
    Caller: The handle is open; block and free_blocks can be written. */
 int weft_address_mapper(const weft_function *function, uint32_t channel, uint32_t mapping, uint64_t label, weft_block *block, uint32_t *free_blocks);
+
+/* Takes a row, all of it or nothing: a block in each plane of luns neighbouring LUNs, all with this label. Pages of one number of a row that are written together keep these LUNs and planes at work at the same time. The row has as many blocks as luns times the planes of a LUN; blocks_max, the room of blocks, must suffice.
+   Caller: The handle is open; blocks has room for blocks_max. */
+int weft_address_mapper_row(const weft_function *function, uint32_t luns, uint32_t mapping, uint64_t label, weft_block *blocks, size_t blocks_max);
 
 /* Reads a part of a page of a block.
    Caller: The handle is open; data has so many bytes. */
@@ -308,6 +363,14 @@ int weft_flash_read(const weft_function *function, weft_block block, uint32_t pa
 /* Writes a page of a block.
    Caller: The handle is open; data has so many bytes. */
 int weft_flash_write(const weft_function *function, weft_block block, uint32_t page, const uint8_t *data, size_t data_bytes);
+
+/* Writes several pages, all issued at once, as weft_page_write_vector does at the raw level. Each has its own status; returns that of the first that failed.
+   Caller: The handle is open; writes has count entries, whose data is there. */
+int weft_flash_write_vector(const weft_function *function, weft_write *writes, size_t count);
+
+/* Reads parts of several pages, all issued at once. Each has its own status; returns that of the first that failed.
+   Caller: The handle is open; reads has count entries, whose buffers do not overlap. */
+int weft_flash_read_vector(const weft_function *function, weft_read *reads, size_t count);
 
 /* Gives a block back; it is erased later.
    Caller: The handle is open. */

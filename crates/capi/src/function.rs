@@ -1,9 +1,11 @@
 //! The function level.
 
 use crate::error::call;
-use crate::handle::{Clocked, bytes, bytes_mut, give, handle, put, take};
+use crate::handle::{Clocked, bytes, bytes_mut, give, handle, list_mut, put, settle, take};
 use crate::monitor::{WeftBlock, WeftGrant, grant_of};
-use weft_flash::function::Mapping;
+use crate::raw::{WeftGeometryInfo, WeftRead, WeftWrite};
+use weft_core::Tag;
+use weft_flash::function::{BlockRead, BlockWrite, Mapping};
 use weft_flash::{FunctionLevel, LevelError};
 
 /// A grant at the function level.
@@ -59,6 +61,30 @@ pub unsafe extern "C" fn weft_function_close(function: *mut WeftFunction) {
     drop(unsafe { take(function) });
 }
 
+/// What there is to address.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_function_geometry(
+    function: *const WeftFunction,
+    out: *mut WeftGeometryInfo,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe { put(handle(function, "function")?.0.level.geometry().into(), out) })
+}
+
+fn mapping_of(number: u32) -> Result<Mapping, LevelError> {
+    match number {
+        WEFT_MAP_BLOCK => Ok(Mapping::Block),
+        WEFT_MAP_PAGE => Ok(Mapping::Page),
+        other => {
+            let what = format!("mapping {other}; WEFT_MAP_BLOCK and WEFT_MAP_PAGE are known");
+            Err(LevelError::BadRequest(what))
+        }
+    }
+}
+
 /// Takes a block of a channel, with a label of the caller's, and says how many are free there then.
 ///
 /// # Safety
@@ -75,17 +101,38 @@ pub unsafe extern "C" fn weft_address_mapper(
     // SAFETY: the caller's promise.
     call(|| unsafe {
         let function = &handle(function, "function")?.0;
-        let mapping = match mapping {
-            WEFT_MAP_BLOCK => Mapping::Block,
-            WEFT_MAP_PAGE => Mapping::Page,
-            other => {
-                let what = format!("mapping {other}; WEFT_MAP_BLOCK and WEFT_MAP_PAGE are known");
-                return Err(LevelError::BadRequest(what));
-            }
-        };
-        let taken = function.level.address_mapper(function.now(), channel, mapping, label)?;
+        let taken = function.level.address_mapper(function.now(), channel, mapping_of(mapping)?, label)?;
         put(taken.block.into(), block)?;
         put(taken.free, free_blocks)
+    })
+}
+
+/// Takes a row, all of it or nothing: a block in each plane of `luns` neighbouring LUNs, all with this label. Pages of one
+/// number of a row that are written together keep these LUNs and planes at work at the same time. The row has as many
+/// blocks as `luns` times the planes of a LUN; `blocks_max`, the room of `blocks`, must suffice.
+///
+/// # Safety
+/// The handle is open; `blocks` has room for `blocks_max`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_address_mapper_row(
+    function: *const WeftFunction,
+    luns: u32,
+    mapping: u32,
+    label: u64,
+    blocks: *mut WeftBlock,
+    blocks_max: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (function, blocks) = (&handle(function, "function")?.0, list_mut(blocks, blocks_max)?);
+        let wanted = luns as usize * function.level.geometry().planes as usize;
+        if blocks_max < wanted {
+            let what = format!("room for {blocks_max} blocks, and the row has {wanted}; give room for all");
+            return Err(LevelError::BadRequest(what));
+        }
+        let row = function.level.address_mapper_row(function.now(), luns, mapping_of(mapping)?, label)?;
+        blocks.iter_mut().zip(row).for_each(|(out, block)| *out = block.into());
+        Ok(())
     })
 }
 
@@ -128,6 +175,57 @@ pub unsafe extern "C" fn weft_flash_write(
         let (function, data) = (&handle(function, "function")?.0, bytes(data, data_bytes)?);
         function.advance(function.level.flash_write(function.now(), block.into(), page, data)?.done);
         Ok(())
+    })
+}
+
+/// Writes several pages, all issued at once, as `weft_page_write_vector` does at the raw level. Each has its own status;
+/// returns that of the first that failed.
+///
+/// # Safety
+/// The handle is open; `writes` has `count` entries, whose data is there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_flash_write_vector(
+    function: *const WeftFunction,
+    writes: *mut WeftWrite,
+    count: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (function, writes) = (&handle(function, "function")?.0, list_mut(writes, count)?);
+        let pages: Vec<BlockWrite> = writes
+            .iter()
+            .map(|write| {
+                let data = bytes(write.data, write.data_bytes)?;
+                Ok(BlockWrite { block: write.block.into(), page: write.page, data, tag: Tag::default() })
+            })
+            .collect::<Result<_, LevelError>>()?;
+        let results = function.level.flash_write_vector(function.now(), &pages);
+        settle(function, Ok(results), writes.iter_mut().map(|write| &mut write.status))
+    })
+}
+
+/// Reads parts of several pages, all issued at once. Each has its own status; returns that of the first that failed.
+///
+/// # Safety
+/// The handle is open; `reads` has `count` entries, whose buffers do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_flash_read_vector(
+    function: *const WeftFunction,
+    reads: *mut WeftRead,
+    count: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (function, reads) = (&handle(function, "function")?.0, list_mut(reads, count)?);
+        let mut pages: Vec<BlockRead> = reads
+            .iter()
+            .map(|read| {
+                let data = bytes_mut(read.data, read.data_bytes)?;
+                Ok(BlockRead { block: read.block.into(), page: read.page, offset: read.offset, data })
+            })
+            .collect::<Result<_, LevelError>>()?;
+        let results = function.level.flash_read_vector(function.now(), &mut pages);
+        settle(function, Ok(results), reads.iter_mut().map(|read| &mut read.status))
     })
 }
 

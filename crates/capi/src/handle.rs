@@ -1,12 +1,14 @@
 //! Pointers that cross the boundary. Each function here says what its caller has to guarantee; the callers are the C
 //! functions, which pass the duty on in the header.
 
+use crate::code;
 use crate::error::null;
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Nanos;
 use weft_flash::LevelError;
+use weft_flash::raw::Results;
 
 /// A level with its clock.
 pub(crate) struct Clocked<L> {
@@ -26,6 +28,35 @@ impl<L> Clocked<L> {
     pub fn advance(&self, to: Nanos) {
         self.now.fetch_max(to.0, Relaxed);
     }
+}
+
+/// Moves a level's clock to the end of several operations, and notes the status of each. The first failure is that of all.
+pub(crate) fn settle<'s, L>(
+    level: &Clocked<L>,
+    results: Result<Results, LevelError>,
+    statuses: impl Iterator<Item = &'s mut i32>,
+) -> Result<(), LevelError> {
+    let results = match results {
+        Ok(results) => results,
+        Err(error) => {
+            statuses.for_each(|status| *status = code::of(&error));
+            return Err(error);
+        }
+    };
+    let mut first = Ok(());
+    for (result, status) in results.into_iter().zip(statuses) {
+        match result {
+            Ok(done) => {
+                level.advance(done.done);
+                *status = 0;
+            }
+            Err(error) => {
+                *status = code::of(&error);
+                first = first.and(Err(error));
+            }
+        }
+    }
+    first
 }
 
 /// A handle that this library made.
@@ -88,8 +119,26 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
 /// Bytes to be read; none when there are 0.
 ///
 /// # Safety
-/// The pointer points to so many bytes, or there are 0.
+/// As of [`list`].
 pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], LevelError> {
+    // SAFETY: the caller's promise.
+    unsafe { list(pointer, len) }
+}
+
+/// Bytes to be written; none when there are 0.
+///
+/// # Safety
+/// As of [`list_mut`].
+pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], LevelError> {
+    // SAFETY: the caller's promise.
+    unsafe { list_mut(pointer, len) }
+}
+
+/// Values to be read; none when there are 0.
+///
+/// # Safety
+/// The pointer points to so many values, or there are 0.
+pub(crate) unsafe fn list<'a, T>(pointer: *const T, len: usize) -> Result<&'a [T], LevelError> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null("data")),
@@ -98,11 +147,11 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8
     }
 }
 
-/// Bytes to be written; none when there are 0.
+/// Values to be written; none when there are 0.
 ///
 /// # Safety
-/// The pointer points to so many bytes, which nobody else uses, or there are 0.
-pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], LevelError> {
+/// The pointer points to so many values, which nobody else uses, or there are 0.
+pub(crate) unsafe fn list_mut<'a, T>(pointer: *mut T, len: usize) -> Result<&'a mut [T], LevelError> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&mut []),
         (true, _) => Err(null("data")),

@@ -1,9 +1,11 @@
 //! The raw level.
 
 use crate::error::call;
-use crate::handle::{Clocked, bytes, bytes_mut, give, handle, put, take};
+use crate::handle::{Clocked, bytes, bytes_mut, give, handle, list, list_mut, put, settle, take};
 use crate::monitor::{WeftBlock, WeftGrant, grant_of};
-use weft_flash::{GrantBlock, RawLevel};
+use weft_core::Tag;
+use weft_flash::raw::{RawRead, RawWrite};
+use weft_flash::{GrantBlock, GrantGeometry, LevelError, RawLevel};
 
 /// A grant at the raw level.
 pub struct WeftRaw(Clocked<RawLevel>);
@@ -24,6 +26,64 @@ pub struct WeftGeometryInfo {
     pub page_bytes: u32,
     /// Out-of-band bytes of a page.
     pub oob_bytes: u32,
+    /// Planes of a LUN, which work together: block `b` of a LUN is in plane `b % planes`.
+    pub planes: u32,
+}
+
+impl From<&GrantGeometry> for WeftGeometryInfo {
+    fn from(geometry: &GrantGeometry) -> WeftGeometryInfo {
+        WeftGeometryInfo {
+            channels: geometry.channels(),
+            luns: geometry.luns(),
+            blocks_per_lun: geometry.blocks_per_lun,
+            pages_per_block: geometry.pages_per_block,
+            page_bytes: geometry.page_bytes,
+            oob_bytes: geometry.oob_bytes,
+            planes: geometry.planes,
+        }
+    }
+}
+
+/// A page to be written, one of several.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WeftWrite {
+    /// The block.
+    pub block: WeftBlock,
+    /// The page in the block.
+    pub page: u32,
+    /// The page's data.
+    pub data: *const u8,
+    /// Bytes of it.
+    pub data_bytes: usize,
+    /// Its out-of-band bytes, at the raw level; not looked at elsewhere.
+    pub oob: *const u8,
+    /// How many.
+    pub oob_bytes: usize,
+    /// What became of it, 0 or a code: the call writes this.
+    pub status: i32,
+}
+
+/// A part of a page to be read, one of several.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WeftRead {
+    /// The block.
+    pub block: WeftBlock,
+    /// The page in the block.
+    pub page: u32,
+    /// Where in the page's data to begin.
+    pub offset: u32,
+    /// Where the data goes.
+    pub data: *mut u8,
+    /// Bytes of it.
+    pub data_bytes: usize,
+    /// Where the first out-of-band bytes go, at the raw level; not looked at elsewhere.
+    pub oob: *mut u8,
+    /// How many.
+    pub oob_bytes: usize,
+    /// What became of it, 0 or a code: the call writes this.
+    pub status: i32,
 }
 
 /// Makes a grant one of the raw level; the grant's handle is used up, also on failure.
@@ -53,18 +113,7 @@ pub unsafe extern "C" fn weft_raw_close(raw: *mut WeftRaw) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_geometry(raw: *const WeftRaw, out: *mut WeftGeometryInfo) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe {
-        let geometry = handle(raw, "raw")?.0.level.geometry();
-        let told = WeftGeometryInfo {
-            channels: geometry.channels(),
-            luns: geometry.luns(),
-            blocks_per_lun: geometry.blocks_per_lun,
-            pages_per_block: geometry.pages_per_block,
-            page_bytes: geometry.page_bytes,
-            oob_bytes: geometry.oob_bytes,
-        };
-        put(told, out)
-    })
+    call(|| unsafe { put(handle(raw, "raw")?.0.level.geometry().into(), out) })
 }
 
 /// Reads a part of a page's data from `offset` on, and its first out-of-band bytes.
@@ -127,5 +176,86 @@ pub unsafe extern "C" fn weft_block_erase(raw: *const WeftRaw, block: WeftBlock)
         let raw = &handle(raw, "raw")?.0;
         raw.advance(raw.level.block_erase(raw.now(), block.into())?.done);
         Ok(())
+    })
+}
+
+/// Programs several pages, all issued at once: LUNs work at the same time, and planes of a LUN too when their pages have one
+/// number and follow each other in the list. Each has its own status; returns that of the first that failed.
+///
+/// # Safety
+/// The handle is open; `writes` has `count` entries, whose data and out-of-band bytes are there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_page_write_vector(
+    raw: *const WeftRaw,
+    writes: *mut WeftWrite,
+    count: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (raw, writes) = (&handle(raw, "raw")?.0, list_mut(writes, count)?);
+        let pages: Vec<RawWrite> = writes
+            .iter()
+            .map(|write| {
+                let (data, oob) = (bytes(write.data, write.data_bytes)?, bytes(write.oob, write.oob_bytes)?);
+                Ok(RawWrite {
+                    page: GrantBlock::from(write.block).page(write.page),
+                    data,
+                    oob,
+                    tag: Tag::default(),
+                })
+            })
+            .collect::<Result<_, LevelError>>()?;
+        let results = raw.level.page_write_vector(raw.now(), &pages);
+        settle(raw, results, writes.iter_mut().map(|write| &mut write.status))
+    })
+}
+
+/// Reads parts of several pages, all issued at once, as `weft_page_write_vector` programs them.
+///
+/// # Safety
+/// The handle is open; `reads` has `count` entries, whose buffers do not overlap.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_page_read_vector(
+    raw: *const WeftRaw,
+    reads: *mut WeftRead,
+    count: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (raw, reads) = (&handle(raw, "raw")?.0, list_mut(reads, count)?);
+        let mut pages: Vec<RawRead> = reads
+            .iter()
+            .map(|read| {
+                let (data, oob) =
+                    (bytes_mut(read.data, read.data_bytes)?, bytes_mut(read.oob, read.oob_bytes)?);
+                Ok(RawRead {
+                    page: GrantBlock::from(read.block).page(read.page),
+                    offset: read.offset,
+                    data,
+                    oob,
+                })
+            })
+            .collect::<Result<_, LevelError>>()?;
+        let results = raw.level.page_read_vector(raw.now(), &mut pages);
+        settle(raw, results, reads.iter_mut().map(|read| &mut read.status))
+    })
+}
+
+/// Erases several blocks, all issued at once, as `weft_page_write_vector` programs pages; `statuses` gets what became of each.
+///
+/// # Safety
+/// The handle is open; `blocks` and `statuses` have `count` entries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_block_erase_vector(
+    raw: *const WeftRaw,
+    blocks: *const WeftBlock,
+    statuses: *mut i32,
+    count: usize,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (raw, statuses) = (&handle(raw, "raw")?.0, list_mut(statuses, count)?);
+        let blocks: Vec<GrantBlock> = list(blocks, count)?.iter().map(|block| (*block).into()).collect();
+        settle(raw, raw.level.block_erase_vector(raw.now(), &blocks), statuses.iter_mut())
     })
 }

@@ -50,6 +50,12 @@ fn the_example_compiles_and_uses_all_three_levels() {
 }
 
 #[test]
+fn pages_of_several_luns_and_planes_are_written_and_read_together() {
+    let scratch = tempfile::tempdir().unwrap();
+    assert_eq!(run("vectors.c", scratch.path(), &[&[]])[0].stdout, b"pages together from C: ok\n");
+}
+
+#[test]
 fn a_program_in_c_has_flash_of_a_monitor_that_another_process_serves() {
     let scratch = tempfile::tempdir().unwrap();
     let setup = FlashSetup::new(Geometry::bbssd().with_size(1 << 30));

@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::process::Command;
 
 const SOURCES: [&str; 12] = [
     "code",
@@ -106,20 +107,23 @@ fn header() -> String {
                     writeln!(types, "typedef struct {c} {c};\n").unwrap();
                     continue;
                 }
-                writeln!(types, "typedef struct {c} {{").unwrap();
-                let mut docs = Vec::new();
+                let (mut docs, mut fields) = (Vec::new(), String::new());
                 for field in lines.by_ref().map(str::trim).take_while(|line| *line != "}") {
                     if let Some(doc) = field.strip_prefix("///") {
                         docs.push(doc.trim().to_string());
                     } else if let Some((name, rust)) =
                         field.strip_prefix("pub ").and_then(|f| f.split_once(": "))
                     {
-                        types += &comment(&std::mem::take(&mut docs), "    ");
-                        writeln!(types, "    {};", declared(c_type(rust.trim_end_matches(',')), name))
+                        fields += &comment(&std::mem::take(&mut docs), "    ");
+                        writeln!(fields, "    {};", declared(c_type(rust.trim_end_matches(',')), name))
                             .unwrap();
                     }
                 }
-                writeln!(types, "}} {c};\n").unwrap();
+                // C has no structures without members: what C cannot see is only named.
+                match fields.as_str() {
+                    "" => writeln!(types, "typedef struct {c} {c};\n").unwrap(),
+                    _ => writeln!(types, "typedef struct {c} {{\n{fields}}} {c};\n").unwrap(),
+                }
             } else if line.starts_with("pub extern \"C\"") || line.starts_with("pub unsafe extern \"C\"") {
                 let mut whole = line.to_string();
                 while !whole.trim_end().ends_with('{') {
@@ -165,4 +169,19 @@ fn the_header_is_what_the_sources_say() {
     );
     assert!(wanted.matches("weft_ftl_").count() >= 5 && wanted.contains("int weft_address_mapper("));
     assert!(wanted.contains("int weft_commit_tx(weft_tx *tx);"));
+}
+
+#[test]
+fn the_header_is_strict_c99_and_cpp() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/weft.h");
+    for (compiler, language, standard) in [("cc", "c", "c99"), ("cc", "c", "c11"), ("c++", "c++", "c++11")] {
+        let compiled = Command::new(compiler)
+            .args(["-x", language, &format!("-std={standard}"), "-pedantic", "-Wall", "-Wextra", "-Werror"])
+            // As a program includes it, not as the file to be compiled.
+            .args(["-fsyntax-only", "/dev/null", "-include"])
+            .arg(&path)
+            .output()
+            .unwrap();
+        assert!(compiled.status.success(), "{standard}: {}", String::from_utf8_lossy(&compiled.stderr));
+    }
 }
