@@ -9,6 +9,7 @@ use weft_device::nand::FlashError;
 use weft_device::ssd::SsdError;
 use weft_lfs::LfsError;
 use weft_server::ServerError;
+use weft_sim::flash::SimError;
 use weft_volume::VolumeError;
 
 /// Why a command failed.
@@ -151,6 +152,25 @@ impl From<VolumeError> for CliError {
                 "leave it out: the latencies of a real drive are real",
             ),
             error => CliError::Volume(error),
+        }
+    }
+}
+
+impl From<SimError> for CliError {
+    fn from(error: SimError) -> CliError {
+        match error {
+            SimError::Device(error) => error.into(),
+            SimError::Flash(error) => error.into(),
+            SimError::Level(error) => error.into(),
+            SimError::Drive(error) => error.into(),
+            SimError::Map(what) => {
+                CliError::said(what, "give a larger --size, a larger --op or a smaller --reserve")
+            }
+            error @ SimError::TooFewUnits(_) => CliError::said(
+                error.to_string(),
+                "give a larger --size, a smaller --op or fewer --luns-per-unit",
+            ),
+            error @ SimError::Identity(_) => CliError::said(error.to_string(), ""),
         }
     }
 }

@@ -2,8 +2,10 @@
 //!
 //! - [`block`]: requests for a device, synthetic or from a trace, and the closed loop that issues them.
 //! - [`files`]: recordings of programs, played on a model of zones or through the file core.
+//! - [`flash`]: a drive, a page map in the host or a range of the policy level under a workload.
 //! - [`levels`]: one application on each level of flash.
 
 pub mod block;
 pub mod files;
+pub mod flash;
 pub mod levels;

@@ -6,12 +6,14 @@
 mod queue;
 mod synthetic;
 mod trace;
+mod workload;
 
 use std::ops::Range;
 
 pub use queue::HostQueue;
 pub use synthetic::{Pattern, Synthetic, SyntheticSetup};
 pub use trace::{EXTENT_BLOCKS, Trace, TraceError, TraceFormat};
+pub use workload::Workload;
 
 /// What a request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

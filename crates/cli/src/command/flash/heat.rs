@@ -9,7 +9,7 @@ use crate::sys::terminal;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
-use weft_device::nand::{FlashError, OpenChannel};
+use weft_sim::flash::HeatRow;
 
 /// Fill of a cell, by eighths.
 const CELLS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -22,24 +22,6 @@ const MARGIN: usize = 34;
 /// Cells of a row of a picture in a file, and their size.
 const FILE_CELLS: usize = 128;
 const FILE_CELL: usize = 8;
-/// Zones of a row.
-const ZONES_OF_ROW: usize = 128;
-
-/// A row of the picture.
-#[derive(Clone, Debug, Serialize)]
-pub struct HeatRow {
-    /// Where it is, in words.
-    pub place: String,
-    /// The same in digits and slashes.
-    #[serde(skip)]
-    pub short: String,
-    /// Whose it is.
-    pub owner: Option<String>,
-    /// Erases by block.
-    pub erases: Vec<u32>,
-    /// Bad blocks, by number in the row.
-    pub bad: Vec<u32>,
-}
 
 /// A picture.
 #[derive(Clone, Debug, Serialize)]
@@ -89,39 +71,6 @@ impl PictureFile {
     }
 }
 
-/// A row for each LUN of open-channel flash; the owner of each is asked for by its number.
-pub fn rows_of_luns(
-    device: &OpenChannel,
-    owner: impl Fn(u32) -> Option<String>,
-) -> Result<Vec<HeatRow>, FlashError> {
-    let shape = device.shape();
-    let row = |number: u32| {
-        let at = shape.lun_at(number);
-        let infos = device.lun_info(at)?;
-        let bad = infos.iter().enumerate().filter(|(_, info)| info.state.is_bad());
-        let bad = bad.map(|(block, _)| block as u32).collect();
-        let erases = infos.iter().map(|info| info.erases).collect();
-        Ok(row_of_lun(at.channel, at.lun, owner(number), erases, bad))
-    };
-    (0..shape.luns()).map(row).collect()
-}
-
-/// The row of a LUN.
-pub fn row_of_lun(channel: u32, lun: u32, owner: Option<String>, erases: Vec<u32>, bad: Vec<u32>) -> HeatRow {
-    let (place, short) = (format!("channel {channel} LUN {lun}"), format!("{channel}/{lun}"));
-    HeatRow { place, short, owner, erases, bad }
-}
-
-/// Rows of zones, in their order.
-pub fn rows_of_zones(erases: &[u32]) -> Vec<HeatRow> {
-    let row = |(number, erases): (usize, &[u32])| {
-        let first = number * ZONES_OF_ROW;
-        let place = format!("zones {first} to {}", first + erases.len() - 1);
-        HeatRow { place, short: first.to_string(), owner: None, erases: erases.to_vec(), bad: Vec::new() }
-    };
-    erases.chunks(ZONES_OF_ROW).enumerate().map(row).collect()
-}
-
 impl HeatMap {
     pub fn new(rows: Vec<HeatRow>) -> HeatMap {
         let erases = || rows.iter().flat_map(|row| &row.erases);
@@ -146,7 +95,7 @@ impl HeatMap {
         for row in &self.rows {
             let owner = row.owner.as_deref().unwrap_or("-");
             let _ = write!(out, "{:<20} {owner:<12.12} ", row.place);
-            for cell in row.cells(columns.saturating_sub(MARGIN)) {
+            for cell in cells(row, columns.saturating_sub(MARGIN)) {
                 out.push(match cell {
                     Some(erases) => signs[self.level(erases, 8)],
                     None => BAD,
@@ -175,26 +124,25 @@ impl HeatMap {
 
     /// Cells of the longest row in a file.
     fn file_columns(&self) -> usize {
-        self.rows.iter().map(|row| row.cells(FILE_CELLS).len()).max().unwrap_or(0)
+        self.rows.iter().map(|row| cells(row, FILE_CELLS).len()).max().unwrap_or(0)
     }
 }
 
-impl HeatRow {
-    /// The cells of the row: the most worn block of each group of blocks, or `None` when all of them are bad.
-    fn cells(&self, most: usize) -> Vec<Option<u32>> {
-        let group = self.erases.len().div_ceil(most.max(1)).max(1);
-        let cell = |(number, erases): (usize, &[u32])| {
-            let first = number * group;
-            let good = |at: &usize| !self.bad.contains(&((first + at) as u32));
-            (0..erases.len()).filter(good).map(|at| erases[at]).max()
-        };
-        self.erases.chunks(group).enumerate().map(cell).collect()
-    }
+/// The cells of the row: the most worn block of each group of blocks, or `None` when all of them are bad.
+fn cells(row: &HeatRow, most: usize) -> Vec<Option<u32>> {
+    let group = row.erases.len().div_ceil(most.max(1)).max(1);
+    let cell = |(number, erases): (usize, &[u32])| {
+        let first = number * group;
+        let good = |at: &usize| !row.bad.contains(&((first + at) as u32));
+        (0..erases.len()).filter(good).map(|at| erases[at]).max()
+    };
+    row.erases.chunks(group).enumerate().map(cell).collect()
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use weft_sim::flash::row_of_lun;
 
     pub fn map() -> HeatMap {
         let row = |lun, erases, bad| row_of_lun(0, lun, Some("a<b".into()), erases, bad);
@@ -207,13 +155,7 @@ pub(super) mod tests {
         let rows: Vec<&str> = picture.lines().collect();
         assert!(rows[0].starts_with("channel 0 LUN 0") && rows[0].ends_with("0841"), "{picture}");
         assert!(rows[1].ends_with("00x0"), "{picture}");
-        assert_eq!(map().rows[0].cells(2), [Some(80), Some(40)]);
-    }
-
-    #[test]
-    fn zones_are_shown_in_rows_of_128() {
-        let rows = rows_of_zones(&[1; 130]);
-        assert_eq!((rows.len(), rows[1].place.as_str(), rows[1].erases.len()), (2, "zones 128 to 129", 2));
+        assert_eq!(cells(&map().rows[0], 2), [Some(80), Some(40)]);
     }
 
     #[test]

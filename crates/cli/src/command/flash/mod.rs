@@ -3,14 +3,10 @@
 mod bench;
 mod grants;
 mod heat;
-mod host_flash;
-mod host_map;
 mod info;
-mod policy_range;
 mod report;
 mod serve;
 mod simulate;
-mod target;
 mod wear;
 mod workload;
 

@@ -1,9 +1,8 @@
 //! The result of a simulation, as text and as JSON.
 
-use super::heat::{HeatMap, HeatRow};
+use super::heat::HeatMap;
 use super::simulate::{LevelName, Presentation, SimulateArgs};
-use super::target::{Target, Totals};
-use super::workload::Workload;
+use super::workload;
 use crate::table::{Align, Table};
 use serde::Serialize;
 use std::fmt;
@@ -13,22 +12,12 @@ use weft_core::hist::Summary;
 use weft_core::units::{format_nanos, format_size};
 use weft_device::Geometry;
 use weft_device::gc::{VictimPolicy, waf};
-use weft_device::ssd::{FdpStatistics, HandleUsage};
+use weft_device::ssd::HandleUsage;
+use weft_sim::block::Workload;
+use weft_sim::flash::{HeatRow, Phase, Target};
 
 /// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
 const SIMULATION_VERSION: u32 = 1;
-
-/// What happened while a simulation was measured.
-pub struct Phase {
-    pub requests: u64,
-    pub before: Totals,
-    pub after: Totals,
-    pub fdp_before: Option<FdpStatistics>,
-    pub device_ns: u64,
-    pub read: Summary,
-    pub write: Summary,
-    pub wall: Duration,
-}
 
 /// Erases of the blocks of a device since it was made.
 #[derive(Serialize)]
@@ -141,7 +130,7 @@ impl Report {
             alpha,
             gc: VictimPolicy::name(args.gc),
             shared_relocation: args.shared_relocation,
-            workload: workload.name(args),
+            workload: workload::name(workload, args),
             queue_depth,
             requests: phase.requests,
             host_bytes,

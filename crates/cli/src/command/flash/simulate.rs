@@ -2,32 +2,27 @@
 
 use super::FlashArgs;
 use super::heat::{HeatMap, PictureFile};
-use super::host_flash::{FunctionFlash, HostFlash, OpenFlash, RawFlash, ZonedFlash};
-use super::host_map::{HostMap, MapChoice};
-use super::policy_range::{PolicyRange, RangeChoice};
-use super::report::{Phase, Report};
-use super::target::Target;
-use super::workload::{PatternName, TraceName, Workload};
+use super::report::Report;
+use super::workload::{self, PatternName, TraceName};
 use crate::command::stats::{json_line, print};
 use crate::error::CliError;
 use crate::progress;
 use clap::{Args, ValueEnum};
-use indicatif::ProgressBar;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
-use weft_core::hist::Histogram;
+use weft_core::BLOCK_BYTES;
 use weft_core::units::parse_size;
-use weft_core::{BLOCK_BYTES, Nanos};
 use weft_device::Geometry;
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{FlashSetup, Keep};
 use weft_device::ssd::{Isolation, Ssd, SsdSetup};
 use weft_flash::RangeMapping;
-use weft_sim::block::{Action, HostQueue, Request};
+use weft_sim::flash::{
+    FunctionFlash, HostFlash, HostMap, MapChoice, OpenFlash, Plan, PolicyRange, RangeChoice, RawFlash, Run,
+    Target, ZonedFlash,
+};
 
-/// Requests after which the progress bar moves.
-const REQUESTS_BETWEEN_REPORTS: u64 = 4096;
 /// Number of free blocks below which cleaning starts, unless the user gives one.
 const RESERVE_DEFAULT: u32 = 2;
 
@@ -198,36 +193,13 @@ pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
         Some(_) => u64::from(geometry.page_bytes),
         None => BLOCK_BYTES as u64,
     });
-    let mut workload = Workload::new(args, request_bytes, target.capacity_blocks())?;
+    let mut workload = workload::workload(args, request_bytes, target.capacity_blocks())?;
     let begun = Instant::now();
-    let mut run = Run::new(&mut target, queue_depth, args.recorded_times);
-    let touched = workload.blocks();
-    let (settle, measure) = match &workload {
-        Workload::Synthetic(_, setup) => {
-            let whole = touched as f64 / f64::from(setup.request_blocks);
-            ((whole * args.settle) as u64, (whole * args.measure) as u64)
-        }
-        Workload::Trace(trace) => (0, trace.requests().len() as u64),
-    };
-    let request_bytes = match &workload {
-        Workload::Synthetic(_, setup) => u64::from(setup.request_blocks) * BLOCK_BYTES as u64,
-        Workload::Trace(_) => BLOCK_BYTES as u64,
-    };
-    let total = touched * BLOCK_BYTES as u64 + (settle + measure) * request_bytes;
-    let bar = progress::bytes("simulate", total, args.quiet || args.json);
-    run.fill(&workload, &bar)?;
-    let phase = match &mut workload {
-        Workload::Synthetic(synthetic, _) => {
-            let mut next = || synthetic.request();
-            run.issue(settle, request_bytes, &bar, &mut next)?;
-            run.measured(measure, request_bytes, &bar, &mut next)?
-        }
-        Workload::Trace(trace) => {
-            let mut requests = trace.requests().iter().copied();
-            let mut next = || requests.next().unwrap_or(trace.requests()[0]);
-            run.measured(measure, request_bytes, &bar, &mut next)?
-        }
-    };
+    let plan = Plan::new(&workload, args.settle, args.measure);
+    let bar = progress::bytes("simulate", plan.bytes(), args.quiet || args.json);
+    let issued = |bytes| bar.inc(bytes);
+    let phase =
+        Run::new(&mut target, queue_depth, args.recorded_times, &issued).play(&mut workload, &plan)?;
     bar.finish_and_clear();
     target.verify()?;
     let wall = begun.elapsed();
@@ -312,104 +284,5 @@ fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> R
             };
             Ok(Target::Policy(Box::new(PolicyRange::new(geometry, &choice)?)))
         }
-    }
-}
-
-/// A simulation under way.
-struct Run<'a> {
-    target: &'a mut Target,
-    queue: HostQueue,
-    recorded_times: bool,
-    read: Histogram,
-    write: Histogram,
-}
-
-impl Run<'_> {
-    fn new(target: &mut Target, queue_depth: u32, recorded_times: bool) -> Run<'_> {
-        let queue = HostQueue::new(queue_depth as usize, Nanos(0));
-        Run { target, queue, recorded_times, read: Histogram::default(), write: Histogram::default() }
-    }
-
-    /// Writes everything that the workload touches once, from the start to the end.
-    fn fill(&mut self, workload: &Workload, bar: &ProgressBar) -> Result<(), CliError> {
-        let page = self.target.blocks_per_page().max(1);
-        let mut block = 0;
-        let stream_of = |block: u64| match workload {
-            // Cold data is filled as cold data.
-            Workload::Synthetic(_, setup) => match setup.pattern {
-                weft_sim::block::Pattern::HotCold { hot_space, .. } => {
-                    u16::from(block as f64 >= setup.blocks as f64 * hot_space)
-                }
-                _ => 0,
-            },
-            Workload::Trace(_) => 0,
-        };
-        while block < workload.blocks() {
-            let blocks = page.min(workload.blocks() - block) as u32;
-            let request =
-                Request { action: Action::Write, block, blocks, stream: stream_of(block), at_ns: 0 };
-            self.one(&request, self.queue.now())?;
-            block += u64::from(blocks);
-            if block.is_multiple_of(REQUESTS_BETWEEN_REPORTS) {
-                bar.set_position(block * BLOCK_BYTES as u64);
-            }
-        }
-        self.queue.drain();
-        Ok(())
-    }
-
-    /// Issues so many requests.
-    fn issue(
-        &mut self,
-        requests: u64,
-        request_bytes: u64,
-        bar: &ProgressBar,
-        next: &mut dyn FnMut() -> Request,
-    ) -> Result<(), CliError> {
-        let base = self.queue.now();
-        for number in 1..=requests {
-            let request = next();
-            self.one(&request, base)?;
-            if number.is_multiple_of(REQUESTS_BETWEEN_REPORTS) {
-                bar.inc(REQUESTS_BETWEEN_REPORTS * request_bytes);
-            }
-        }
-        Ok(())
-    }
-
-    /// Issues so many requests and tells what they did.
-    fn measured(
-        &mut self,
-        requests: u64,
-        request_bytes: u64,
-        bar: &ProgressBar,
-        next: &mut dyn FnMut() -> Request,
-    ) -> Result<Phase, CliError> {
-        (self.read, self.write) = Default::default();
-        let (before, begun_ns) = (self.target.totals(), self.queue.drain());
-        let fdp_before = self.target.fdp().map(|fdp| fdp.statistics);
-        let begun = Instant::now();
-        self.issue(requests, request_bytes, bar, next)?;
-        let wall = begun.elapsed();
-        let device_ns = self.queue.drain().0 - begun_ns.0;
-        let after = self.target.totals();
-        let latencies = self.target.own_latencies();
-        let (read, write) = latencies.unwrap_or_else(|| (self.read.summary(), self.write.summary()));
-        Ok(Phase { requests, before, after, fdp_before, device_ns, read, write, wall })
-    }
-
-    fn one(&mut self, request: &Request, base: Nanos) -> Result<(), CliError> {
-        if self.recorded_times {
-            self.queue.wait_until(Nanos(base.0.saturating_add(request.at_ns)));
-        }
-        let issued = self.queue.admit();
-        let done = self.target.request(issued, request)?;
-        self.queue.issued(done);
-        match request.action {
-            Action::Read => self.read.record(done.0.saturating_sub(issued.0)),
-            Action::Write => self.write.record(done.0.saturating_sub(issued.0)),
-            Action::Deallocate => {}
-        }
-        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! `weft flash wear`: draws the wear of each part of a device.
 
-use super::heat::{self, HeatMap, HeatRow, PictureFile};
+use super::heat::{self, HeatMap, PictureFile};
 use crate::command::stats::{json_line, print};
 use crate::error::CliError;
 use clap::Args;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use weft_device::nand::{FlashShape, OpenChannel};
 use weft_flash::{LevelError, Monitor};
+use weft_sim::flash::{HeatRow, rows_of_luns};
 
 /// Version of the JSON.
 const WEAR_VERSION: u32 = 1;
@@ -52,7 +53,7 @@ pub fn run(args: &WearArgs) -> Result<(), CliError> {
     let device = OpenChannel::open(&args.image)?;
     let shape = device.shape();
     let grants = grants(&device, &shape)?;
-    let rows = heat::rows_of_luns(&device, |lun| grants[lun as usize].clone())?;
+    let rows = rows_of_luns(&device, |lun| grants[lun as usize].clone())?;
     let wear = Wear::of(&shape, &rows);
     let map = HeatMap::new(rows);
     if let Some(file) = &args.picture {

@@ -9,7 +9,7 @@ use std::io::BufReader;
 use std::path::Path;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::format_size;
-use weft_sim::block::{Pattern, Synthetic, SyntheticSetup, Trace, TraceFormat};
+use weft_sim::block::{Pattern, Synthetic, SyntheticSetup, Trace, TraceFormat, Workload};
 
 /// Where synthetic requests go.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,63 +34,29 @@ pub enum TraceName {
     Msr,
 }
 
-/// Requests for a simulation.
-pub enum Workload {
-    /// Endless.
-    Synthetic(Box<Synthetic>, SyntheticSetup),
-    /// As many as the trace has.
-    Trace(Trace),
+/// The workload that the options describe, with synthetic requests of so many bytes, on a device of so many blocks.
+pub fn workload(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<Workload, CliError> {
+    match &args.trace {
+        Some(path) => Ok(Workload::Trace(trace(args, path, capacity)?)),
+        None => synthetic(args, request_bytes, capacity),
+    }
 }
 
-impl Workload {
-    /// The workload that the options describe, with synthetic requests of so many bytes, on a device of so many blocks.
-    pub fn new(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<Workload, CliError> {
-        match &args.trace {
-            Some(path) => Ok(Workload::Trace(trace(args, path, capacity)?)),
-            None => synthetic(args, request_bytes, capacity),
+/// A workload in words.
+pub fn name(workload: &Workload, args: &SimulateArgs) -> String {
+    let Workload::Synthetic(_, setup) = workload else {
+        return args.trace.as_deref().unwrap_or(Path::new("trace")).display().to_string();
+    };
+    let pattern = match setup.pattern {
+        Pattern::Uniform => "uniform".to_string(),
+        Pattern::Sequential => "sequential".to_string(),
+        Pattern::Zipf { theta } => format!("zipf {theta}"),
+        Pattern::HotCold { hot_space, hot_requests } => {
+            format!("{:.0} % of requests to {:.0} % of the device", hot_requests * 100.0, hot_space * 100.0)
         }
-    }
-
-    /// Blocks that it touches, from the first one on.
-    pub fn blocks(&self) -> u64 {
-        match self {
-            Workload::Synthetic(_, setup) => setup.blocks,
-            Workload::Trace(trace) => trace.blocks(),
-        }
-    }
-
-    /// Whether theory knows the write amplification of it on a map of pages of so many blocks.
-    pub fn is_uniform(&self, page_blocks: u64, capacity: u64) -> bool {
-        match self {
-            Workload::Synthetic(_, setup) => {
-                setup.pattern == Pattern::Uniform
-                    && u64::from(setup.request_blocks) == page_blocks
-                    && setup.blocks == capacity
-            }
-            Workload::Trace(_) => false,
-        }
-    }
-
-    /// In words.
-    pub fn name(&self, args: &SimulateArgs) -> String {
-        let Workload::Synthetic(_, setup) = self else {
-            return args.trace.as_deref().unwrap_or(Path::new("trace")).display().to_string();
-        };
-        let pattern = match setup.pattern {
-            Pattern::Uniform => "uniform".to_string(),
-            Pattern::Sequential => "sequential".to_string(),
-            Pattern::Zipf { theta } => format!("zipf {theta}"),
-            Pattern::HotCold { hot_space, hot_requests } => {
-                format!(
-                    "{:.0} % of requests to {:.0} % of the device",
-                    hot_requests * 100.0,
-                    hot_space * 100.0
-                )
-            }
-        };
-        let size = format_size(u64::from(setup.request_blocks) * BLOCK_BYTES as u64);
-        format!("{pattern}, {size}, {} % reads", setup.read_percent)
-    }
+    };
+    let size = format_size(u64::from(setup.request_blocks) * BLOCK_BYTES as u64);
+    format!("{pattern}, {size}, {} % reads", setup.read_percent)
 }
 
 fn synthetic(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<Workload, CliError> {

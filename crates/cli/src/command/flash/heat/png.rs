@@ -1,6 +1,6 @@
 //! The picture as PNG: the cells, and before each row its place in small digits.
 
-use super::{FILE_CELL, FILE_CELLS, HeatMap};
+use super::{FILE_CELL, FILE_CELLS, HeatMap, cells};
 
 /// Digits and the slash, three columns by five rows; a row is three bits, the left one highest.
 const GLYPHS: [(char, [u8; 5]); 11] = [
@@ -65,7 +65,7 @@ pub fn picture(map: &HeatMap) -> Result<Vec<u8>, png::EncodingError> {
         for (place, sign) in row.short.chars().enumerate() {
             canvas.sign(sign, place * STEP + 1, y + 1);
         }
-        for (column, cell) in row.cells(FILE_CELLS).into_iter().enumerate() {
+        for (column, cell) in cells(row, FILE_CELLS).into_iter().enumerate() {
             let (x, colour) = (margin + column * FILE_CELL, map.colour(cell));
             for at in 0..FILE_CELL * FILE_CELL {
                 canvas.set(x + at % FILE_CELL, y + at / FILE_CELL, colour);

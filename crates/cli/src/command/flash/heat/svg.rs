@@ -1,6 +1,6 @@
 //! The picture as SVG.
 
-use super::{FILE_CELL, FILE_CELLS, HeatMap};
+use super::{FILE_CELL, FILE_CELLS, HeatMap, cells};
 use std::fmt::Write;
 
 /// Room for what stands before a row.
@@ -17,7 +17,7 @@ pub fn picture(map: &HeatMap) -> String {
         let y = number * FILE_CELL;
         let owner = row.owner.as_deref().map_or(String::new(), |name| format!(" {}", escaped(name)));
         let _ = writeln!(out, "<text x=\"0\" y=\"{}\">{}{owner}</text>", y + FILE_CELL - 1, row.short);
-        for (column, cell) in row.cells(FILE_CELLS).into_iter().enumerate() {
+        for (column, cell) in cells(row, FILE_CELLS).into_iter().enumerate() {
             let [red, green, blue] = map.colour(cell);
             let x = MARGIN + column * FILE_CELL;
             let _ = writeln!(

@@ -1,9 +1,9 @@
 //! A grant at the raw level, as a log over all blocks that the application cleans itself. A unit has a block in each plane
 //! of neighbouring LUNs.
 
-use super::{HostFlash, HostFlashError, MapSize, Slot, Work, device_heat, ended, granted, granted_room};
-use crate::command::flash::heat::HeatRow;
-use crate::error::CliError;
+use super::{HostFlash, MapSize, Slot, Work, device_heat, ended, granted, granted_room};
+use crate::flash::SimError;
+use crate::flash::heat::HeatRow;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ pub struct RawFlash {
 }
 
 impl RawFlash {
-    pub fn new(geometry: &Geometry) -> Result<RawFlash, CliError> {
+    /// A grant of all blocks of a device in memory.
+    pub fn new(geometry: &Geometry) -> Result<RawFlash, SimError> {
         let (device, grant) = granted(geometry)?;
         let raw = RawLevel::new(grant);
         let luns = raw.geometry().lun_list();
@@ -61,12 +62,12 @@ impl HostFlash for RawFlash {
         self.room
     }
 
-    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError> {
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, SimError> {
         let page = self.block(slot.block).page(slot.page);
         Ok(self.raw.page_read(issued, page, 0, &mut self.page, &mut [])?.done)
     }
 
-    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, HostFlashError> {
+    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, SimError> {
         if let [slot] = slots {
             let page = self.block(slot.block).page(slot.page);
             return Ok(self.raw.page_write(issued, page, &[], &[])?.done);
@@ -79,7 +80,7 @@ impl HostFlash for RawFlash {
         ended(self.raw.page_write_vector(issued, &writes)?)
     }
 
-    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError> {
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), SimError> {
         let unit = blocks.start / self.room.blocks_per_unit();
         let blocks: Vec<GrantBlock> = blocks.map(|block| self.block(block)).collect();
         ended(self.raw.block_erase_vector(issued, &blocks)?)?;
@@ -94,11 +95,11 @@ impl HostFlash for RawFlash {
         Work::of(&self.device)
     }
 
-    fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         device_heat(&self.device)
     }
 
-    fn verify(&self) -> Result<(), CliError> {
+    fn verify(&self) -> Result<(), SimError> {
         Ok(self.device.verify_identity()?)
     }
 }

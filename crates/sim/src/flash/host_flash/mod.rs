@@ -10,30 +10,19 @@ pub use open_channel::OpenFlash;
 pub use raw::RawFlash;
 pub use zoned::ZonedFlash;
 
+use super::SimError;
 use super::heat::{self, HeatRow};
-use crate::error::CliError;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::Nanos;
 use weft_core::hist::Summary;
 use weft_device::Geometry;
-use weft_device::nand::{Done, FlashError, FlashSetup, Keep, OpenChannel};
+use weft_device::nand::{Done, FlashSetup, Keep, OpenChannel};
 use weft_flash::{Grant, GrantGeometry, GrantRequest, LevelError, Monitor, MonitorSetup};
 
 /// Units that a map has at least, as long as there are blocks: wider units keep more LUNs at work, and fewer leave less room
 /// beside those that are open or in reserve.
 const UNITS_WANTED: u32 = 64;
-
-/// An error of the flash under the map.
-#[derive(Debug, thiserror::Error)]
-pub enum HostFlashError {
-    #[error(transparent)]
-    Zoned(#[from] weft_device::DeviceError),
-    #[error(transparent)]
-    Open(#[from] FlashError),
-    #[error(transparent)]
-    Level(#[from] LevelError),
-}
 
 /// A page of the map: its block, as the map numbers them, and its place there.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +93,7 @@ pub trait HostFlash {
     fn room(&self) -> MapSize;
 
     /// Reads a page; returns when it is in the host.
-    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError>;
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, SimError>;
 
     /// Whether several pages may be read before the first is programmed elsewhere.
     fn reads_ahead(&self) -> bool {
@@ -113,16 +102,16 @@ pub trait HostFlash {
 
     /// Programs pages of one number in neighbouring blocks, one of each plane of a LUN, with new data or, of flash that does
     /// not read ahead, with what was read last; returns when that is over.
-    fn program(&mut self, issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, HostFlashError>;
+    fn program(&mut self, issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, SimError>;
 
     /// Erases the blocks of a unit.
-    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError>;
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), SimError>;
 
     /// What it has done so far.
     fn work(&self) -> Work;
 
     /// Erases of each block.
-    fn heat(&self) -> Result<Vec<HeatRow>, CliError>;
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError>;
 
     /// Latencies that the device has counted itself (reads, writes), when requests do not show theirs.
     fn own_latencies(&self) -> Option<(Summary, Summary)> {
@@ -130,11 +119,11 @@ pub trait HostFlash {
     }
 
     /// Checks the erase identity.
-    fn verify(&self) -> Result<(), CliError>;
+    fn verify(&self) -> Result<(), SimError>;
 }
 
 /// A device under a monitor, all of it granted to one application. Data is not kept, out-of-band bytes are.
-pub fn granted(geometry: &Geometry) -> Result<(Arc<OpenChannel>, Grant), CliError> {
+pub fn granted(geometry: &Geometry) -> Result<(Arc<OpenChannel>, Grant), SimError> {
     let setup = FlashSetup::new(geometry.clone()).keeping(Keep::Oob);
     let device = Arc::new(OpenChannel::memory(&setup)?);
     let monitor = Monitor::format(device.clone(), MonitorSetup::default())?;
@@ -151,12 +140,12 @@ fn granted_room(geometry: &GrantGeometry) -> MapSize {
 }
 
 /// When all of a vectored command is over.
-fn ended(results: Vec<Result<Done, LevelError>>) -> Result<Nanos, HostFlashError> {
+fn ended(results: Vec<Result<Done, LevelError>>) -> Result<Nanos, SimError> {
     let mut ends = results.into_iter().map(|result| Ok(result?.done));
     ends.try_fold(Nanos(0), |latest, end: Result<Nanos, LevelError>| Ok(latest.max(end?)))
 }
 
 /// The rows of open-channel flash under a monitor.
-pub fn device_heat(device: &OpenChannel) -> Result<Vec<HeatRow>, CliError> {
+pub fn device_heat(device: &OpenChannel) -> Result<Vec<HeatRow>, SimError> {
     Ok(heat::rows_of_luns(device, |_| None)?)
 }

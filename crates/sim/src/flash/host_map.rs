@@ -6,15 +6,15 @@
 //! a unit of erase blocks on several LUNs, whose pages are written in turns: LUNs work at the same time, for new data as
 //! for copies. A write of a part of a page writes the page.
 
+use super::SimError;
 use super::heat::HeatRow;
-use super::host_flash::{HostFlash, HostFlashError, Slot};
+use super::host_flash::{HostFlash, Slot};
 use super::target::Totals;
-use crate::error::CliError;
+use crate::block::{Action, Request};
 use std::collections::VecDeque;
 use weft_core::hist::Summary;
 use weft_core::{BLOCK_BYTES, Nanos};
-use weft_device::gc::{GcError, MapperSetup, Media, Outcome, PageMapper, VictimPolicy};
-use weft_sim::block::{Action, Request};
+use weft_device::gc::{MapperSetup, Media, Outcome, PageMapper, VictimPolicy};
 
 /// The write front of new data.
 const NEW_DATA: usize = 0;
@@ -31,20 +31,6 @@ pub struct MapChoice {
     pub reserve: u32,
     /// What random choices are drawn from.
     pub seed: u64,
-}
-
-impl From<GcError<HostFlashError>> for CliError {
-    fn from(error: GcError<HostFlashError>) -> CliError {
-        match error {
-            GcError::Media(HostFlashError::Zoned(error)) => error.into(),
-            GcError::Media(HostFlashError::Open(error)) => error.into(),
-            GcError::Media(HostFlashError::Level(error)) => error.into(),
-            other => CliError::said(
-                other.to_string(),
-                "give a larger --size, a larger --op or a smaller --reserve",
-            ),
-        }
-    }
 }
 
 /// Pages that are programmed together when there is one for each plane.
@@ -80,7 +66,7 @@ pub struct HostMap {
 
 impl HostMap {
     /// A map on this flash, all of which is erased.
-    pub fn new(flash: Box<dyn HostFlash>, choice: &MapChoice) -> Result<HostMap, CliError> {
+    pub fn new(flash: Box<dyn HostFlash>, choice: &MapChoice) -> Result<HostMap, SimError> {
         let room = flash.room();
         let (pages_per_block, blocks_per_unit) = (room.pages_per_block, room.blocks_per_unit());
         let (blocks, slots_per_block) = (room.blocks / blocks_per_unit, pages_per_block * blocks_per_unit);
@@ -94,7 +80,7 @@ impl HostMap {
             relocation: if choice.shared { vec![0] } else { vec![1, 1] },
             seed: choice.seed,
         };
-        let map = PageMapper::new::<HostFlashError>(setup)?;
+        let map = PageMapper::new::<SimError>(setup)?;
         let (now, done) = (Nanos(0), Nanos(0));
         let (luns_per_unit, planes) = (room.luns_per_unit, room.planes);
         let (waiting, ahead) = Default::default();
@@ -103,19 +89,19 @@ impl HostMap {
         Ok(HostMap { map, host, page_blocks, host_bytes: 0 })
     }
 
-    pub fn capacity_blocks(&self) -> u64 {
+    pub(super) fn capacity_blocks(&self) -> u64 {
         u64::from(self.map.setup().pages) * self.page_blocks
     }
 
-    pub fn alpha(&self) -> f64 {
+    pub(super) fn alpha(&self) -> f64 {
         self.map.setup().alpha()
     }
 
-    pub fn blocks_per_page(&self) -> u64 {
+    pub(super) fn blocks_per_page(&self) -> u64 {
         self.page_blocks
     }
 
-    pub fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, CliError> {
+    pub(super) fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
         (self.host.now, self.host.done) = (issued, issued);
         if request.action == Action::Write {
             self.host_bytes += u64::from(request.blocks) * BLOCK_BYTES as u64;
@@ -125,18 +111,18 @@ impl HostMap {
             match request.action {
                 Action::Read => {
                     if let Some(slot) = self.map.slot_of(page) {
-                        let read = self.host.read(slot).map_err(GcError::Media)?;
+                        let read = self.host.read(slot)?;
                         self.host.done = self.host.done.max(read);
                     }
                 }
                 Action::Write => drop(self.map.write(&mut self.host, page, NEW_DATA)?),
-                Action::Deallocate => drop(self.map.trim::<HostFlashError>(page)?),
+                Action::Deallocate => drop(self.map.trim::<SimError>(page)?),
             }
         }
         Ok(self.host.done)
     }
 
-    pub fn totals(&self) -> Totals {
+    pub(super) fn totals(&self) -> Totals {
         let work = self.host.flash.work();
         Totals {
             host_bytes: self.host_bytes,
@@ -147,16 +133,16 @@ impl HostMap {
         }
     }
 
-    pub fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+    pub(super) fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         self.host.flash.heat()
     }
 
-    pub fn own_latencies(&self) -> Option<(Summary, Summary)> {
+    pub(super) fn own_latencies(&self) -> Option<(Summary, Summary)> {
         self.host.flash.own_latencies()
     }
 
-    pub fn verify(&self) -> Result<(), CliError> {
-        self.map.verify().map_err(|what| CliError::said(format!("erase identity violated: {what}"), ""))?;
+    pub(super) fn verify(&self) -> Result<(), SimError> {
+        self.map.verify().map_err(SimError::Identity)?;
         self.host.flash.verify()
     }
 }
@@ -169,7 +155,7 @@ impl Host {
     }
 
     /// Reads what is in a slot; returns when it is in the host.
-    fn read(&mut self, slot: u32) -> Result<Nanos, HostFlashError> {
+    fn read(&mut self, slot: u32) -> Result<Nanos, SimError> {
         if self.waiting.iter().any(|waiting| waiting.slots.contains(&slot)) {
             return Ok(self.now);
         }
@@ -178,15 +164,9 @@ impl Host {
 }
 
 impl Media for Host {
-    type Error = HostFlashError;
+    type Error = SimError;
 
-    fn program(
-        &mut self,
-        to: u32,
-        _page: u32,
-        from: Option<u32>,
-        front: usize,
-    ) -> Result<Outcome, HostFlashError> {
+    fn program(&mut self, to: u32, _page: u32, from: Option<u32>, front: usize) -> Result<Outcome, SimError> {
         let ready = match (from, self.ahead.front()) {
             (None, _) => self.now,
             (Some(from), Some((slot, read))) if *slot == from => {
@@ -216,7 +196,7 @@ impl Media for Host {
         Ok(Outcome::Done)
     }
 
-    fn copying(&mut self, slots: &[u32]) -> Result<(), HostFlashError> {
+    fn copying(&mut self, slots: &[u32]) -> Result<(), SimError> {
         self.ahead.clear();
         if self.flash.reads_ahead() {
             for slot in slots {
@@ -227,7 +207,7 @@ impl Media for Host {
         Ok(())
     }
 
-    fn erase(&mut self, unit: u32) -> Result<Outcome, HostFlashError> {
+    fn erase(&mut self, unit: u32) -> Result<Outcome, SimError> {
         let width = self.luns_per_unit * self.planes;
         self.flash.erase(self.now, unit * width..(unit + 1) * width)?;
         Ok(Outcome::Done)

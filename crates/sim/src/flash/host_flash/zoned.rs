@@ -1,8 +1,8 @@
 //! A zoned device: a block of the map is a zone, a page 4 KiB.
 
-use super::{HostFlash, HostFlashError, MapSize, Slot, Work};
-use crate::command::flash::heat::{self, HeatRow};
-use crate::error::CliError;
+use super::{HostFlash, MapSize, Slot, Work};
+use crate::flash::SimError;
+use crate::flash::heat::{self, HeatRow};
 use std::ops::Range;
 use weft_core::hist::Summary;
 use weft_core::{BLOCK_BYTES, Nanos, Tag, ZoneId};
@@ -15,7 +15,8 @@ pub struct ZonedFlash {
 }
 
 impl ZonedFlash {
-    pub fn new(geometry: &Geometry) -> Result<ZonedFlash, CliError> {
+    /// A device with this geometry.
+    pub fn new(geometry: &Geometry) -> Result<ZonedFlash, SimError> {
         Ok(ZonedFlash { device: ZonedModel::memory(geometry)?, buffer: vec![0; BLOCK_BYTES] })
     }
 }
@@ -32,7 +33,7 @@ impl HostFlash for ZonedFlash {
         }
     }
 
-    fn read(&mut self, _issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError> {
+    fn read(&mut self, _issued: Nanos, slot: Slot) -> Result<Nanos, SimError> {
         self.device.read(ZoneId(slot.block), slot.page, &mut self.buffer)?;
         Ok(self.device.now())
     }
@@ -42,7 +43,7 @@ impl HostFlash for ZonedFlash {
         false
     }
 
-    fn program(&mut self, _issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, HostFlashError> {
+    fn program(&mut self, _issued: Nanos, slots: &[Slot], copy: bool) -> Result<Nanos, SimError> {
         let tag = if copy { Tag::default().relocated() } else { Tag::default() };
         for slot in slots {
             self.device.write(ZoneId(slot.block), slot.page, &self.buffer, &tag)?;
@@ -50,7 +51,7 @@ impl HostFlash for ZonedFlash {
         Ok(self.device.now())
     }
 
-    fn erase(&mut self, _issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError> {
+    fn erase(&mut self, _issued: Nanos, blocks: Range<u32>) -> Result<(), SimError> {
         Ok(blocks.map(ZoneId).try_for_each(|zone| self.device.reset(zone))?)
     }
 
@@ -64,7 +65,7 @@ impl HostFlash for ZonedFlash {
         }
     }
 
-    fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         Ok(heat::rows_of_zones(&self.device.flash_report().erases_by_zone))
     }
 
@@ -73,7 +74,7 @@ impl HostFlash for ZonedFlash {
         Some((self.device.latencies().read, self.device.latencies().write))
     }
 
-    fn verify(&self) -> Result<(), CliError> {
+    fn verify(&self) -> Result<(), SimError> {
         Ok(self.device.verify_identity()?)
     }
 }

@@ -1,9 +1,9 @@
 //! Open-channel flash by its physical addresses. A unit has a block in each plane of
 //! neighbouring LUNs.
 
-use super::{HostFlash, HostFlashError, MapSize, Slot, Work, device_heat};
-use crate::command::flash::heat::HeatRow;
-use crate::error::CliError;
+use super::{HostFlash, MapSize, Slot, Work, device_heat};
+use crate::flash::SimError;
+use crate::flash::heat::HeatRow;
 use std::ops::Range;
 use weft_core::Nanos;
 use weft_device::Geometry;
@@ -17,7 +17,8 @@ pub struct OpenFlash {
 }
 
 impl OpenFlash {
-    pub fn new(geometry: &Geometry) -> Result<OpenFlash, CliError> {
+    /// A device in memory that keeps no data.
+    pub fn new(geometry: &Geometry) -> Result<OpenFlash, SimError> {
         let device = OpenChannel::memory(&FlashSetup::new(geometry.clone()).keeping(Keep::Nothing))?;
         let shape = device.shape();
         let FlashShape { planes, pages_per_block, page_bytes, .. } = shape;
@@ -36,19 +37,19 @@ impl HostFlash for OpenFlash {
         self.room
     }
 
-    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError> {
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, SimError> {
         let page = self.block(slot.block).page(slot.page);
         Ok(self.device.touch(issued, page, self.shape.page_bytes)?.done)
     }
 
-    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, HostFlashError> {
+    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, SimError> {
         let program =
             |slot: &Slot| PageProgram { page: self.block(slot.block).page(slot.page), data: &[], oob: &[] };
         let programs: Vec<PageProgram> = slots.iter().map(program).collect();
         Ok(self.device.program_planes(issued, &programs)?.done)
     }
 
-    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError> {
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), SimError> {
         let blocks: Vec<BlockAddr> = blocks.map(|block| self.block(block)).collect();
         for on_lun in blocks.chunks(self.shape.planes as usize) {
             self.device.erase_planes(issued, on_lun)?;
@@ -60,11 +61,11 @@ impl HostFlash for OpenFlash {
         Work::of(&self.device)
     }
 
-    fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         device_heat(&self.device)
     }
 
-    fn verify(&self) -> Result<(), CliError> {
+    fn verify(&self) -> Result<(), SimError> {
         Ok(self.device.verify_identity()?)
     }
 }

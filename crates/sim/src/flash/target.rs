@@ -1,20 +1,24 @@
 //! The target of a simulation: one of the presentations of a modelled device, or one of the levels on it.
 
+use super::SimError;
 use super::heat::{self, HeatRow};
 use super::host_map::HostMap;
 use super::policy_range::PolicyRange;
-use crate::error::CliError;
+use crate::block::{Action, Request};
 use weft_core::Nanos;
 use weft_core::hist::Summary;
 use weft_device::ssd::{FdpStatistics, HandleUsage, Ssd};
-use weft_sim::block::{Action, Request};
 
 /// What a device has counted.
 #[derive(Clone, Copy, Default)]
 pub struct Totals {
+    /// Bytes that the host wrote.
     pub host_bytes: u64,
+    /// Bytes that the flash programmed.
     pub media_bytes: u64,
+    /// Bytes that cleaning moved.
     pub moved_bytes: u64,
+    /// Erases of blocks.
     pub erases: u64,
     /// Reads, programs and erases of the flash.
     pub flash_operations: u64,
@@ -22,8 +26,11 @@ pub struct Totals {
 
 /// What an FDP drive says in the end.
 pub struct FdpReport {
+    /// The FDP statistics log page.
     pub statistics: FdpStatistics,
+    /// What each placement handle has written.
     pub handles: Vec<HandleUsage>,
+    /// Events "media reallocated" so far.
     pub media_reallocated: u64,
 }
 
@@ -66,7 +73,7 @@ impl Target {
     }
 
     /// Carries out a request; returns when it is complete.
-    pub fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, CliError> {
+    pub fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
         let blocks = u64::from(request.blocks);
         match self {
             Target::Drive(drive) => {
@@ -102,7 +109,7 @@ impl Target {
     }
 
     /// Erases of each block, or of each zone.
-    pub fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+    pub fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         match self {
             Target::Drive(drive) => {
                 let (shape, erases) = (drive.shape(), drive.erases_by_block()?);
@@ -139,7 +146,7 @@ impl Target {
     }
 
     /// Checks the erase identity.
-    pub fn verify(&self) -> Result<(), CliError> {
+    pub fn verify(&self) -> Result<(), SimError> {
         match self {
             Target::Drive(drive) => Ok(drive.verify_identity()?),
             Target::Mapped(map) => map.verify(),

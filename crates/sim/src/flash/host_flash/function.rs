@@ -1,9 +1,9 @@
 //! A grant at the function level: a unit of the map is a row of blocks that the library hands out when its first page is
 //! written and takes back when it is cleaned. The library erases it then.
 
-use super::{HostFlash, HostFlashError, MapSize, Slot, Work, device_heat, ended, granted, granted_room};
-use crate::command::flash::heat::HeatRow;
-use crate::error::CliError;
+use super::{HostFlash, MapSize, Slot, Work, device_heat, ended, granted, granted_room};
+use crate::flash::SimError;
+use crate::flash::heat::HeatRow;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::{Nanos, Tag};
@@ -23,7 +23,8 @@ pub struct FunctionFlash {
 }
 
 impl FunctionFlash {
-    pub fn new(geometry: &Geometry) -> Result<FunctionFlash, CliError> {
+    /// A grant of all blocks of a device in memory.
+    pub fn new(geometry: &Geometry) -> Result<FunctionFlash, SimError> {
         let (device, grant) = granted(geometry)?;
         let level = FunctionLevel::open(grant)?;
         // How much stays free is the map's business.
@@ -51,12 +52,12 @@ impl HostFlash for FunctionFlash {
         self.room
     }
 
-    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, HostFlashError> {
+    fn read(&mut self, issued: Nanos, slot: Slot) -> Result<Nanos, SimError> {
         let block = self.block(slot.block, issued)?;
         Ok(self.level.flash_read(issued, block, slot.page, 0, &mut self.page)?.done)
     }
 
-    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, HostFlashError> {
+    fn program(&mut self, issued: Nanos, slots: &[Slot], _copy: bool) -> Result<Nanos, SimError> {
         if let [slot] = slots {
             let block = self.block(slot.block, issued)?;
             return Ok(self.level.flash_write(issued, block, slot.page, &[])?.done);
@@ -69,7 +70,7 @@ impl HostFlash for FunctionFlash {
         ended(self.level.flash_write_vector(issued, &writes))
     }
 
-    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), HostFlashError> {
+    fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), SimError> {
         let row = std::mem::take(&mut self.rows[(blocks.start / self.room.blocks_per_unit()) as usize]);
         row.into_iter().try_for_each(|block| self.level.flash_trim(block))?;
         // Erased at once: then each LUN has blocks free when its turn comes.
@@ -81,11 +82,11 @@ impl HostFlash for FunctionFlash {
         Work::of(&self.device)
     }
 
-    fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         device_heat(&self.device)
     }
 
-    fn verify(&self) -> Result<(), CliError> {
+    fn verify(&self) -> Result<(), SimError> {
         Ok(self.device.verify_identity()?)
     }
 }

@@ -1,20 +1,22 @@
 //! The policy level under a workload: one logical range over a grant that is the whole device.
 
+use super::SimError;
 use super::heat::HeatRow;
 use super::host_flash::{Work, device_heat, granted};
 use super::target::Totals;
-use crate::error::CliError;
+use crate::block::{Action, Request};
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Nanos, StreamId, Tag};
 use weft_device::Geometry;
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::OpenChannel;
 use weft_flash::{PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
-use weft_sim::block::{Action, Request};
 
 /// How the range is kept.
 pub struct RangeChoice {
+    /// How pages are mapped.
     pub mapping: RangeMapping,
+    /// Which unit is cleaned.
     pub gc: VictimPolicy,
     /// Flash on top of the pages, in thousandths of them.
     pub over_provisioning_permille: u32,
@@ -37,7 +39,7 @@ pub struct PolicyRange {
 
 impl PolicyRange {
     /// A range that takes all units of a device in memory.
-    pub fn new(geometry: &Geometry, choice: &RangeChoice) -> Result<PolicyRange, CliError> {
+    pub fn new(geometry: &Geometry, choice: &RangeChoice) -> Result<PolicyRange, SimError> {
         let (device, grant) = granted(geometry)?;
         let setup = PolicySetup { stripe: choice.stripe, streams: choice.streams, checkpoint_pages: 0 };
         let level = PolicyLevel::create(grant, setup)?;
@@ -50,30 +52,27 @@ impl PolicyRange {
         };
         policy.pages = level.pages_max(&policy);
         if policy.pages == 0 {
-            return Err(CliError::said(
-                format!("the policy level has {} units of flash, too few for a range", level.free_units()),
-                "give a larger --size, a smaller --op or fewer --luns-per-unit",
-            ));
+            return Err(SimError::TooFewUnits(level.free_units()));
         }
         level.ftl_ioctl(&policy)?;
         let page_bytes = level.geometry().page_bytes as usize;
         Ok(PolicyRange { device, level, pages: policy.pages, page_bytes, data: Vec::new(), host_bytes: 0 })
     }
 
-    pub fn blocks_per_page(&self) -> u64 {
+    pub(super) fn blocks_per_page(&self) -> u64 {
         (self.page_bytes / BLOCK_BYTES) as u64
     }
 
-    pub fn capacity_blocks(&self) -> u64 {
+    pub(super) fn capacity_blocks(&self) -> u64 {
         self.pages * self.blocks_per_page()
     }
 
     /// `None` of a block-mapped range.
-    pub fn alpha(&self) -> Option<f64> {
+    pub(super) fn alpha(&self) -> Option<f64> {
         self.level.alpha(0)
     }
 
-    pub fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, CliError> {
+    pub(super) fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
         let pages = request.pages(self.blocks_per_page());
         let mut done = issued;
         match request.action {
@@ -95,7 +94,7 @@ impl PolicyRange {
         Ok(done)
     }
 
-    pub fn totals(&self) -> Totals {
+    pub(super) fn totals(&self) -> Totals {
         let work = Work::of(&self.device);
         let copied: u64 = self.level.ranges().iter().map(|(_, counts)| counts.copied).sum();
         Totals {
@@ -107,11 +106,11 @@ impl PolicyRange {
         }
     }
 
-    pub fn heat(&self) -> Result<Vec<HeatRow>, CliError> {
+    pub(super) fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         device_heat(&self.device)
     }
 
-    pub fn verify(&self) -> Result<(), CliError> {
+    pub(super) fn verify(&self) -> Result<(), SimError> {
         self.level.verify()?;
         Ok(self.device.verify_identity()?)
     }
