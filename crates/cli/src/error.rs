@@ -1,6 +1,5 @@
 //! The errors of the command: what failed, on which object, and the next step for the user.
 
-use crate::sys::limit;
 use std::io;
 use std::path::{Path, PathBuf};
 use weft_core::units::BadSize;
@@ -265,13 +264,13 @@ impl CliError {
                      damaged blocks fail with EIO"
                 ));
             }
-            _ => return self.system().and_then(limit::cause),
+            _ => return None,
         };
         Some(text.to_string())
     }
 
     /// The system's error behind this one.
-    fn system(&self) -> Option<&io::Error> {
+    pub fn system(&self) -> Option<&io::Error> {
         let mut error: &(dyn std::error::Error + 'static) = self;
         loop {
             if let Some(found) = error.downcast_ref::<io::Error>() {

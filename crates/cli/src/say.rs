@@ -1,7 +1,9 @@
 //! Output for the user: results on standard output, everything else on standard error.
 
+use crate::error::CliError;
 use std::fmt;
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::Path;
 
 /// Standard output, buffered. A reader that has gone (`weft ls | head`) is no error.
 pub struct Out(BufWriter<StdoutLock<'static>>);
@@ -21,6 +23,24 @@ impl Write for Out {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
+}
+
+/// Writes to standard output.
+pub fn print(text: &str) -> Result<(), CliError> {
+    let mut out = Out::new();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    written.map_err(unwritten)
+}
+
+/// One value as lines of JSON.
+pub fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|t| t + "\n").map_err(|e| CliError::io("write", Path::new("JSON"), e.into()))
+}
+
+/// The error of standard output.
+pub fn unwritten(source: io::Error) -> CliError {
+    CliError::io("write", Path::new("standard output"), source)
 }
 
 /// Says a line on standard error.

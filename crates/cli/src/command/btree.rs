@@ -2,11 +2,10 @@
 
 use crate::byte_text::{escape, hex, parse_hex, unescape};
 use crate::command::kv::pair_json;
-use crate::command::stats::json_line;
-use crate::command::tags::{self, StoreArgs, failed, write_out};
+use crate::command::tags::{self, StoreArgs, failed};
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{self, Out};
+use crate::say::{self, Out, json_line, print, unwritten};
 use crate::table::{Align, Table};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
@@ -316,19 +315,19 @@ fn get(args: &KeyArgs) -> Result<(), CliError> {
     })?;
     let Some(value) = value else { return Err(no_such_key(args)) };
     if args.json {
-        return write_out(&json_line(&as_json(form, &key, Some(&value)))?);
+        return print(&json_line(&as_json(form, &key, Some(&value)))?);
     }
     if args.hex {
-        return write_out(&format!("{}\n", hex(&value)));
+        return print(&format!("{}\n", hex(&value)));
     }
     if form == BTreeForm::Fixed {
-        return write_out(&format!("{}\n", value_text(form, &value)));
+        return print(&format!("{}\n", value_text(form, &value)));
     }
     let mut out = Out::new();
     // Programs get the value and nothing else.
     let end: &[u8] = if io::stdout().is_terminal() { b"\n" } else { b"" };
     let written = out.write_all(&value).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
+    written.map_err(unwritten)
 }
 
 fn delete(args: &KeyArgs) -> Result<(), CliError> {
@@ -337,13 +336,13 @@ fn delete(args: &KeyArgs) -> Result<(), CliError> {
         tree.delete(&key).map_err(|e| args.tree.fail(e))
     })?;
     if args.json {
-        write_out(&json_line(&json!({ "deleted": found }))?)?;
+        print(&json_line(&json!({ "deleted": found }))?)?;
     }
     if found { Ok(()) } else { Err(no_such_key(args)) }
 }
 
 fn scan(args: &ScanArgs) -> Result<(), CliError> {
-    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    let broken = unwritten;
     args.tree.with(|store, tree| {
         let form = tree.form();
         let bound =
@@ -461,7 +460,7 @@ fn look(args: &LookArgs, is_check: bool) -> Result<(), CliError> {
     } else {
         in_words(&args.tree.name, form, &report)
     };
-    write_out(&text)?;
+    print(&text)?;
     match report.problems.len() {
         n if n > 0 && is_check => Err(CliError::said(
             format!("{name}: {n} problems found in '{}'", args.tree.name),

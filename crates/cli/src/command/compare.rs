@@ -3,17 +3,20 @@
 //! Runs take turns (off, rules, off, rules, ...), so that what changes on the machine meanwhile meets all modes alike.
 //! The table shows medians and ratios to the first mode.
 
-use crate::args::CompareArgs;
-use crate::command::run::{Guest, Output, find_shim, here, write_report};
+use crate::args::GeometryArgs;
+use crate::command::run::write_report;
 use crate::error::CliError;
+use crate::guest::{Guest, Output, find_shim, here};
 use crate::host::{self, Hosted};
 use crate::intercept::Intercept;
 use crate::report::Report;
-use crate::say::{Out, say, warn};
+use crate::say::{Out, say, unwritten, warn};
 use crate::sys::signal::Queue;
 use crate::table::{Align, Table};
 use crate::volume;
+use clap::Args;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +24,47 @@ use weft_core::units::{format_nanos, format_size, parse_size};
 use weft_device::{Geometry, ZonedModel};
 use weft_placement::Mode;
 use weft_volume::MountChoice;
+
+/// `weft compare`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  \
+    weft compare --size 512M --zone-size 8M -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
+    weft compare --modes off,rules --repeat 3 --json cmp.json -- ./my-workload /weft\n\n\
+    The program's standard output goes to standard error, so that standard output contains only the table.")]
+pub struct CompareArgs {
+    /// Size of each volume [default: the size in the geometry file, else 1G]
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<String>,
+    #[command(flatten)]
+    pub geometry: GeometryArgs,
+    /// Modes to compare; the table shows ratios to the first one.
+    #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
+    pub modes: Vec<Mode>,
+    /// Policy of mode rules.
+    #[arg(long, value_name = "FILE")]
+    pub policy: Option<PathBuf>,
+    /// Seed of mode random [default: 0]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    pub seed: u64,
+    /// Number of runs in each mode; weft alternates the modes, and the table shows medians.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: u32,
+    /// The path at which the program sees the volume.
+    #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
+    pub at: String,
+    /// Keep the volumes in image files in this directory during the runs, instead of in memory.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Write the report of every run to FILE as JSON as well.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Discard the program's output.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    pub command: Vec<OsString>,
+}
 
 /// What `--json` writes.
 #[derive(Serialize)]
@@ -83,7 +127,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
     let written = write!(out, "{}", describe(&geometry, args.repeat))
         .and_then(|()| write!(out, "{}", table(&runs)))
         .and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+    written.map_err(unwritten)?;
     Ok(status)
 }
 

@@ -5,7 +5,6 @@
 //! symlinks. A file of which something cannot be read is copied with zeros there, into `lost+found` where the copy goes.
 
 use crate::access::Access;
-use crate::args::CpArgs;
 use crate::command::files::{Failures, interrupted};
 use crate::error::CliError;
 use crate::file_arg::FileArg;
@@ -14,8 +13,10 @@ use crate::sys::signal;
 use crate::tree::damage::{LostRanges, ZeroingReader};
 use crate::tree::local::LocalTree;
 use crate::tree::{DEPTH_MAX, Meta, Source, Tree, base_name, join};
+use clap::Args;
 use indicatif::ProgressBar;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use weft_lfs::salvage::LOST_AND_FOUND;
@@ -23,6 +24,24 @@ use weft_vfs::FileKind;
 
 /// Bytes of a read and a write.
 const COPY_BYTES: usize = 256 << 10;
+
+/// `weft cp`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft cp -r /var/lib/data vol.img:/\n  weft cp vol.img:/db/LOG .\n  \
+    weft cp -r vol.img:/db other.img:/db\n\n\
+    'weft cp' keeps modes, times, holes, extended attributes, and hard links between the copied files. It keeps owners \
+    and the superuser's extended attributes only when the superuser runs it.")]
+pub struct CpArgs {
+    /// Copy directories and everything below them.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Files on the host or as IMAGE:/path; the last one is the target.
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
+    pub paths: Vec<OsString>,
+}
 
 /// The volumes that take part, each opened once.
 struct Volumes {

@@ -1,19 +1,57 @@
 //! `weft cat`, `weft rm`, `weft mkdir` and `weft mv`.
 
 use crate::access::Access;
-use crate::args::{MkdirArgs, MvArgs, PathsArgs, RmArgs};
-use crate::command::list::on_each;
+use crate::command::list::{PathsArgs, on_each};
 use crate::error::CliError;
 use crate::file_arg::FileArg;
-use crate::say::{Out, warn};
+use crate::say::{Out, unwritten, warn};
 use crate::sys::{file, signal};
 use crate::tree::damage::ZeroingReader;
 use crate::tree::{Source, Tree, base_name, join};
+use clap::Args;
+use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::Path;
 
 /// Bytes of a read.
 const READ_BYTES: usize = 256 << 10;
+
+/// `weft rm`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft rm vol.img:/db/LOG.old\n  weft rm -r vol.img:/db")]
+pub struct RmArgs {
+    /// Remove directories and everything below them.
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// Ignore files that do not exist.
+    #[arg(short, long)]
+    pub force: bool,
+    /// IMAGE:/path
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft mkdir`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft mkdir -p vol.img:/a/b/c")]
+pub struct MkdirArgs {
+    /// Make missing parents as well, and accept directories that exist.
+    #[arg(short, long)]
+    pub parents: bool,
+    /// IMAGE:/path
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft mv`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft mv vol.img:/a vol.img:/b\n  weft mv vol.img:/a vol.img:/b vol.img:/dir"
+)]
+pub struct MvArgs {
+    /// IMAGE:/path, all on one volume; the last one is the target.
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
+    pub paths: Vec<OsString>,
+}
 
 /// Failures that are told one by one, so that one file does not keep the others from being done.
 #[derive(Default)]
@@ -64,7 +102,7 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
                 match source.read_at(&mut buffer, offset) {
                     Ok(0) => break,
                     Ok(n) => {
-                        let failed = |e| CliError::io("write", Path::new("standard output"), e);
+                        let failed = unwritten;
                         let bad = source.lost().begin();
                         let sound = bad.map_or(n, |bad| bad.saturating_sub(offset) as usize);
                         out.write_all(&buffer[..sound]).map_err(failed)?;
@@ -89,7 +127,7 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
                 }
             }
         }
-        out.flush().map_err(|e| CliError::io("write", Path::new("standard output"), e))
+        out.flush().map_err(unwritten)
     })?;
     failures.result()
 }

@@ -1,12 +1,14 @@
 //! `weft format`: a volume on an emulated device in an image file, or on a real drive.
 
-use crate::args::FormatArgs;
+use crate::args::GeometryArgs;
 use crate::error::CliError;
 use crate::host;
 use crate::progress;
 use crate::say::say;
 use crate::sys::signal;
+use clap::Args;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::{format_size, parse_size};
@@ -17,6 +19,40 @@ use weft_volume::spec::{is_drive, path_of};
 
 /// Exit status after an interrupt, as shells have it.
 const INTERRUPTED: i32 = 128 + libc::SIGINT;
+
+/// `weft format`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft format --size 4G vol.img\n  \
+    weft format --size 512M --zone-size 8M --preset tlc --force vol.img\n  \
+    weft format --geometry drive.toml vol.img\n  \
+    weft format /dev/nvme0n1\n  \
+    weft format --zonefs /dev/nvme0n1\n  \
+    mount -t zonefs -o explicit-open,errors=zone-ro /dev/nvme0n1 /mnt/z && weft format zonefs:/mnt/z")]
+pub struct FormatArgs {
+    /// Size of the device, such as 512M or 4G [default: the size in the geometry file, else 1G]
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<String>,
+    #[command(flatten)]
+    pub geometry: GeometryArgs,
+    /// A name for the volume.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub label: String,
+    /// Overwrite an existing image, or a drive that holds data. All data on it is lost.
+    #[arg(long)]
+    pub force: bool,
+    /// Make an empty zonefs on a zoned block device instead of a volume.
+    #[arg(long)]
+    pub zonefs: bool,
+    /// Print errors only.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The drive; the same as naming it as IMAGE.
+    #[arg(long, value_name = "DEVICE|zonefs:DIR", conflicts_with = "image")]
+    pub device: Option<PathBuf>,
+    /// The image file to make, a zoned block device, or zonefs:DIR for a mounted zonefs.
+    #[arg(required_unless_present = "device")]
+    pub image: Option<PathBuf>,
+}
 
 /// Makes a volume, or a zonefs for one.
 pub fn run(args: &FormatArgs) -> Result<(), CliError> {

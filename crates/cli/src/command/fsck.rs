@@ -1,13 +1,11 @@
 //! `weft fsck`: the offline check, with its progress, its findings and its exit status.
 
-use crate::args::FsckArgs;
-use crate::command::stats::json_line;
 use crate::error::CliError;
 use crate::progress;
-use crate::say::Out;
+use crate::say::{json_line, print};
+use clap::Args;
 use serde_json::json;
-use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use weft_core::units::format_size;
@@ -16,6 +14,22 @@ use weft_lfs::fsck::{FsckReport, check};
 use weft_volume::Device;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
 use weft_volume::spec::path_of;
+
+/// `weft fsck`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft fsck vol.img && echo sound\n\n\
+    'weft fsck' changes nothing.\n\n\
+    EXIT STATUS\n  0 the volume is sound, 1 it has problems, 2 it cannot be checked")]
+pub struct FsckArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The image file.
+    pub image: PathBuf,
+}
 
 /// Checks a volume.
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
@@ -26,9 +40,7 @@ pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let report = watched(&device, args.quiet || args.json, || check(device.zoned()));
     let report = report.map_err(|e| uncheckable(e.to_string()))?;
     let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };
-    let mut out = Out::new();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+    print(&text)?;
     match report.problems.len() as u64 + report.more_problems {
         0 => Ok(()),
         1 => Err(CliError::Unclean { image, problems: "1 problem".into() }),

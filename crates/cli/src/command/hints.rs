@@ -3,9 +3,9 @@
 //! The preloaded library asks for each file that the program opens for writing; this process answers. Streams are what
 //! the policy says; lifetimes are not learned, since nobody here sees files die.
 
-use crate::args::RunArgs;
-use crate::command::run::{Guest, find_shim};
+use crate::args::PlacementArgs;
 use crate::error::CliError;
+use crate::guest::{Guest, find_shim};
 use crate::host;
 use crate::say::say;
 use crate::sys::signal::Queue;
@@ -48,13 +48,18 @@ impl Drop for SocketFile {
 }
 
 /// Runs the program; its exit status.
-pub fn run(args: &RunArgs, guest: &Guest<'_>, signals: &Queue) -> Result<u8, CliError> {
+pub fn run(
+    placement: &PlacementArgs,
+    quiet: bool,
+    guest: &Guest<'_>,
+    signals: &Queue,
+) -> Result<u8, CliError> {
     let shim = find_shim()?;
     let socket = SocketFile(host::private_socket()?);
     let failed = |e| CliError::io("listen on", &socket.0, e);
     let listener = UnixListener::bind(&socket.0).map_err(failed)?;
     let adviser = Arc::new(Adviser {
-        engine: args.placement.choice().engine()?,
+        engine: placement.choice().engine()?,
         resolver: Box::new(Lifetimes),
         begun: Instant::now(),
         given: Mutex::default(),
@@ -65,7 +70,7 @@ pub fn run(args: &RunArgs, guest: &Guest<'_>, signals: &Queue) -> Result<u8, Cli
         .spawn(move || answering.serve(&listener))
         .map_err(failed)?;
     let status = guest.run_with_hints(&shim, &socket.0, signals)?;
-    if !args.quiet {
+    if !quiet {
         say(format_args!("\n{adviser}"));
     }
     Ok(status)

@@ -1,11 +1,10 @@
 //! `weft kv`: the key-value stores in a tag store.
 
 use crate::byte_text::{escape, hex, parse_hex, unescape};
-use crate::command::stats::json_line;
-use crate::command::tags::{self, StoreArgs, failed, write_out};
+use crate::command::tags::{self, StoreArgs, failed};
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{self, Out};
+use crate::say::{self, Out, json_line, print, unwritten};
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -273,14 +272,14 @@ fn get(args: &KeyArgs) -> Result<(), CliError> {
     let value = args.kv.with(|_, kv| kv.get(&key).map_err(|e| args.kv.fail(e)))?;
     let Some(value) = value else { return Err(args.kv.no_such_key(&key)) };
     if args.json {
-        return write_out(&json_line(&pair_json(&key, Some(&value)))?);
+        return print(&json_line(&pair_json(&key, Some(&value)))?);
     }
-    write_out(&format!("{}\n", hex(&value)))
+    print(&format!("{}\n", hex(&value)))
 }
 
 /// Writes the value of a key to standard output, a piece at a time.
 fn get_stream(args: &KeyArgs, store: &Store, kv: &Kv<'_>, key: &[u8]) -> Result<(), CliError> {
-    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    let broken = unwritten;
     let snapshot = store.snapshot();
     let then = kv.at(&snapshot).map_err(|e| args.kv.fail(e))?;
     let (mut out, mut piece, mut at) = (Out::new(), vec![0; PIECE_BYTES], 0);
@@ -303,13 +302,13 @@ fn delete(args: &KeyArgs) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
     let found = args.kv.with(|_, kv| kv.delete(&key).map_err(|e| args.kv.fail(e)))?;
     if args.json {
-        write_out(&json_line(&json!({ "deleted": found }))?)?;
+        print(&json_line(&json!({ "deleted": found }))?)?;
     }
     if found { Ok(()) } else { Err(args.kv.no_such_key(&key)) }
 }
 
 fn scan(args: &ScanArgs) -> Result<(), CliError> {
-    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    let broken = unwritten;
     args.kv.with(|store, kv| {
         let mut out = Out::new();
         let snapshot = store.snapshot();
@@ -331,7 +330,7 @@ fn scan(args: &ScanArgs) -> Result<(), CliError> {
 
 fn count(args: &CountArgs) -> Result<(), CliError> {
     let keys = args.kv.with(|_, kv| kv.count().map_err(|e| args.kv.fail(e)))?;
-    write_out(&if args.json { json_line(&json!({ "keys": keys }))? } else { format!("{keys}\n") })
+    print(&if args.json { json_line(&json!({ "keys": keys }))? } else { format!("{keys}\n") })
 }
 
 /// Where the pairs come from, its name for messages, and its bytes where they are known.

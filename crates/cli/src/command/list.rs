@@ -1,13 +1,13 @@
 //! `weft ls`, `weft stat` and `weft df`.
 
 use crate::access::Access;
-use crate::args::{DfArgs, LsArgs, PathsArgs};
 use crate::error::CliError;
 use crate::file_arg::FileArg;
 use crate::say::{Out, printable};
 use crate::sys::time;
 use crate::table::{Align, Table};
 use crate::tree::{Meta, Tree, join};
+use clap::Args;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,6 +16,42 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use weft_core::units::format_size;
 use weft_vfs::FileKind;
+
+/// `weft ls`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft ls vol.img:\n  weft ls -lR vol.img:/db")]
+pub struct LsArgs {
+    /// Show mode, links, owner, group, size and time.
+    #[arg(short)]
+    pub long: bool,
+    /// List directories and everything below them.
+    #[arg(short = 'R')]
+    pub recursive: bool,
+    /// IMAGE:/path
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft stat`, `weft cat`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft stat vol.img:/db/CURRENT\n  weft cat vol.img:/db/LOG | grep stall")]
+pub struct PathsArgs {
+    /// IMAGE:/path
+    #[arg(required = true)]
+    pub paths: Vec<OsString>,
+}
+
+/// `weft df`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft df vol.img\n  weft df --json vol.img:/")]
+pub struct DfArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Image files, or IMAGE:/path of an existing file; all paths on a volume share its space.
+    #[arg(required = true, value_name = "VOLUME")]
+    pub volumes: Vec<OsString>,
+}
 
 /// Standard output's own error: nobody reads it any more.
 fn stdout(source: io::Error) -> CliError {

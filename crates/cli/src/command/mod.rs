@@ -1,22 +1,141 @@
-//! The commands, one file each.
+//! The commands, one file or folder each: the arguments of a command stand beside what it does.
 
-pub mod archive;
-pub mod btree;
-pub mod compare;
-pub mod copy;
-pub mod files;
-pub mod flash;
-pub mod format;
-pub mod fsck;
-pub mod hints;
-pub mod kv;
-pub mod lab;
-pub mod list;
-pub mod policy;
-pub mod replay;
-pub mod run;
-pub mod salvage;
-pub mod serve;
-pub mod stats;
-pub mod tags;
-pub mod zones;
+mod archive;
+mod btree;
+mod compare;
+mod copy;
+mod files;
+mod flash;
+mod format;
+mod fsck;
+mod hints;
+mod kv;
+mod lab;
+mod list;
+mod policy;
+mod replay;
+mod run;
+mod salvage;
+mod serve;
+mod stats;
+mod tags;
+mod zones;
+
+use crate::error::CliError;
+use crate::say::print;
+use clap::{Parser, Subcommand};
+
+/// Run unmodified programs on zoned flash, with less write amplification, and report it.
+#[derive(Parser, Debug)]
+#[command(
+    name = "weft",
+    version,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "EXAMPLES\n  \
+        weft format --size 4G vol.img\n  \
+        weft run --volume vol.img -- db_bench --db=/weft/db --benchmarks=fillrandom\n  \
+        weft ls -l vol.img:/db\n\n\
+        IMAGE:/path names a file on a volume. The environment variable WEFT_LOG sets how much weft logs to standard \
+        error: error, warn, info, debug or trace, for all or by module."
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Make a volume on an emulated zoned device in an image file, or on a real zoned drive.
+    Format(format::FormatArgs),
+    /// Run a program that sees a volume at the path /weft.
+    Run(run::RunArgs),
+    /// Serve a volume to programs until a signal stops the server.
+    Serve(serve::ServeArgs),
+    /// List files on a volume.
+    Ls(list::LsArgs),
+    /// Show the attributes of files on a volume.
+    Stat(list::PathsArgs),
+    /// Write files of a volume to standard output.
+    Cat(list::PathsArgs),
+    /// Copy files in, out, within and between volumes.
+    Cp(copy::CpArgs),
+    /// Write the files of a volume to a tar archive.
+    Export(archive::export::ExportArgs),
+    /// Copy the files of a tar archive to a volume.
+    Import(archive::import::ImportArgs),
+    /// Remove files from a volume.
+    Rm(files::RmArgs),
+    /// Make directories on a volume.
+    Mkdir(files::MkdirArgs),
+    /// Move or rename files within a volume.
+    Mv(files::MvArgs),
+    /// Show the space on a volume.
+    Df(list::DfArgs),
+    /// Check a volume for damage.
+    Fsck(fsck::FsckArgs),
+    /// Copy all readable files of a damaged volume to a new one.
+    Salvage(salvage::SalvageArgs),
+    /// Show the counters of a volume and its device.
+    Stats(stats::StatsArgs),
+    /// Show the zones of a volume.
+    Zones(zones::ZonesArgs),
+    /// Show, check and explain placement policies.
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Run a program once per placement mode, each on a fresh volume, and compare.
+    Compare(compare::CompareArgs),
+    /// Replay recordings in each placement mode, on volumes of a matching size, and compare.
+    Replay(replay::ReplayArgs),
+    /// Show and simulate modelled flash, without a volume.
+    #[command(subcommand)]
+    Flash(flash::FlashCommand),
+    /// Make, check and inspect tag stores.
+    #[command(subcommand)]
+    Tags(tags::TagsCommand),
+    /// Use a key-value store in a tag store.
+    #[command(subcommand)]
+    Kv(kv::KvCommand),
+    /// Use an ordered map (B+tree) in a tag store.
+    #[command(subcommand, name = "btree")]
+    BTree(btree::BTreeCommand),
+    /// Run a command in a virtual machine with emulated zoned and FDP drives.
+    Lab(lab::LabArgs),
+    /// Show the version.
+    Version,
+}
+
+/// Does it; returns the exit status.
+pub fn dispatch(command: &Command) -> Result<u8, CliError> {
+    let done = match command {
+        Command::Run(args) => return run::run(args),
+        Command::Lab(args) => return lab::run(args),
+        Command::Compare(args) => return compare::run(args),
+        Command::Replay(args) => return replay::run(args),
+        Command::Format(args) => format::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Ls(args) => list::ls(args),
+        Command::Stat(args) => list::stat(args),
+        Command::Df(args) => list::df(args),
+        Command::Cat(args) => files::cat(args),
+        Command::Rm(args) => files::rm(args),
+        Command::Mkdir(args) => files::mkdir(args),
+        Command::Mv(args) => files::mv(args),
+        Command::Cp(args) => copy::run(args),
+        Command::Export(args) => archive::export::run(args),
+        Command::Import(args) => archive::import::run(args),
+        Command::Fsck(args) => fsck::run(args),
+        Command::Salvage(args) => salvage::run(args),
+        Command::Stats(args) => stats::run(args),
+        Command::Zones(args) => zones::run(args),
+        Command::Policy(args) => policy::run(args),
+        Command::Flash(args) => flash::run(args),
+        Command::Tags(command) => tags::run(command),
+        Command::Kv(command) => kv::run(command),
+        Command::BTree(command) => btree::run(command),
+        Command::Version => print(concat!("weft ", env!("CARGO_PKG_VERSION"), "\n")),
+    };
+    done.map(|()| 0)
+}

@@ -1,15 +1,58 @@
 //! `weft policy`: shows, checks and explains placement policies.
 
-use crate::args::PolicyCommand;
+use crate::args::PlacementArgs;
 use crate::error::CliError;
-use crate::say::Out;
+use crate::say::print;
 use crate::table::{Align, Table};
-use std::io::Write;
+use clap::Subcommand;
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::PathBuf;
 use weft_core::units::parse_size;
 use weft_placement::{Explanation, FileContext, Policy, WriteHint};
 use weft_volume::{VolumeError, read_policy};
+
+/// `weft policy`
+#[derive(Subcommand, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft policy list\n  weft policy show rocksdb > my.toml\n  weft policy check my.toml\n  \
+    weft policy explain --program db_bench --thread rocksdb:low0 /db/000012.sst\n  \
+    weft policy explain --policy my.toml --size 3M /data/x.bin"
+)]
+pub enum PolicyCommand {
+    /// List the policies that come with weft.
+    List,
+    /// Print a shipped policy's file.
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Check a policy file, and describe in words what it does.
+    Check {
+        /// The file, or the name of a shipped policy.
+        file: PathBuf,
+    },
+    /// Show where the data of a file would go, and why.
+    Explain {
+        /// Name of the program that creates the file, as `ps -o comm` shows it.
+        #[arg(long, visible_alias = "program", value_name = "NAME")]
+        #[arg(default_value = "", hide_default_value = true)]
+        process: String,
+        /// Name of the thread that creates the file.
+        #[arg(long)]
+        thread: Option<String>,
+        /// Size of the file.
+        #[arg(long, value_name = "BYTES")]
+        size: Option<String>,
+        /// The program's write-lifetime hint: not-set, none, short, medium, long or extreme.
+        #[arg(long, value_name = "HINT")]
+        hint: Option<String>,
+        #[command(flatten)]
+        placement: PlacementArgs,
+        /// Path on the volume, such as /db/000012.sst.
+        path: OsString,
+    },
+}
 
 /// Shows, checks and explains policies.
 pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
@@ -57,9 +100,7 @@ pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
             in_words(&placement.choice().engine()?.explain(&context))
         }
     };
-    let mut out = Out::new();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
+    print(&text)
 }
 
 /// Where a file goes and why, and what came of every rule that was tried.

@@ -3,17 +3,15 @@
 //! Each cell of the table is a volume of its own in memory. Cells are played by as many threads as there are
 //! processors, as far as memory goes; the result of each does not depend on it.
 
-use crate::command::stats::json_line;
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{Out, warn};
+use crate::say::{json_line, print, warn};
 use crate::sys::memory;
 use crate::table::{Align, Table};
 use clap::Args;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use serde::Serialize;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -154,9 +152,7 @@ pub fn run(args: &ReplayArgs) -> Result<u8, CliError> {
         true => json_line(&Replayed { version: REPLAY_VERSION, recordings: replayed })?,
         false => replayed.iter().map(|rows| in_words(rows, &args.modes)).collect(),
     };
-    let mut out = Out::new();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+    print(&text)?;
     Ok(u8::from(full))
 }
 

@@ -1,16 +1,15 @@
 //! `weft salvage`: copies the readable files of a damaged volume to a new one.
 
-use crate::args::SalvageArgs;
 use crate::byte_text::escape;
-use crate::command::stats::json_line;
 use crate::error::CliError;
 use crate::progress;
-use crate::say::Out;
+use crate::say::{json_line, print};
 use crate::volume::missing;
+use clap::Args;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::io::Write;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::format_size;
@@ -22,6 +21,30 @@ use weft_volume::Device;
 use weft_volume::VolumeError;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
 use weft_volume::spec::path_of;
+
+/// `weft salvage`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft salvage --dry-run vol.img\n  weft salvage vol.img new.img\n\n\
+    'weft salvage' only reads the damaged volume. Undamaged files keep their names, attributes and content. A damaged \
+    file goes to /lost+found of the new volume, with holes for the missing parts; so does a file that has lost its \
+    name.\n\n\
+    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged")]
+pub struct SalvageArgs {
+    /// Read everything and list what is missing, but make no new volume.
+    #[arg(short = 'n', long, conflicts_with = "target")]
+    pub dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Print errors only.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The damaged volume.
+    pub image: PathBuf,
+    /// The image file to make.
+    #[arg(value_name = "NEW", required_unless_present = "dry_run")]
+    pub target: Option<PathBuf>,
+}
 
 /// Salvages a volume.
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
@@ -47,9 +70,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         (false, true) => String::new(),
         (false, false) => words_of(args, &report),
     };
-    let mut out = Out::new();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+    print(&text)?;
     if report.is_complete() {
         return Ok(());
     }

@@ -1,15 +1,39 @@
 //! `weft serve`: serves a volume until a signal stops it.
 
-use crate::args::ServeArgs;
+use crate::args::PlacementArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, ServerAt};
 use crate::report::SnapshotText;
 use crate::say::{Out, say, warn};
 use crate::sys::signal::{ENDING, Queue};
 use crate::volume;
+use clap::Args;
 use std::io::Write;
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
+
+/// `weft serve`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft serve --volume vol.img &\n  weft run --volume vol.img -- ls /weft\n  kill %1\n\n\
+    SIGTERM, SIGINT and SIGHUP shut the server down cleanly. Programs join with 'weft run', or with LD_PRELOAD, \
+    WEFT_SOCKET and WEFT_AT set by hand."
+)]
+pub struct ServeArgs {
+    /// The image file.
+    #[arg(long, value_name = "IMAGE")]
+    pub volume: PathBuf,
+    /// The socket to listen on [default: a socket in a directory of this user]. Other commands of this user find the
+    /// server by the image
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+    /// Print no report at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
 
 /// Serves a volume.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {

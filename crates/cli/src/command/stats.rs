@@ -1,16 +1,17 @@
 //! `weft stats`: shows the counters of a volume, once or continuously.
 
 use crate::access::Access;
-use crate::args::StatsArgs;
 use crate::command::zones::by_state;
 use crate::error::CliError;
 use crate::report::{SnapshotText, latency_table, size_or_dash};
-use crate::say::{Out, say};
+use crate::say::{json_line, print, say};
 use crate::sys::signal;
 use crate::table::{Align, Table};
+use clap::Args;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weft_core::units::format_size;
 use weft_volume::report::Snapshot;
@@ -20,17 +21,24 @@ const STEP: Duration = Duration::from_millis(50);
 /// Moves to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Writes to standard output.
-pub fn print(text: &str) -> Result<(), CliError> {
-    let mut out = Out::new();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
-}
-
-/// One value as lines of JSON.
-pub fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
-    let text = serde_json::to_string_pretty(value);
-    text.map(|t| t + "\n").map_err(|e| CliError::io("write", Path::new("JSON"), e.into()))
+/// `weft stats`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --watch vol.img\n  \
+    weft stats --json --watch=10 --count 6 vol.img | jq .device.media_bytes\n\n\
+    The counters of the device start at the format of the volume. Those of streams and latencies start at the mount, so \
+    they say something only while a server runs. They include programs that still run.")]
+pub struct StatsArgs {
+    /// Repeat every SECONDS seconds, with rates, while a server runs [default: 1]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    pub watch: Option<f64>,
+    /// Stop after N repetitions.
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub count: Option<u64>,
+    /// Print JSON; docs/formats/report-json.md describes it.
+    #[arg(long)]
+    pub json: bool,
+    /// The image file.
+    pub image: PathBuf,
 }
 
 /// Shows what a volume has counted.

@@ -4,14 +4,15 @@
 //! shown, the stream is a letter and the fill a digit.
 
 use crate::access::Access;
-use crate::args::ZonesArgs;
-use crate::command::stats::{json_line, print};
 use crate::error::CliError;
 use crate::report::size_or_dash;
+use crate::say::{json_line, print};
 use crate::sys::terminal;
 use crate::table::{Align, Table};
+use clap::Args;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 use weft_core::units::format_size;
 use weft_lfs::{ZoneCondition, ZoneContent};
 use weft_volume::report::{Snapshot, Zone, Zones};
@@ -20,6 +21,24 @@ use weft_volume::report::{Snapshot, Zone, Zones};
 const MARGIN: usize = 8;
 /// Cells of a line are a multiple of this.
 const CELLS_STEP: usize = 8;
+
+/// `weft zones`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft zones vol.img\n  weft zones --table vol.img | grep wal\n\n\
+    One cell is one zone. Its colour shows the stream of the zone's first data, its fill the share of live data. When \
+    standard output is not a terminal, or NO_COLOR is set, a letter shows the stream and a digit the live tenths. \
+    CLICOLOR_FORCE=1 forces colours. When a server runs, the command asks it for the present state; otherwise it reads \
+    the image without changing it.")]
+pub struct ZonesArgs {
+    /// Print a line for each zone instead of a picture.
+    #[arg(long)]
+    pub table: bool,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "table")]
+    pub json: bool,
+    /// The image file.
+    pub image: PathBuf,
+}
 /// Fill of a cell, by eighths.
 const BLOCKS: [char; 9] = ['▁', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Colours of the terminal's 256 that differ well on light and dark ground.

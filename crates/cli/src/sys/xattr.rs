@@ -1,10 +1,12 @@
 //! Extended attributes of the host's files; of symlinks themselves.
 
-use crate::tree::Xattr;
 use std::ffi::CString;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+
+/// Name and value of an extended attribute.
+pub type Xattr = (Vec<u8>, Vec<u8>);
 
 /// Attempts to read what grows while it is read.
 const ATTEMPTS: usize = 8;

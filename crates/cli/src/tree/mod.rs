@@ -4,6 +4,8 @@ pub mod damage;
 pub mod local;
 pub mod volume;
 
+pub use crate::sys::xattr::Xattr;
+
 use std::io;
 use weft_vfs::{FileKind, PATH_MAX};
 
@@ -48,9 +50,6 @@ pub fn kind_of_mode(mode: u32) -> io::Result<FileKind> {
     let of_bits = |kind: &FileKind| kind.mode_bits() == mode & libc::S_IFMT;
     (1..=7).filter_map(FileKind::from_u8).find(of_bits).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))
 }
-
-/// Name and value of an extended attribute.
-pub type Xattr = (Vec<u8>, Vec<u8>);
 
 /// A file opened for reading.
 pub trait Source {

@@ -4,7 +4,6 @@ use super::{named, volume as volume_of};
 use crate::access::Access;
 use crate::archive::writer::{Output, Writer};
 use crate::archive::{Content, Member};
-use crate::args::ExportArgs;
 use crate::command::copy::weigh;
 use crate::command::files::{Failures, interrupted};
 use crate::error::CliError;
@@ -15,6 +14,7 @@ use crate::tree::DEPTH_MAX;
 use crate::tree::damage::ZeroingReader;
 use crate::tree::{Meta, Source, Tree, base_name, data_parts, join};
 use crate::volume;
+use clap::Args;
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -33,6 +33,29 @@ const KEPT_BYTES: u64 = 4 << 20;
 const PARTS_MAX: usize = 1 << 18;
 /// Bytes that are collected for a write to the archive's file.
 const WRITE_BYTES: usize = 1 << 20;
+
+/// `weft export`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft export vol.img vol.tar\n  weft export vol.img:/db | zstd > db.tar.zst\n\n\
+    The archive keeps names, modes, owners, times, links, extended attributes and holes. GNU tar, bsdtar and Python \
+    read it. When a program changes the volume during the export, the archive mixes several moments: stop the program \
+    for a consistent copy."
+)]
+pub struct ExportArgs {
+    /// Replace an existing archive.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The volume, or a directory or file on it.
+    #[arg(value_name = "IMAGE[:/path]")]
+    pub from: OsString,
+    /// The archive; - means standard output.
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+}
 
 /// Writes an archive.
 pub fn run(args: &ExportArgs) -> Result<(), CliError> {

@@ -7,24 +7,45 @@ use super::{named, volume};
 use crate::access::Access;
 use crate::archive::reader::Reader;
 use crate::archive::{ArchiveError, Content, Member};
-use crate::args::ImportArgs;
 use crate::command::files::Failures;
 use crate::error::CliError;
 use crate::progress;
 use crate::sys::signal;
 use crate::tree::DEPTH_MAX;
 use crate::tree::{Meta, Tree, join};
+use clap::Args;
 use indicatif::ProgressBar;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
+use std::path::PathBuf;
 use weft_vfs::FileKind;
 
 /// Bytes of a read and a write.
 const COPY_BYTES: usize = 256 << 10;
 /// Mode of directories that the archive does not hold.
 const DIRECTORY_MODE: u32 = 0o755;
+
+/// `weft import`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft import vol.img vol.tar\n  zstd -dc db.tar.zst | weft import vol.img:/db\n\n\
+    'weft import' replaces existing files and adds to existing directories. It refuses each member whose path contains \
+    .. or leads through a symlink, and imports the others."
+)]
+pub struct ImportArgs {
+    /// Show no progress.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// The volume, or a directory on it; the command makes a missing directory.
+    #[arg(value_name = "IMAGE[:/path]")]
+    pub to: OsString,
+    /// The archive; - means standard input.
+    #[arg(value_name = "FILE", default_value = "-")]
+    pub file: PathBuf,
+}
 
 /// Reads an archive.
 pub fn run(args: &ImportArgs) -> Result<(), CliError> {

@@ -1,7 +1,7 @@
 //! `weft flash bench`: compares an application at each level of flash.
 
-use crate::command::stats::{json_line, print};
 use crate::error::CliError;
+use crate::say::{json_line, print};
 use crate::table::{Align, Table};
 use clap::Args;
 use weft_core::units::format_size;

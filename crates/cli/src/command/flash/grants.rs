@@ -1,7 +1,7 @@
 //! `weft flash grants` and `weft flash release`: list the grants of a monitor, and return one.
 
-use crate::command::stats::{json_line, print};
 use crate::error::CliError;
+use crate::say::{json_line, print};
 use crate::table::{Align, Table};
 use clap::Args;
 use serde::Serialize;

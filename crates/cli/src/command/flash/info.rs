@@ -1,14 +1,51 @@
 //! `weft flash info` and `weft flash create`.
 
-use super::{CreateArgs, InfoArgs};
-use crate::command::stats::{json_line, print};
+use crate::args::FlashArgs;
 use crate::error::CliError;
+use crate::say::{json_line, print};
 use crate::table::{Align, Table};
+use clap::Args;
 use serde::Serialize;
 use std::path::Path;
+use std::path::PathBuf;
 use weft_core::Nanos;
 use weft_core::units::{format_nanos, format_size};
 use weft_device::nand::{BlockState, FlashSetup, FlashShape, OpenChannel};
+
+/// `weft flash info`
+#[derive(Args, Debug)]
+pub struct InfoArgs {
+    /// An image that 'weft flash create' made; without it, the device that the options describe.
+    #[arg(conflicts_with_all = ["preset", "geometry", "size", "zone_size"])]
+    image: Option<PathBuf>,
+    #[command(flatten)]
+    flash: FlashArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// `weft flash create`
+#[derive(Args, Debug)]
+pub struct CreateArgs {
+    /// The image file; the command makes it sparse.
+    image: PathBuf,
+    #[command(flatten)]
+    flash: FlashArgs,
+    /// Out-of-band bytes in each page [default: 64]
+    #[arg(long, value_name = "N")]
+    oob_bytes: Option<u32>,
+    /// Overwrite an existing file.
+    #[arg(long)]
+    force: bool,
+}
+
+impl CreateArgs {
+    fn setup(&self) -> Result<FlashSetup, CliError> {
+        let setup = FlashSetup::new(self.flash.geometry()?);
+        Ok(FlashSetup { oob_bytes: self.oob_bytes.unwrap_or(setup.oob_bytes), ..setup })
+    }
+}
 
 /// Version of the JSON.
 const INFO_VERSION: u32 = 1;

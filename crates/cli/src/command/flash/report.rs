@@ -1,27 +1,48 @@
 //! The result of a simulation, as text and as JSON.
 
 use super::heat::HeatMap;
-use super::simulate::{LevelName, Presentation, SimulateArgs};
-use super::workload;
 use crate::table::{Align, Table};
+use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt;
-use std::time::Duration;
-use weft_core::BLOCK_BYTES;
 use weft_core::hist::Summary;
 use weft_core::units::{format_nanos, format_size};
-use weft_device::Geometry;
-use weft_device::gc::{VictimPolicy, waf};
 use weft_device::ssd::HandleUsage;
-use weft_sim::block::Workload;
-use weft_sim::flash::{HeatRow, Phase, Target};
+use weft_sim::flash::HeatRow;
 
 /// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
-const SIMULATION_VERSION: u32 = 1;
+pub const SIMULATION_VERSION: u32 = 1;
+
+/// How a device presents itself.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Presentation {
+    /// Logical blocks; the drive maps and cleans.
+    #[default]
+    Conventional,
+    /// Logical blocks with placement handles; the drive maps and cleans.
+    Fdp,
+    /// Zones; the host maps and cleans.
+    Zoned,
+    /// Physical addresses; the host maps and cleans.
+    OpenChannel,
+}
+
+/// How an application uses open-channel flash.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LevelName {
+    /// Blocks and pages; the application keeps a log, maps, cleans and erases.
+    Raw,
+    /// Blocks that the library allocates and erases; the application maps pages to them and cleans.
+    Function,
+    /// Logical pages; the library maps and cleans.
+    Policy,
+}
 
 /// Erases of the blocks of a device since it was made.
 #[derive(Serialize)]
-struct Erases {
+pub struct Erases {
     blocks: u64,
     least: u32,
     mean: f64,
@@ -31,132 +52,61 @@ struct Erases {
 
 /// What theory says of uniform writes.
 #[derive(Serialize)]
-struct Theory {
+pub struct Theory {
     /// With FIFO cleaning; greedy comes close to it from below.
-    fifo: f64,
+    pub fifo: f64,
     /// With random victims.
-    random: f64,
+    pub random: f64,
 }
 
 #[derive(Serialize)]
-struct Fdp {
+pub struct Fdp {
     /// While measured.
-    hbmw: u64,
-    mbmw: u64,
-    mbe: u64,
+    pub hbmw: u64,
+    pub mbmw: u64,
+    pub mbe: u64,
     /// Since the drive was made.
-    media_reallocated_events: u64,
-    handles: Vec<HandleUsage>,
+    pub media_reallocated_events: u64,
+    pub handles: Vec<HandleUsage>,
 }
 
 /// The report of a simulation.
 #[derive(Serialize)]
 pub struct Report {
-    version: u32,
-    presentation: Presentation,
-    level: Option<LevelName>,
-    capacity_bytes: u64,
-    flash_bytes: u64,
-    over_provisioning_percent: f64,
-    alpha: Option<f64>,
-    gc: &'static str,
-    shared_relocation: bool,
-    workload: String,
-    queue_depth: u32,
-    requests: u64,
-    host_bytes: u64,
-    media_bytes: u64,
-    moved_bytes: u64,
-    waf: f64,
-    theory: Option<Theory>,
-    erases: u64,
-    erases_by_block: Erases,
-    read: Summary,
-    write: Summary,
+    pub version: u32,
+    pub presentation: Presentation,
+    pub level: Option<LevelName>,
+    pub capacity_bytes: u64,
+    pub flash_bytes: u64,
+    pub over_provisioning_percent: f64,
+    pub alpha: Option<f64>,
+    pub gc: &'static str,
+    pub shared_relocation: bool,
+    pub workload: String,
+    pub queue_depth: u32,
+    pub requests: u64,
+    pub host_bytes: u64,
+    pub media_bytes: u64,
+    pub moved_bytes: u64,
+    pub waf: f64,
+    pub theory: Option<Theory>,
+    pub erases: u64,
+    pub erases_by_block: Erases,
+    pub read: Summary,
+    pub write: Summary,
     /// Of the device's time.
-    device_ns: u64,
-    host_bytes_per_s: f64,
-    fdp: Option<Fdp>,
+    pub device_ns: u64,
+    pub host_bytes_per_s: f64,
+    pub fdp: Option<Fdp>,
     /// Erases of each block since the device was made, when asked for.
-    wear: Option<HeatMap>,
+    pub wear: Option<HeatMap>,
     /// Operations of the flash that this machine simulated in a second.
-    flash_operations_per_s: f64,
-    wall_ns: u64,
-}
-
-impl Report {
-    /// The report of a simulation that is over.
-    #[allow(clippy::too_many_arguments, reason = "each is a part of the simulation, and this is called once")]
-    pub fn new(
-        args: &SimulateArgs,
-        geometry: &Geometry,
-        queue_depth: u32,
-        target: &Target,
-        workload: &Workload,
-        phase: Phase,
-        wall: Duration,
-        map: HeatMap,
-    ) -> Report {
-        let Phase { before, after, .. } = phase;
-        let host_bytes = after.host_bytes - before.host_bytes;
-        let media_bytes = after.media_bytes - before.media_bytes;
-        let per_second =
-            |amount: u64, seconds: f64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
-        let alpha = target.alpha();
-        let uniform =
-            args.reads < 100 && workload.is_uniform(target.blocks_per_page(), target.capacity_blocks());
-        let known = alpha.filter(|alpha| uniform && *alpha > 1.0);
-        let theory = known.map(|alpha| Theory { fifo: waf::fifo(alpha), random: waf::random(alpha) });
-        let fdp = target.fdp().map(|fdp| {
-            let before = phase.fdp_before.unwrap_or_default();
-            Fdp {
-                hbmw: fdp.statistics.hbmw - before.hbmw,
-                mbmw: fdp.statistics.mbmw - before.mbmw,
-                mbe: fdp.statistics.mbe - before.mbe,
-                media_reallocated_events: fdp.media_reallocated,
-                handles: fdp.handles,
-            }
-        });
-        Report {
-            version: SIMULATION_VERSION,
-            presentation: match args.level {
-                Some(_) => Presentation::OpenChannel,
-                None => args.presentation,
-            },
-            level: args.level,
-            capacity_bytes: target.capacity_blocks() * BLOCK_BYTES as u64,
-            flash_bytes: geometry.total_bytes,
-            over_provisioning_percent: args.op,
-            alpha,
-            gc: VictimPolicy::name(args.gc),
-            shared_relocation: args.shared_relocation,
-            workload: workload::name(workload, args),
-            queue_depth,
-            requests: phase.requests,
-            host_bytes,
-            media_bytes,
-            moved_bytes: after.moved_bytes - before.moved_bytes,
-            waf: if host_bytes == 0 { 1.0 } else { media_bytes as f64 / host_bytes as f64 },
-            theory,
-            erases: after.erases - before.erases,
-            erases_by_block: Erases::of(map.rows()),
-            read: phase.read,
-            write: phase.write,
-            device_ns: phase.device_ns,
-            host_bytes_per_s: per_second(host_bytes, phase.device_ns as f64 / 1e9),
-            fdp,
-            wear: args.wear.then_some(map),
-            flash_operations_per_s: per_second(
-                after.flash_operations - before.flash_operations,
-                phase.wall.as_secs_f64(),
-            ),
-            wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
-        }
-    }
+    pub flash_operations_per_s: f64,
+    pub wall_ns: u64,
 }
 
 impl Erases {
-    fn of(rows: &[HeatRow]) -> Erases {
+    pub fn of(rows: &[HeatRow]) -> Erases {
         let erases: Vec<u32> = rows.iter().flat_map(|row| &row.erases).copied().collect();
         let count = erases.len().max(1) as f64;
         let mean = erases.iter().map(|n| f64::from(*n)).sum::<f64>() / count;

@@ -1,57 +1,28 @@
 //! `weft flash simulate`: fills a modelled device, lets it settle, then measures.
 
-use super::FlashArgs;
 use super::heat::{HeatMap, PictureFile};
-use super::report::Report;
-use super::workload::{self, PatternName, TraceName};
-use crate::command::stats::{json_line, print};
+use super::report::{Erases, Fdp, LevelName, Presentation, Report, SIMULATION_VERSION, Theory};
+use super::workload::{self, PatternName, WorkloadArgs};
+use crate::args::FlashArgs;
 use crate::error::CliError;
 use crate::progress;
+use crate::say::{json_line, print};
 use clap::{Args, ValueEnum};
-use serde::Serialize;
-use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weft_core::BLOCK_BYTES;
-use weft_core::units::parse_size;
 use weft_device::Geometry;
-use weft_device::gc::VictimPolicy;
+use weft_device::gc::{VictimPolicy, waf};
 use weft_device::nand::{FlashSetup, Keep};
 use weft_device::ssd::{Isolation, Ssd, SsdSetup};
 use weft_flash::RangeMapping;
+use weft_sim::block::Workload;
 use weft_sim::flash::{
-    FunctionFlash, HostFlash, HostMap, MapChoice, OpenFlash, Plan, PolicyRange, RangeChoice, RawFlash, Run,
-    Target, ZonedFlash,
+    FunctionFlash, HostFlash, HostMap, MapChoice, OpenFlash, Phase, Plan, PolicyRange, RangeChoice, RawFlash,
+    Run, Target, ZonedFlash,
 };
 
 /// Number of free blocks below which cleaning starts, unless the user gives one.
 const RESERVE_DEFAULT: u32 = 2;
-
-/// How a device presents itself.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Presentation {
-    /// Logical blocks; the drive maps and cleans.
-    #[default]
-    Conventional,
-    /// Logical blocks with placement handles; the drive maps and cleans.
-    Fdp,
-    /// Zones; the host maps and cleans.
-    Zoned,
-    /// Physical addresses; the host maps and cleans.
-    OpenChannel,
-}
-
-/// How an application uses open-channel flash.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LevelName {
-    /// Blocks and pages; the application keeps a log, maps, cleans and erases.
-    Raw,
-    /// Blocks that the library allocates and erases; the application maps pages to them and cleans.
-    Function,
-    /// Logical pages; the library maps and cleans.
-    Policy,
-}
 
 /// How the policy level maps.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -118,33 +89,8 @@ pub struct SimulateArgs {
     /// Isolation of the data that an FDP drive moves.
     #[arg(long, value_enum, default_value_t)]
     pub isolation: IsolationName,
-    /// Distribution of the requests.
-    #[arg(long, value_enum, default_value_t, conflicts_with = "trace")]
-    pub workload: PatternName,
-    /// Exponent of workload zipf, below 1.
-    #[arg(long, value_name = "X", default_value_t = 0.99)]
-    pub theta: f64,
-    /// Workload hot-cold: hot part of the device in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
-    pub hot_space: f64,
-    /// Workload hot-cold: requests to the hot part in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 90.0)]
-    pub hot_requests: f64,
-    /// Size of a request [default: 4K; a flash page with --level]
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
-    pub request_size: Option<u64>,
-    /// Reads in percent of the requests.
-    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub reads: u32,
-    /// Seed of all random choices.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Play a block trace instead: an fio iolog or an MSR-Cambridge CSV.
-    #[arg(long, value_name = "FILE")]
-    pub trace: Option<PathBuf>,
-    /// Format of the trace [default: recognised by its first line]
-    #[arg(long, value_enum, requires = "trace")]
-    pub trace_format: Option<TraceName>,
+    #[command(flatten)]
+    pub workload: WorkloadArgs,
     /// Issue requests no earlier than the trace did, instead of as fast as the queue allows.
     #[arg(long, requires = "trace")]
     pub recorded_times: bool,
@@ -189,11 +135,12 @@ pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
     };
     let queue_depth = args.queue_depth.unwrap_or(geometry.timing.queue_depth);
     let mut target = target(args, &geometry)?;
-    let request_bytes = args.request_size.unwrap_or(match args.level {
+    let request_bytes = args.workload.request_size.unwrap_or(match args.level {
         Some(_) => u64::from(geometry.page_bytes),
         None => BLOCK_BYTES as u64,
     });
-    let mut workload = workload::workload(args, request_bytes, target.capacity_blocks())?;
+    let mut workload =
+        workload::workload(&args.workload, request_bytes, target.capacity_blocks(), args.quiet)?;
     let begun = Instant::now();
     let plan = Plan::new(&workload, args.settle, args.measure);
     let bar = progress::bytes("simulate", plan.bytes(), args.quiet || args.json);
@@ -207,7 +154,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
     if let Some(file) = &args.picture {
         file.write(&map)?;
     }
-    let report = Report::new(args, &geometry, queue_depth, &target, &workload, phase, wall, map);
+    let report = report(args, &geometry, queue_depth, &target, &workload, phase, wall, map);
     print(&if args.json { json_line(&report)? } else { report.to_string() })
 }
 
@@ -233,7 +180,7 @@ fn target(args: &SimulateArgs, geometry: &Geometry) -> Result<Target, CliError> 
                 reserve_units: args.reserve,
                 luns_per_unit: args.luns_per_unit,
                 handles,
-                seed: args.seed,
+                seed: args.workload.seed,
                 ..SsdSetup::conventional(flash, args.op / 100.0)
             })?))
         }
@@ -249,7 +196,7 @@ fn mapped(args: &SimulateArgs, flash: Box<dyn HostFlash>) -> Result<Target, CliE
         victim: args.gc,
         shared: args.shared_relocation,
         reserve: args.reserve,
-        seed: args.seed,
+        seed: args.workload.seed,
     };
     Ok(Target::Mapped(Box::new(HostMap::new(flash, &choice)?)))
 }
@@ -271,7 +218,7 @@ fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> R
                     "leave out --shared-relocation and --reserve, or use --level function",
                 ));
             }
-            let one_stream = args.trace.is_none() && args.workload != PatternName::HotCold;
+            let one_stream = args.workload.trace.is_none() && args.workload.workload != PatternName::HotCold;
             let choice = RangeChoice {
                 mapping: match args.mapping {
                     MappingName::Page => RangeMapping::Page,
@@ -284,5 +231,73 @@ fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> R
             };
             Ok(Target::Policy(Box::new(PolicyRange::new(geometry, &choice)?)))
         }
+    }
+}
+
+/// The report of a simulation that is over.
+#[allow(clippy::too_many_arguments, reason = "each is a part of the simulation, and this is called once")]
+fn report(
+    args: &SimulateArgs,
+    geometry: &Geometry,
+    queue_depth: u32,
+    target: &Target,
+    workload: &Workload,
+    phase: Phase,
+    wall: Duration,
+    map: HeatMap,
+) -> Report {
+    let Phase { before, after, .. } = phase;
+    let host_bytes = after.host_bytes - before.host_bytes;
+    let media_bytes = after.media_bytes - before.media_bytes;
+    let per_second = |amount: u64, seconds: f64| if seconds > 0.0 { amount as f64 / seconds } else { 0.0 };
+    let alpha = target.alpha();
+    let uniform =
+        args.workload.reads < 100 && workload.is_uniform(target.blocks_per_page(), target.capacity_blocks());
+    let known = alpha.filter(|alpha| uniform && *alpha > 1.0);
+    let theory = known.map(|alpha| Theory { fifo: waf::fifo(alpha), random: waf::random(alpha) });
+    let fdp = target.fdp().map(|fdp| {
+        let before = phase.fdp_before.unwrap_or_default();
+        Fdp {
+            hbmw: fdp.statistics.hbmw - before.hbmw,
+            mbmw: fdp.statistics.mbmw - before.mbmw,
+            mbe: fdp.statistics.mbe - before.mbe,
+            media_reallocated_events: fdp.media_reallocated,
+            handles: fdp.handles,
+        }
+    });
+    Report {
+        version: SIMULATION_VERSION,
+        presentation: match args.level {
+            Some(_) => Presentation::OpenChannel,
+            None => args.presentation,
+        },
+        level: args.level,
+        capacity_bytes: target.capacity_blocks() * BLOCK_BYTES as u64,
+        flash_bytes: geometry.total_bytes,
+        over_provisioning_percent: args.op,
+        alpha,
+        gc: VictimPolicy::name(args.gc),
+        shared_relocation: args.shared_relocation,
+        workload: workload::name(workload, args.workload.trace.as_deref()),
+        queue_depth,
+        requests: phase.requests,
+        host_bytes,
+        media_bytes,
+        moved_bytes: after.moved_bytes - before.moved_bytes,
+        waf: if host_bytes == 0 { 1.0 } else { media_bytes as f64 / host_bytes as f64 },
+        theory,
+        erases: after.erases - before.erases,
+        erases_by_block: Erases::of(map.rows()),
+        read: phase.read,
+        write: phase.write,
+        device_ns: phase.device_ns,
+        host_bytes_per_s: per_second(host_bytes, phase.device_ns as f64 / 1e9),
+        fdp,
+        wear: args.wear.then_some(map),
+        flash_operations_per_s: per_second(
+            after.flash_operations - before.flash_operations,
+            phase.wall.as_secs_f64(),
+        ),
+        wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
     }
 }

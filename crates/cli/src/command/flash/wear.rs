@@ -1,8 +1,8 @@
 //! `weft flash wear`: draws the wear of each part of a device.
 
 use super::heat::{self, HeatMap, PictureFile};
-use crate::command::stats::{json_line, print};
 use crate::error::CliError;
+use crate::say::{json_line, print};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;

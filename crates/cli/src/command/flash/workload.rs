@@ -1,14 +1,13 @@
 //! The workload of a simulation: synthetic, or from a trace.
 
-use super::simulate::SimulateArgs;
 use crate::error::CliError;
 use crate::progress;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weft_core::BLOCK_BYTES;
-use weft_core::units::format_size;
+use weft_core::units::{format_size, parse_size};
 use weft_sim::block::{Pattern, Synthetic, SyntheticSetup, Trace, TraceFormat, Workload};
 
 /// Where synthetic requests go.
@@ -34,18 +33,55 @@ pub enum TraceName {
     Msr,
 }
 
+/// What is asked of the device.
+#[derive(Args, Debug)]
+pub struct WorkloadArgs {
+    /// Distribution of the requests.
+    #[arg(long, value_enum, default_value_t, conflicts_with = "trace")]
+    pub workload: PatternName,
+    /// Exponent of workload zipf, below 1.
+    #[arg(long, value_name = "X", default_value_t = 0.99)]
+    pub theta: f64,
+    /// Workload hot-cold: hot part of the device in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    pub hot_space: f64,
+    /// Workload hot-cold: requests to the hot part in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 90.0)]
+    pub hot_requests: f64,
+    /// Size of a request [default: 4K; a flash page with --level]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub request_size: Option<u64>,
+    /// Reads in percent of the requests.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
+    pub reads: u32,
+    /// Seed of all random choices.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Play a block trace instead: an fio iolog or an MSR-Cambridge CSV.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Format of the trace [default: recognised by its first line]
+    #[arg(long, value_enum, requires = "trace")]
+    pub trace_format: Option<TraceName>,
+}
+
 /// The workload that the options describe, with synthetic requests of so many bytes, on a device of so many blocks.
-pub fn workload(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<Workload, CliError> {
+pub fn workload(
+    args: &WorkloadArgs,
+    request_bytes: u64,
+    capacity: u64,
+    quiet: bool,
+) -> Result<Workload, CliError> {
     match &args.trace {
-        Some(path) => Ok(Workload::Trace(trace(args, path, capacity)?)),
+        Some(path) => Ok(Workload::Trace(trace(args, path, capacity, quiet)?)),
         None => synthetic(args, request_bytes, capacity),
     }
 }
 
 /// A workload in words.
-pub fn name(workload: &Workload, args: &SimulateArgs) -> String {
+pub fn name(workload: &Workload, trace: Option<&Path>) -> String {
     let Workload::Synthetic(_, setup) = workload else {
-        return args.trace.as_deref().unwrap_or(Path::new("trace")).display().to_string();
+        return trace.unwrap_or(Path::new("trace")).display().to_string();
     };
     let pattern = match setup.pattern {
         Pattern::Uniform => "uniform".to_string(),
@@ -59,7 +95,7 @@ pub fn name(workload: &Workload, args: &SimulateArgs) -> String {
     format!("{pattern}, {size}, {} % reads", setup.read_percent)
 }
 
-fn synthetic(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<Workload, CliError> {
+fn synthetic(args: &WorkloadArgs, request_bytes: u64, capacity: u64) -> Result<Workload, CliError> {
     let request_blocks = request_bytes / BLOCK_BYTES as u64;
     if request_blocks == 0 || !request_bytes.is_multiple_of(BLOCK_BYTES as u64) {
         return Err(CliError::said(
@@ -86,10 +122,10 @@ fn synthetic(args: &SimulateArgs, request_bytes: u64, capacity: u64) -> Result<W
     Ok(Workload::Synthetic(Box::new(workload), setup))
 }
 
-fn trace(args: &SimulateArgs, path: &Path, capacity: u64) -> Result<Trace, CliError> {
+fn trace(args: &WorkloadArgs, path: &Path, capacity: u64, quiet: bool) -> Result<Trace, CliError> {
     let file = File::open(path).map_err(|e| CliError::io("open", path, e))?;
     let bytes = file.metadata().map_or(0, |found| found.len());
-    let bar = progress::bytes("trace", bytes, args.quiet);
+    let bar = progress::bytes("trace", bytes, quiet);
     let format = args.trace_format.map(|name| match name {
         TraceName::Fio => TraceFormat::Fio,
         TraceName::Msr => TraceFormat::Msr,

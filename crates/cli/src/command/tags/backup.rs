@@ -1,9 +1,9 @@
 //! `weft tags backup`: copies a store and verifies every page.
 
-use super::{StoreArgs, failed, open, write_out};
-use crate::command::stats::json_line;
+use super::store::{StoreArgs, failed, open};
 use crate::error::CliError;
 use crate::progress;
+use crate::say::{json_line, print};
 use clap::Args;
 use serde_json::json;
 use std::fs::{self, File};
@@ -135,7 +135,7 @@ pub fn run(args: &BackupArgs) -> Result<(), CliError> {
         there => replace(args, &store, there.map(|meta| meta.permissions()))?,
     };
     if args.json {
-        return write_out(&json_line(&json!({ "bytes": report.bytes, "last_commit": report.last_commit }))?);
+        return print(&json_line(&json!({ "bytes": report.bytes, "last_commit": report.last_commit }))?);
     }
     let text = format!(
         "{}: {} copied, up to commit {}\n",
@@ -143,5 +143,5 @@ pub fn run(args: &BackupArgs) -> Result<(), CliError> {
         format_size(report.bytes),
         report.last_commit
     );
-    if args.quiet { Ok(()) } else { write_out(&text) }
+    if args.quiet { Ok(()) } else { print(&text) }
 }

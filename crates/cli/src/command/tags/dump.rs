@@ -1,9 +1,9 @@
 //! `weft tags dump`: nodes and their edges, from a node on and to a depth, as text or in the DOT language of Graphviz.
 
-use super::{StoreArgs, failed, open, write_out};
+use super::store::{StoreArgs, failed, open};
 use crate::byte_text::{escape, hex};
 use crate::error::CliError;
-use crate::say;
+use crate::say::{self, print};
 use clap::Args;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write;
@@ -77,7 +77,7 @@ pub fn run(args: &DumpArgs) -> std::result::Result<(), CliError> {
         let types = store.edge_types();
         if args.dot { dot(args, &store, &picture, &types) } else { words(args, &store, &picture, &types) }
     });
-    write_out(&text.map_err(|e| failed(path, e))?)
+    print(&text.map_err(|e| failed(path, e))?)
 }
 
 /// The nodes from where is said, breadth first.

@@ -10,11 +10,11 @@ mod shrink;
 mod snode;
 mod store;
 
-pub use store::{StoreArgs, create as create_store, failed, open, write_out};
+pub use store::{StoreArgs, create as create_store, failed, open};
 
-use crate::command::stats::json_line;
 use crate::error::CliError;
 use crate::progress;
+use crate::say::{json_line, print};
 use crate::table::{Align, Table};
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
@@ -122,7 +122,7 @@ fn stat(args: &StatArgs) -> Result<(), CliError> {
     let report = store.report();
     let text = stat_text(args, &store, &report).map_err(|e| failed(path, e))?;
     store.close().map_err(|e| failed(path, e))?;
-    write_out(&match text {
+    print(&match text {
         ScanOutput::Words(text) => text,
         ScanOutput::Json(value) => json_line(&value)?,
     })
@@ -232,7 +232,7 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
         (false, true) => String::new(),
         (false, false) => check_words(&name, &report),
     };
-    write_out(&text)?;
+    print(&text)?;
     let problems = match report.problems.len() {
         0 => return Ok(()),
         1 => "1 problem".to_string(),

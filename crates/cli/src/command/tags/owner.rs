@@ -1,12 +1,11 @@
 //! `weft tags owner`: shows the owners of the blocks of a store's file, and the blocks of an s-node.
 
-use super::{StoreArgs, failed, open};
+use super::store::{StoreArgs, failed, open};
 use crate::error::CliError;
-use crate::say::Out;
+use crate::say::{Out, unwritten};
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
-use std::path::Path;
 use weft_tags::{BlockUse, Owners, PageUse, SnodeId};
 
 /// `weft tags owner`
@@ -45,7 +44,7 @@ pub fn run(args: &OwnerArgs) -> Result<(), CliError> {
         None => args.blocks.clone(),
     };
     let mut out = Out::new();
-    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    let broken = unwritten;
     if !args.json {
         writeln!(out, "{:>10}  {:>10}  {:<8}  {:<12}  nodes", "block", "page", "use", "s-nodes")
             .map_err(broken)?;

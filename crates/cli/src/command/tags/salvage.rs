@@ -1,9 +1,9 @@
 //! `weft tags salvage`: copies the readable data of a damaged store to a new one.
 
-use super::{StoreArgs, failed, write_out};
-use crate::command::stats::json_line;
+use super::store::{StoreArgs, failed};
 use crate::error::CliError;
 use crate::progress;
+use crate::say::{json_line, print};
 use crate::table::{Align, Table};
 use clap::Args;
 use serde_json::json;
@@ -82,7 +82,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         (false, true) => String::new(),
         (false, false) => words_of(args, &report),
     };
-    write_out(&text)?;
+    print(&text)?;
     if report.complete {
         return Ok(());
     }

@@ -1,12 +1,11 @@
 //! `weft tags scan`: every node of a store, in the order of their places.
 
-use super::{StoreArgs, failed, open};
+use super::store::{StoreArgs, failed, open};
 use crate::error::CliError;
-use crate::say::Out;
+use crate::say::{Out, unwritten};
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
-use std::path::Path;
 
 /// `weft tags scan`
 #[derive(Args, Debug)]
@@ -37,7 +36,7 @@ pub fn run(args: &ScanArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     let store = open(&args.store)?;
     let mut out = Out::new();
-    let broken = |e| CliError::io("write", Path::new("standard output"), e);
+    let broken = unwritten;
     if !args.json {
         writeln!(out, "{:<20} {:>10} {:>10} {:>8} {:>8}", "node", "type", "bytes", "in", "out")
             .map_err(broken)?;

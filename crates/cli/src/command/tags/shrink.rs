@@ -1,9 +1,9 @@
 //! `weft tags shrink`: returns the free space of a store to the file system.
 
-use super::{StoreArgs, failed, open, write_out};
-use crate::command::stats::json_line;
+use super::store::{StoreArgs, failed, open};
 use crate::error::CliError;
 use crate::progress;
+use crate::say::{json_line, print};
 use clap::Args;
 use serde_json::json;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub fn run(args: &ShrinkArgs) -> Result<(), CliError> {
     let report = done.map_err(|e| failed(path, e))?;
     store.close().map_err(|e| failed(path, e))?;
     if args.json {
-        return write_out(&json_line(&json!({
+        return print(&json_line(&json!({
             "version": 1,
             "store": path.display().to_string(),
             "bytes_before": report.bytes_before,
@@ -54,7 +54,7 @@ pub fn run(args: &ShrinkArgs) -> Result<(), CliError> {
             "slab_free_bytes": report.slab_free_bytes,
         }))?);
     }
-    if args.quiet { Ok(()) } else { write_out(&words(path, &report)) }
+    if args.quiet { Ok(()) } else { print(&words(path, &report)) }
 }
 
 fn words(path: &Path, report: &ShrinkReport) -> String {

@@ -1,8 +1,8 @@
 //! `weft tags snode`: lists the s-nodes of a store and their tags, and changes them.
 
-use super::{StoreArgs, failed, open, write_out};
-use crate::command::stats::json_line;
+use super::store::{StoreArgs, failed, open};
 use crate::error::CliError;
+use crate::say::{json_line, print};
 use crate::table::{Align, Table};
 use clap::Args;
 use serde_json::json;
@@ -105,7 +105,7 @@ pub fn run(args: &SnodeArgs) -> Result<(), CliError> {
     let shown = change(args, &store).and_then(|snode| show(&store, snode));
     let shown = shown.map_err(|e| failed(path, e))?;
     store.close().map_err(|e| failed(path, e))?;
-    write_out(&if args.json { json_lines(args, &shown)? } else { words(&shown) })
+    print(&if args.json { json_lines(args, &shown)? } else { words(&shown) })
 }
 
 /// Makes or changes the s-node, if one is named; which.

@@ -1,10 +1,9 @@
 //! A store as a command opens it.
 
 use crate::error::CliError;
-use crate::say::Out;
 use crate::sys::memory;
 use clap::Args;
-use std::io::{self, Write};
+use std::io::{self};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::units::{format_size, parse_size};
@@ -128,11 +127,4 @@ pub fn create(path: &Path, journal_bytes: u64, over: bool) -> Result<Store, CliE
         }
         failed(path, e)
     })
-}
-
-/// Writes to standard output.
-pub fn write_out(text: &str) -> Result<(), CliError> {
-    let mut out = Out::new();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-    written.map_err(|e| CliError::io("write", Path::new("standard output"), e))
 }
