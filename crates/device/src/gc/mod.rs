@@ -14,4 +14,4 @@ pub mod waf;
 
 pub use mapper::{MapperCounts, PageMapper};
 pub use media::{COPY_BATCH, GcError, MapperSetup, Media, Outcome, RestoredBlock};
-pub use victim::{VictimPolicy, Victims};
+pub use victim::{ClosedBlock, VictimPolicy, Victims};

@@ -12,6 +12,9 @@
 //! Closing, invalidating and taking a block out cost constant time, or that of an ordered set; picking costs constant time for FIFO, LRU and random,
 //! a step for each empty list passed for greedy (each was passed down before, so it is constant on average), and one
 //! step for each list for cost-benefit.
+//!
+//! [`VictimPolicy::search`] defines the policies, by a look at all closed blocks. It is for those who have few, or whose
+//! blocks lose data other than page by page.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -58,10 +61,50 @@ impl VictimPolicy {
         }
     }
 
+    /// The block to clean next of these, at a moment of the clock that their times are of.
+    pub fn search(self, closed: impl Iterator<Item = ClosedBlock>, clock: u64) -> Option<u32> {
+        let found = match self {
+            VictimPolicy::Greedy => closed.min_by_key(|block| (block.valid, block.changed)),
+            VictimPolicy::Fifo => closed.min_by_key(|block| block.closed),
+            VictimPolicy::Lru => closed.min_by_key(|block| block.changed),
+            VictimPolicy::Random => {
+                closed.min_by_key(|block| SplitMix::new(clock, &[u64::from(block.number)]).next())
+            }
+            VictimPolicy::CostBenefit => closed.reduce(|best, other| {
+                let [a, b] = [&best, &other].map(|block| {
+                    benefit(block.valid as f64 / block.size as f64, (clock - block.closed + 1) as f64)
+                });
+                // Of equals the emptiest, then the oldest.
+                if (b, best.valid, best.closed) > (a, other.valid, other.closed) { other } else { best }
+            }),
+        };
+        found.map(|block| block.number)
+    }
+
     /// The policy with this name.
     pub fn by_name(name: &str) -> Option<VictimPolicy> {
         VictimPolicy::ALL.into_iter().find(|policy| policy.name() == name)
     }
+}
+
+/// A closed block, as a search sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClosedBlock {
+    /// Its number.
+    pub number: u32,
+    /// How much of it is valid, in the unit of `size`.
+    pub valid: u64,
+    /// How much it holds.
+    pub size: u64,
+    /// When it was closed.
+    pub closed: u64,
+    /// When a part of it last became invalid; when it was closed, if none has.
+    pub changed: u64,
+}
+
+/// What cleaning a block of this age is worth, of which the fraction `u` is valid.
+fn benefit(u: f64, age: f64) -> f64 {
+    if u == 0.0 { f64::INFINITY } else { (1.0 - u) / (2.0 * u) * age }
 }
 
 const NONE: u32 = u32::MAX;
@@ -228,12 +271,9 @@ impl Victims {
         let mut best_score = -1.0;
         for (valid, ages) in self.ages.iter().enumerate() {
             let Some((closed, block)) = ages.first() else { continue };
-            if valid == 0 {
-                return Some(*block);
-            }
             let u = valid as f64 / f64::from(self.pages_per_block);
             let age = (self.clock - closed + 1) as f64;
-            let score = (1.0 - u) / (2.0 * u) * age;
+            let score = benefit(u, age);
             if score > best_score {
                 (best, best_score) = (Some(*block), score);
             }
@@ -301,50 +341,11 @@ mod tests {
     const BLOCKS: u32 = 40;
     const PAGES: u32 = 16;
 
-    /// The obvious way: a table that is searched.
-    #[derive(Clone, Copy)]
-    struct Plain {
-        valid: u32,
-        closed: u64,
-        changed: u64,
-    }
-
-    fn obvious(policy: VictimPolicy, blocks: &[Option<Plain>], clock: u64) -> Option<u32> {
-        let closed = || blocks.iter().enumerate().filter_map(|(b, p)| p.map(|p| (b as u32, p)));
-        match policy {
-            VictimPolicy::Greedy => closed().min_by_key(|(_, p)| (p.valid, p.changed)),
-            VictimPolicy::Fifo => closed().min_by_key(|(_, p)| p.closed),
-            VictimPolicy::Lru => closed().min_by_key(|(_, p)| p.changed),
-            VictimPolicy::Random => None,
-            VictimPolicy::CostBenefit => {
-                let score = |p: Plain| {
-                    let u = f64::from(p.valid) / f64::from(PAGES);
-                    if p.valid == 0 {
-                        f64::INFINITY
-                    } else {
-                        (1.0 - u) / (2.0 * u) * (clock - p.closed + 1) as f64
-                    }
-                };
-                let mut best: Option<(u32, Plain)> = None;
-                for (block, p) in closed() {
-                    let better = best.is_none_or(|(_, other)| {
-                        (score(p), other.valid, other.closed) > (score(other), p.valid, p.closed)
-                    });
-                    if better {
-                        best = Some((block, p));
-                    }
-                }
-                best
-            }
-        }
-        .map(|(block, _)| block)
-    }
-
     #[test]
-    fn every_policy_picks_what_a_search_of_all_blocks_would() {
+    fn every_policy_picks_what_a_search_of_all_blocks_does() {
         for policy in VictimPolicy::ALL {
             let mut victims = Victims::new(policy, BLOCKS, PAGES, 1);
-            let mut plain: Vec<Option<Plain>> = vec![None; BLOCKS as usize];
+            let mut plain: Vec<Option<ClosedBlock>> = vec![None; BLOCKS as usize];
             let mut random = SplitMix::new(2, &[]);
             let mut clock = 0;
             for step in 0..20_000 {
@@ -353,20 +354,27 @@ mod tests {
                     (0..6, Some(p)) if p.valid > 0 => {
                         victims.invalidate(block);
                         clock += 1;
-                        plain[block as usize] = Some(Plain { valid: p.valid - 1, changed: clock, ..p });
+                        plain[block as usize] = Some(ClosedBlock { valid: p.valid - 1, changed: clock, ..p });
                     }
                     (0..6, None) => {
                         let valid = random.below(u64::from(PAGES) + 1) as u32;
                         victims.close(block, valid);
                         clock += 1;
-                        plain[block as usize] = Some(Plain { valid, closed: clock, changed: clock });
+                        plain[block as usize] = Some(ClosedBlock {
+                            number: block,
+                            valid: u64::from(valid),
+                            size: u64::from(PAGES),
+                            closed: clock,
+                            changed: clock,
+                        });
                     }
                     _ => {
                         let picked = victims.pick();
                         if policy == VictimPolicy::Random {
                             assert_eq!(picked.is_some(), plain.iter().any(Option::is_some));
                         } else {
-                            assert_eq!(picked, obvious(policy, &plain, clock), "{policy:?} at step {step}");
+                            let searched = policy.search(plain.iter().flatten().copied(), clock);
+                            assert_eq!(picked, searched, "{policy:?} at step {step}");
                         }
                         if let Some(picked) = picked {
                             assert!(plain[picked as usize].is_some());
@@ -379,6 +387,30 @@ mod tests {
                 assert_eq!(victims.contains(block), plain[block as usize].is_some());
             }
         }
+    }
+
+    #[test]
+    fn each_policy_has_its_own_choice_among_the_same_blocks() {
+        let b = |number, valid, closed, changed| ClosedBlock { number, valid, size: 100, closed, changed };
+        // Emptiest and, of two, so for longest; closed first; untouched for longest; old and half empty.
+        let blocks =
+            [b(1, 20, 80, 99), b(2, 20, 70, 90), b(3, 99, 1, 95), b(4, 90, 60, 60), b(5, 40, 10, 70)];
+        for (policy, number) in [
+            (VictimPolicy::Greedy, 2),
+            (VictimPolicy::Fifo, 3),
+            (VictimPolicy::Lru, 4),
+            (VictimPolicy::CostBenefit, 5),
+        ] {
+            assert_eq!(policy.search(blocks.into_iter(), 100), Some(number), "{policy:?}");
+        }
+        let empty = b(6, 0, 100, 100);
+        let all = blocks.into_iter().chain([empty]);
+        assert_eq!(VictimPolicy::CostBenefit.search(all, 100), Some(6));
+        let drawn = |clock| VictimPolicy::Random.search(blocks.into_iter(), clock);
+        let mut seen = [0; 6];
+        (0..5_000).for_each(|clock| seen[drawn(clock).unwrap() as usize] += 1);
+        assert!(seen[1..].iter().all(|n| (900..1100).contains(n)), "{seen:?}");
+        assert!(VictimPolicy::ALL.iter().all(|policy| policy.search(std::iter::empty(), 100).is_none()));
     }
 
     #[test]

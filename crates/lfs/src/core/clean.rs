@@ -15,11 +15,11 @@ use super::relocate::needed_bytes;
 use crate::alloc::reserve::CLEANER_ZONES;
 use crate::alloc::zone::ZoneUse;
 use crate::core::State;
-use crate::gc::pace;
-use crate::gc::victim::Candidate;
+use crate::gc::{POLICY, pace};
 use crate::layout::zone_header::ZoneKind;
 use std::sync::atomic::Ordering::Acquire;
 use weft_core::{BLOCK_BYTES, Origin, Tag, ZoneId};
+use weft_device::gc::ClosedBlock;
 use weft_vfs::FsResult;
 
 /// Device time after which a writer that waits for a free zone goes to another slot's zone, in nanoseconds.
@@ -84,8 +84,8 @@ impl State {
     /// Blocks of the room in its open zone that the cleaner needs for the rest of its victim, because it has not all its
     /// free zones.
     pub(crate) fn blocks_for_cleaner(&self) -> u32 {
-        match self.cleaner.victim {
-            Some((zone, ..)) if self.free_for_data() < CLEANER_ZONES => {
+        match self.cleaner.victim() {
+            Some(zone) if self.free_for_data() < CLEANER_ZONES => {
                 needed_bytes(self.zones.get(zone), self.reserve.data_blocks()).div_ceil(BLOCK_BYTES as u64)
                     as u32
             }
@@ -158,8 +158,8 @@ impl State {
 
     /// The zone that is being cleaned, or will be.
     fn current_victim(&mut self) -> Option<ZoneId> {
-        match self.cleaner.victim {
-            Some((zone, ..)) if self.zones.get(zone).state == ZoneUse::Full => Some(zone),
+        match self.cleaner.victim() {
+            Some(zone) if self.zones.get(zone).state == ZoneUse::Full => Some(zone),
             _ => self.pick_victim(),
         }
     }
@@ -167,14 +167,21 @@ impl State {
     /// The zone that is cleaned next.
     fn pick_victim(&mut self) -> Option<ZoneId> {
         let size = self.zone_data_bytes();
-        let mut candidates = self.zones.iter().filter_map(|(zone, z)| {
-            let fit = z.state == ZoneUse::Full
+        let fit = self.zones.iter().filter(|(_, z)| {
+            z.state == ZoneUse::Full
                 && z.kind == Some(ZoneKind::Data)
                 && !z.damaged
-                && needed_bytes(z, self.reserve.data_blocks()) < size;
-            fit.then_some(Candidate { zone, live: z.live, size, sequence: z.sequence })
+                && needed_bytes(z, self.reserve.data_blocks()) < size
         });
-        self.cleaner.policy.pick(&mut candidates)
+        // A zone's place in time is its opening.
+        let closed = fit.map(|(zone, z)| ClosedBlock {
+            number: zone.0,
+            valid: z.live,
+            size,
+            closed: z.sequence,
+            changed: z.sequence,
+        });
+        POLICY.search(closed, self.zones.next_sequence).map(ZoneId)
     }
 
     /// Copies up to about `quota` blocks. False when there is nothing to gain.
@@ -182,26 +189,21 @@ impl State {
         let mut copied = 0;
         let mut worked = false;
         while copied < quota {
-            let (zone, index, offset) = match self.cleaner.victim {
-                Some(at) => at,
-                None => match self.pick_victim() {
-                    Some(zone) => (zone, 0, 0),
-                    None => break,
-                },
-            };
+            let begun = self.cleaner.place();
+            let Some((zone, place)) = begun.or_else(|| Some((self.pick_victim()?, (0, 0)))) else { break };
             worked = true;
             // It may have died on its own meanwhile.
             if self.zones.get(zone).state != ZoneUse::Full {
-                self.cleaner.victim = None;
+                self.cleaner.forget(zone);
                 continue;
             }
-            let (next, blocks) = self.relocate_some(zone, index, offset)?;
+            let (next, blocks) = self.relocate_some(zone, place)?;
             copied = copied.saturating_add(blocks);
             if self.free_for_data() < CLEANER_ZONES {
                 // A power cut would make void what is not durable, and the room is needed.
                 self.commit_durably()?;
             }
-            self.cleaner.victim = next.map(|(index, offset)| (zone, index, offset));
+            self.cleaner.go_on(zone, next);
             if next.is_none() {
                 self.end_victim(zone);
             }
@@ -254,8 +256,8 @@ mod tests {
         let victim = {
             let mut state = fs.state.lock();
             state.clean(1).unwrap();
-            let (victim, index, offset) = state.cleaner.victim.unwrap();
-            assert!((index, offset) > (0, 0), "one batch leaves the cleaner amid the zone");
+            let (victim, place) = state.cleaner.place().unwrap();
+            assert!(place > (0, 0), "one batch leaves the cleaner amid the zone");
             victim
         };
         for name in names {
@@ -265,7 +267,8 @@ mod tests {
         let state = fs.state.lock();
         assert_eq!(state.zones.get(victim).state, ZoneUse::Free);
         assert_eq!(
-            state.cleaner.victim, None,
+            state.cleaner.victim(),
+            None,
             "another life of the zone would be cleaned from its middle on"
         );
     }

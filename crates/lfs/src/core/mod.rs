@@ -450,9 +450,7 @@ impl State {
                     self.zones.set_free(zone);
                     // A victim that died on its own may be full again before the cleaner looks: its place in the old
                     // summary means nothing in the new one.
-                    if self.cleaner.victim.is_some_and(|(victim, ..)| victim == zone) {
-                        self.cleaner.victim = None;
-                    }
+                    self.cleaner.forget(zone);
                 }
                 Err(error @ DeviceError::PowerLost) => return Err(self.fail(device_failed(error))),
                 Err(error) => {

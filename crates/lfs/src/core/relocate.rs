@@ -4,6 +4,7 @@ use crate::alloc::space::charge_run;
 use crate::alloc::zone::Zone;
 use crate::core::State;
 use crate::core::pack::{PackedPiece, Packer};
+use crate::gc::SummaryPlace;
 use crate::layout::BLOCK;
 use crate::layout::record::FileRun;
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
@@ -38,9 +39,8 @@ impl State {
     pub(crate) fn relocate_some(
         &mut self,
         zone: ZoneId,
-        mut index: usize,
-        mut offset: u32,
-    ) -> FsResult<(Option<(usize, u32)>, u32)> {
+        (mut index, mut offset): SummaryPlace,
+    ) -> FsResult<(Option<SummaryPlace>, u32)> {
         // What lives, in the order in which it was written: files that were written together stay together.
         let mut live: Vec<(Ino, FileRun)> = Vec::new();
         let mut charged = 0;

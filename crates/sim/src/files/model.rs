@@ -6,6 +6,7 @@
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 use weft_core::{BLOCK_BYTES, Tag};
+use weft_device::gc::{ClosedBlock, VictimPolicy};
 use weft_placement::Engine;
 use weft_placement::Resolver;
 use weft_placement::budget;
@@ -401,13 +402,13 @@ impl State<'_> {
     fn clean(&mut self) {
         self.cleaning = true;
         while self.free.len() < CLEAN_BELOW && !self.outcome.full {
-            let victim = (0..self.zones.len() as u32)
-                .filter(|&z| {
-                    let zone = &self.zones[z as usize];
-                    !zone.open && zone.used == self.volume.zone_blocks && zone.live < zone.used
-                })
-                .min_by_key(|&z| self.zones[z as usize].live);
-            let Some(victim) = victim else { break };
+            let size = self.volume.zone_blocks;
+            let closed = self.zones.iter().enumerate().filter_map(|(number, zone)| {
+                let fit = !zone.open && zone.used == size && zone.live < size;
+                let (number, valid) = (number as u32, u64::from(zone.live));
+                fit.then_some(ClosedBlock { number, valid, size: u64::from(size), closed: 0, changed: 0 })
+            });
+            let Some(victim) = VictimPolicy::Greedy.search(closed, 0) else { break };
             // Victims so full that a zone's worth of space costs dozens of zones of copies are no gain.
             let live = self.zones[victim as usize].live;
             if u64::from(live) * 64 > u64::from(self.volume.zone_blocks) * 63 {
