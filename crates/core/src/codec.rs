@@ -2,6 +2,10 @@
 //!
 //! A [`Reader`] never reads past its bytes and never panics: every parser of something that came from a disk or a
 //! socket is built on it.
+//!
+//! A record, or a page that is filled up with zeros, ends with a seal: the CRC32C of all before it.
+
+use crate::checksum::{crc32c, crc32c_append};
 
 /// The bytes ended before the field did, or a length field promises more than there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -114,9 +118,58 @@ impl WriteFields for Vec<u8> {
     }
 }
 
+/// Bytes of a seal.
+pub const SEAL_BYTES: usize = 4;
+
+/// Seals a record.
+pub fn seal(record: &mut Vec<u8>) {
+    seal_for(record, &[]);
+}
+
+/// Seals a record for its place, which is not written: elsewhere the seal does not hold.
+pub fn seal_for(record: &mut Vec<u8>, place: &[u8]) {
+    let crc = crc32c_append(crc32c(record), place);
+    record.put_u32(crc);
+}
+
+/// Fills a record up to a page of so many bytes, and seals it.
+pub fn seal_page(mut record: Vec<u8>, bytes: usize) -> Vec<u8> {
+    debug_assert!(record.len() + SEAL_BYTES <= bytes);
+    record.resize(bytes - SEAL_BYTES, 0);
+    seal(&mut record);
+    record
+}
+
+/// What stands before the seal of a record; `None` when the seal does not hold.
+pub fn unseal(record: &[u8]) -> Option<&[u8]> {
+    unseal_for(record, &[])
+}
+
+/// The same of a record that was sealed for its place.
+pub fn unseal_for<'a>(record: &'a [u8], place: &[u8]) -> Option<&'a [u8]> {
+    let (content, seal) = record.split_last_chunk()?;
+    (crc32c_append(crc32c(content), place).to_le_bytes() == *seal).then_some(content)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_seal_holds_for_the_bytes_and_the_place_that_it_was_made_for() {
+        let page = seal_page(b"abc".to_vec(), 16);
+        assert_eq!(unseal(&page), Some(&b"abc\0\0\0\0\0\0\0\0\0"[..]));
+        for at in 0..page.len() {
+            let mut changed = page.clone();
+            changed[at] ^= 1;
+            assert_eq!(unseal(&changed), None, "byte {at}");
+        }
+        assert_eq!(unseal(&page[..3]), None);
+        let mut here = b"abc".to_vec();
+        seal_for(&mut here, b"here");
+        assert_eq!(unseal_for(&here, b"here"), Some(&b"abc"[..]));
+        assert_eq!((unseal_for(&here, b"there"), unseal(&here)), (None, None));
+    }
 
     #[test]
     fn fields_come_back_in_order_and_the_end_is_an_error() {

@@ -12,11 +12,10 @@
 //! ```
 
 use weft_core::BLOCK_BYTES;
-use weft_core::checksum::crc32c;
+use weft_core::codec::{WriteFields, seal_page, unseal};
 
 const MAGIC: [u8; 8] = *b"WEFTZEND";
 const VERSION: u16 = 1;
-const CRC_AT: usize = BLOCK_BYTES - 4;
 
 /// A mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,14 +31,14 @@ pub struct EndMark {
 impl EndMark {
     /// The block that stands for it.
     pub fn encode(&self, out: &mut [u8]) {
-        out.fill(0);
-        out[..8].copy_from_slice(&MAGIC);
-        out[8..10].copy_from_slice(&VERSION.to_le_bytes());
-        out[12..16].copy_from_slice(&self.zone.to_le_bytes());
-        out[16..20].copy_from_slice(&self.end.to_le_bytes());
-        out[20..24].copy_from_slice(&self.first_block_crc.to_le_bytes());
-        let crc = crc32c(&out[..CRC_AT]);
-        out[CRC_AT..BLOCK_BYTES].copy_from_slice(&crc.to_le_bytes());
+        let mut mark = Vec::with_capacity(BLOCK_BYTES);
+        mark.extend_from_slice(&MAGIC);
+        mark.put_u16(VERSION);
+        mark.put_u16(0);
+        mark.put_u32(self.zone);
+        mark.put_u32(self.end);
+        mark.put_u32(self.first_block_crc);
+        out.copy_from_slice(&seal_page(mark, BLOCK_BYTES));
     }
 
     /// Reads what [`encode`](EndMark::encode) wrote; `None` when the block is no mark.
@@ -48,7 +47,7 @@ impl EndMark {
         let ours = block.len() == BLOCK_BYTES
             && block[..8] == MAGIC
             && block[8..10] == VERSION.to_le_bytes()
-            && word(CRC_AT) == crc32c(&block[..CRC_AT]);
+            && unseal(block).is_some();
         ours.then(|| EndMark { zone: word(12), end: word(16), first_block_crc: word(20) })
     }
 }

@@ -5,8 +5,7 @@ use crate::image::log::log_bytes;
 use crate::image::slot::RECORD_BYTES;
 use crate::timing::Timing;
 use weft_core::BLOCK_BYTES;
-use weft_core::checksum::crc32c;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Reader, Truncated, WriteFields, seal_page, unseal};
 
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"WEFTZNS\0";
@@ -48,22 +47,6 @@ pub fn image_bytes(geometry: &Geometry) -> u64 {
     log_offset(geometry) + log_bytes(geometry) + data_offset(geometry.zones())
 }
 
-/// Fills a page with zeros and puts its checksum behind them.
-pub fn seal(mut page: Vec<u8>, bytes: usize) -> Vec<u8> {
-    page.resize(bytes - 4, 0);
-    let crc = crc32c(&page);
-    page.put_u32(crc);
-    page
-}
-
-/// Whether the checksum of a page is right.
-pub fn sealed(page: &[u8]) -> bool {
-    match page.split_last_chunk::<4>() {
-        Some((content, crc)) => crc32c(content) == u32::from_le_bytes(*crc),
-        None => false,
-    }
-}
-
 impl Header {
     /// The header page.
     pub fn encode(&self) -> Vec<u8> {
@@ -93,7 +76,7 @@ impl Header {
             page.put_u64(v);
         }
         page.put_u32(t.queue_depth);
-        seal(page, PAGE_BYTES)
+        seal_page(page, PAGE_BYTES)
     }
 
     /// Reads a header page; the error says what is wrong and what to do.
@@ -113,7 +96,7 @@ impl Header {
                  that wrote it"
             ));
         }
-        if !sealed(page) {
+        if unseal(page).is_none() {
             return Err("both copies of the header are damaged; restore the image or format it".into());
         }
         let block = r.u32().map_err(short)?;
@@ -178,14 +161,14 @@ impl Session {
         page.put_u32(0);
         page.extend_from_slice(&self.boot);
         page.put_u64(self.opens);
-        seal(page, SESSION_BYTES)
+        seal_page(page, SESSION_BYTES)
     }
 
     /// Reads a session page; `None` when it is damaged.
     pub fn decode(page: &[u8]) -> Option<Session> {
         let page = page.get(..SESSION_BYTES)?;
         let mut r = Reader::new(page);
-        if r.array::<8>().ok()? != SESSION_MAGIC || !sealed(page) {
+        if r.array::<8>().ok()? != SESSION_MAGIC || unseal(page).is_none() {
             return None;
         }
         let clean = r.u32().ok()? == 1;

@@ -8,8 +8,8 @@
 use super::slot::{CONTENT_WORDS, Content};
 use crate::geometry::Geometry;
 use weft_core::BLOCK_BYTES;
-use weft_core::checksum::{crc32c, crc32c_append};
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::checksum::crc32c;
+use weft_core::codec::{Reader, SEAL_BYTES, Truncated, WriteFields, seal_for, unseal_for};
 
 const MAGIC: [u8; 8] = *b"WEFTFLSH";
 /// Bytes of the entry's fixed part.
@@ -81,9 +81,8 @@ pub fn seal(head: &mut [u8], data: &[u8], items: &[Item], place: LogPosition, se
             page.put_u64(word);
         }
     }
-    page.resize(BLOCK_BYTES - 4, 0);
-    let crc = crc32c_append(crc32c(&page), &place.image);
-    page.put_u32(crc);
+    page.resize(BLOCK_BYTES - SEAL_BYTES, 0);
+    seal_for(&mut page, &place.image);
     head.copy_from_slice(&page);
 }
 
@@ -93,10 +92,7 @@ pub fn read(log: &[u8], place: LogPosition) -> Option<Entry> {
     if head[..8] != MAGIC {
         return None;
     }
-    let (content, crc) = head.split_last_chunk::<4>()?;
-    if crc32c_append(crc32c(content), &place.image) != u32::from_le_bytes(*crc) {
-        return None;
-    }
+    let content = unseal_for(head, &place.image)?;
     let (entry, data_blocks, data_crc) = fields(content, place).ok()??;
     let data = rest.get(..data_blocks as usize * BLOCK_BYTES)?;
     let wanted: u64 = entry.items.iter().map(|item| u64::from(item.to.saturating_sub(item.from))).sum();
@@ -218,7 +214,7 @@ mod tests {
             let mut log = sealed(&[item(1, 0, 1)], 1, PLACE);
             log[32..36].copy_from_slice(&count.to_le_bytes());
             log[36..40].copy_from_slice(&blocks.to_le_bytes());
-            let crc = crc32c_append(crc32c(&log[..BLOCK_BYTES - 4]), &PLACE.image);
+            let crc = weft_core::checksum::crc32c_append(crc32c(&log[..BLOCK_BYTES - 4]), &PLACE.image);
             log[BLOCK_BYTES - 4..BLOCK_BYTES].copy_from_slice(&crc.to_le_bytes());
             prop_assert_eq!(read(&log, PLACE).is_some(), count == 1 && blocks == 1);
         }

@@ -8,7 +8,7 @@ use super::error::Unreadable;
 use super::lun::ISSUED_MAX_NS;
 use super::setup::{FlashSetup, Keep, PageTimes, Pairing};
 use crate::geometry::Geometry;
-use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset, seal, sealed};
+use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset};
 use crate::image::slot::{CONTENT_WORDS, Content, TornSlots};
 use crate::image::table::Table;
 use crate::store::{last_session, lock, lock_to_look, read_up_to};
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::checksum::{crc32c, crc32c_append};
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Reader, Truncated, WriteFields, seal_page, unseal};
 use weft_sys::file::{LockedFile, boot_id, punch_hole, random};
 
 /// First bytes of an image.
@@ -548,7 +548,7 @@ fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout, annex: &Ann
         page.put_u32(annex.made_from.len() as u32);
         page.extend_from_slice(&annex.made_from);
     }
-    seal(page, PAGE_BYTES)
+    seal_page(page, PAGE_BYTES)
 }
 
 fn decode_header(page: &[u8]) -> Result<([u8; 16], FlashSetup, Annex), String> {
@@ -564,7 +564,7 @@ fn decode_header(page: &[u8]) -> Result<([u8; 16], FlashSetup, Annex), String> {
              use the program that wrote it"
         ));
     }
-    if page.len() < PAGE_BYTES || !sealed(page) {
+    if page.len() < PAGE_BYTES || unseal(page).is_none() {
         return Err("the checksum of the header does not match: the image is damaged; restore it".into());
     }
     let (id, setup) = header_fields(&mut r).map_err(short)?;

@@ -1,8 +1,7 @@
 //! What the function level writes in the out-of-band bytes of a page.
 
 use super::Mapping;
-use weft_core::checksum::crc32c;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Reader, Truncated, WriteFields, seal, unseal};
 
 pub(super) const BYTES: usize = 32;
 const MAGIC: [u8; 4] = *b"WFNB";
@@ -43,8 +42,7 @@ impl PageNote {
         raw.put_u64(self.id);
         raw.put_u64(self.label);
         raw.put_u32(self.page);
-        let crc = crc32c(&raw);
-        raw.put_u32(crc);
+        seal(&mut raw);
         let mut out = [0; BYTES];
         out.copy_from_slice(&raw);
         out
@@ -56,15 +54,15 @@ impl PageNote {
             let magic: [u8; 4] = reader.array()?;
             let (flags, mapping) = (reader.u8()?, reader.u8()?);
             let moves = reader.u16()?;
-            Ok((magic, flags, mapping, moves, reader.u64()?, reader.u64()?, reader.u32()?, reader.u32()?))
+            Ok((magic, flags, mapping, moves, reader.u64()?, reader.u64()?, reader.u32()?))
         };
-        let (magic, flags, mapping, moves, id, label, page, crc) = fields(raw).ok()?;
+        let (magic, flags, mapping, moves, id, label, page) = fields(raw).ok()?;
         let mapping = match mapping {
             0 => Mapping::Block,
             1 => Mapping::Page,
             _ => return None,
         };
-        let sound = magic == MAGIC && crc == crc32c(&raw[..BYTES - 4]) && id < ID_MAX;
+        let sound = magic == MAGIC && unseal(raw).is_some() && id < ID_MAX;
         sound.then_some(PageNote { flags, mapping, id, label, page, moves })
     }
 }

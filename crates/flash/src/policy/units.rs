@@ -19,8 +19,7 @@ use crate::oob;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::checksum::crc32c;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Reader, Truncated, WriteFields, seal, unseal};
 use weft_core::{Nanos, Tag};
 use weft_device::gc::Outcome;
 use weft_device::nand::{Done, Unreadable};
@@ -75,8 +74,7 @@ impl OobRecord {
         raw.put_u64(self.page);
         raw.put_u64(self.sequence);
         raw.put_u64(self.unit);
-        let crc = crc32c(&raw);
-        raw.put_u32(crc);
+        seal(&mut raw);
         let mut out = [0; OobRecord::BYTES];
         out.copy_from_slice(&raw);
         out
@@ -88,14 +86,10 @@ impl OobRecord {
             let magic: [u8; 4] = reader.array()?;
             let (range, front, flags) = (reader.u16()?, reader.u8()?, reader.u8()?);
             let (page, sequence, unit) = (reader.u64()?, reader.u64()?, reader.u64()?);
-            Ok((
-                magic,
-                OobRecord { range, front, flags, page, sequence, unit, tag: Tag::default() },
-                reader.u32()?,
-            ))
+            Ok((magic, OobRecord { range, front, flags, page, sequence, unit, tag: Tag::default() }))
         };
-        let (magic, note, crc) = fields().ok()?;
-        let sound = magic == MAGIC && crc == crc32c(&raw[..OobRecord::BYTES - 4]);
+        let (magic, note) = fields().ok()?;
+        let sound = magic == MAGIC && unseal(raw).is_some();
         (sound && note.sequence < SEQUENCE_MAX && note.unit < SEQUENCE_MAX).then_some(note)
     }
 }

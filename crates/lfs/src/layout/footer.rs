@@ -5,8 +5,8 @@
 //! ```
 //! Each copy fills whole blocks. The first begins where the zone's data ends, the second ends where the zone ends.
 
-use weft_core::codec::WriteFields;
-use weft_core::{BLOCK_BYTES, checksum::crc32c};
+use weft_core::BLOCK_BYTES;
+use weft_core::codec::{WriteFields, seal, unseal};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"WFOO");
 const TRAILER_BYTES: usize = 12;
@@ -38,8 +38,7 @@ pub fn encode(crcs: impl ExactSizeIterator<Item = u32>, blocks: u32) -> Vec<u8> 
     out.resize(bytes - TRAILER_BYTES, 0);
     out.put_u32(count);
     out.put_u32(MAGIC);
-    let crc = crc32c(&out);
-    out.put_u32(crc);
+    seal(&mut out);
     let total = (blocks as usize * BLOCK_BYTES).max(2 * bytes);
     out.resize(total, 0);
     out.copy_within(..bytes, total - bytes);
@@ -58,7 +57,7 @@ pub fn decode(raw: &[u8]) -> Option<Vec<u32>> {
     let at = raw.len().checked_sub(TRAILER_BYTES)?;
     let field = |from: usize| raw.get(from..from + 4)?.try_into().ok().map(u32::from_le_bytes);
     let count = field(at)? as usize;
-    let whole = field(at + 4)? == MAGIC && crc32c(&raw[..at + 8]) == field(at + 8)?;
+    let whole = field(at + 4)? == MAGIC && unseal(raw).is_some();
     if !whole || count.checked_mul(4)? > at {
         return None;
     }

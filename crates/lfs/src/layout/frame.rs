@@ -4,8 +4,8 @@
 //! ([`super::record`] in journal entries, [`super::checkpoint`] in checkpoint parts), whole transactions only.
 
 use super::record::COUNT_MAX;
-use weft_core::codec::{Reader, Truncated, WriteFields};
-use weft_core::{BLOCK_BYTES, checksum::crc32c};
+use weft_core::BLOCK_BYTES;
+use weft_core::codec::{Reader, Truncated, WriteFields, seal, unseal};
 
 /// First bytes of a frame.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WFRM");
@@ -67,8 +67,7 @@ impl FrameHeader {
         out.put_u32(self.payload_crc);
         out.put_u64(self.volume);
         out.put_u32(self.parts);
-        let crc = crc32c(&out);
-        out.put_u32(crc);
+        seal(&mut out);
         let mut raw = [0; HEADER_BYTES];
         raw.copy_from_slice(&out);
         raw
@@ -77,10 +76,7 @@ impl FrameHeader {
     /// Reads a header; `None` when there is none.
     pub fn decode(raw: &[u8]) -> Option<FrameHeader> {
         let raw = raw.get(..HEADER_BYTES)?;
-        if crc32c(&raw[..HEADER_BYTES - 4]).to_le_bytes() != raw[HEADER_BYTES - 4..] {
-            return None;
-        }
-        Self::fields(raw).ok().flatten()
+        Self::fields(unseal(raw)?).ok().flatten()
     }
 
     fn fields(raw: &[u8]) -> Result<Option<FrameHeader>, Truncated> {

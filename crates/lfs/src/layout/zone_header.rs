@@ -3,8 +3,8 @@
 
 use super::record::COUNT_MAX;
 use super::{MAJOR, MINOR};
-use weft_core::codec::{Reader, Truncated, WriteFields};
-use weft_core::{BLOCK_BYTES, Tag, ZoneId, checksum::crc32c};
+use weft_core::codec::{Reader, Truncated, WriteFields, seal_page, unseal};
+use weft_core::{BLOCK_BYTES, Tag, ZoneId};
 use weft_device::ZonedInfo;
 
 /// Blocks that the header takes: each is the whole header.
@@ -57,8 +57,6 @@ pub enum Decoded {
     Garbage,
 }
 
-const CRC_AT: usize = BLOCK_BYTES - 4;
-
 impl ZoneHeader {
     /// The header as it stands in a zone: [`HEADER_BLOCKS`] times the same block.
     pub fn encode(&self) -> Vec<u8> {
@@ -80,18 +78,12 @@ impl ZoneHeader {
         out.put_u32(self.zones);
         out.put_u32(self.zone_blocks);
         out.put_u32(self.zone_capacity);
-        out.resize(CRC_AT, 0);
-        let crc = crc32c(&out);
-        out.put_u32(crc);
-        out
+        seal_page(out, BLOCK_BYTES)
     }
 
     /// Reads a block.
     pub fn decode(block: &[u8]) -> Decoded {
-        if block.len() != BLOCK_BYTES || block[..8] != MAGIC {
-            return Decoded::Garbage;
-        }
-        if crc32c(&block[..CRC_AT]).to_le_bytes() != block[CRC_AT..] {
+        if block.len() != BLOCK_BYTES || block[..8] != MAGIC || unseal(block).is_none() {
             return Decoded::Garbage;
         }
         let major = u16::from_le_bytes([block[8], block[9]]);
@@ -133,6 +125,7 @@ impl ZoneHeader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weft_core::codec::SEAL_BYTES;
 
     fn header() -> ZoneHeader {
         ZoneHeader {
@@ -164,8 +157,7 @@ mod tests {
     fn another_major_version_is_told_apart_from_garbage() {
         let mut raw = header().block();
         raw[8] = 9;
-        let crc = crc32c(&raw[..CRC_AT]);
-        raw[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(ZoneHeader::decode(&raw), Decoded::Unsupported(9));
+        raw.truncate(BLOCK_BYTES - SEAL_BYTES);
+        assert_eq!(ZoneHeader::decode(&seal_page(raw, BLOCK_BYTES)), Decoded::Unsupported(9));
     }
 }

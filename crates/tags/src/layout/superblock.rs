@@ -10,7 +10,7 @@ use crate::ids::PAGE_BYTES;
 use crate::space::Run;
 use crate::sys::aligned::AlignedBuf;
 use weft_core::checksum::crc32c;
-use weft_core::codec::WriteFields;
+use weft_core::codec::{WriteFields, seal_page, unseal};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"WEFTTAGS";
@@ -87,10 +87,8 @@ impl Superblock {
         raw.put_u32(FORMAT_VERSION);
         raw.put_u32(PAGE_BYTES as u32);
         raw.extend_from_slice(self.as_bytes());
-        raw.resize(PAGE_BYTES - 4, 0);
-        raw.put_u32(crc32c(&raw));
         let mut out = AlignedBuf::zeroed(PAGE_BYTES);
-        out.copy_from_slice(&raw);
+        out.copy_from_slice(&seal_page(raw, PAGE_BYTES));
         out
     }
 
@@ -102,8 +100,7 @@ impl Superblock {
         if raw.len() != PAGE_BYTES || raw[..8] != MAGIC {
             return Err(Error::NotAStore { what: "the first block has another magic number".into() });
         }
-        let stored = u32::from_le_bytes([raw[4092], raw[4093], raw[4094], raw[4095]]);
-        if crc32c(&raw[..PAGE_BYTES - 4]) != stored {
+        if unseal(raw).is_none() {
             return Err(Error::damaged("a copy of the superblock: its checksum does not hold"));
         }
         let version = u32::from_le_bytes([raw[8], raw[9], raw[10], raw[11]]);
