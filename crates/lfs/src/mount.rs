@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use weft_core::hist::Histogram;
-use weft_core::{Ino, ZoneId};
+use weft_core::{Ino, Tag, ZoneId};
 use weft_device::{DeviceError, ZoneState, ZonedDevice, ZonedInfo};
 use weft_sys::SharedMemory;
 use weft_vfs::{FsError, TimeSpec};
@@ -69,7 +69,7 @@ fn shared(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Share
 
 fn state(shared: Arc<Shared>, volume: Volume, tree: Tree, zones: ZoneTable, options: MountOptions) -> State {
     let info = shared.info;
-    let reserve = Reserve::new(&info, zones.bad);
+    let reserve = Reserve::new(&info, zones.bad_count());
     let volume_id = volume_number(&volume.uuid);
     // One open zone is the journal's.
     let open_max = options.open_zones_max.min(info.open_max).min(info.active_max).max(OPEN_ZONES_MIN) - 1;
@@ -106,7 +106,7 @@ impl Lfs {
         let mount = MountOptions::default();
         let shared = shared(dev, &mount)?;
         let info = shared.info;
-        let mut zones = ZoneTable::new(info.zones, info.zone_blocks);
+        let mut zones = ZoneTable::new(info.zones, info.zone_blocks, 1);
         let mut full = Vec::new();
         for zone in (0..info.zones).map(ZoneId) {
             match shared.dev.report(zone)?.state {
@@ -117,7 +117,7 @@ impl Lfs {
                 }
             }
         }
-        Lfs::check_format(&info, zones.bad, options)?;
+        Lfs::check_format(&info, zones.bad_count(), options)?;
         for zone in full {
             shared.dev.reset(zone)?;
         }
@@ -241,7 +241,7 @@ fn mount_read_only(
     state.volume_bytes = restored.volume_bytes;
     state.stats.entries_replayed = restored.entries as u64;
     state.stats.entries_dropped = restored.dropped as u64;
-    state.space.mapped = state.tree.inodes.values().map(|inode| inode.charged).sum();
+    state.space = Space::new(state.tree.inodes.values().map(|inode| inode.charged).sum(), 0);
     state.journal.zones = restored.chain;
     state.journal.spare = restored.spare;
     put_patches(&mut state, restored.patches, salvaged)?;
@@ -288,9 +288,9 @@ fn mount_writable(
     state.stats.entries_dropped = restored.dropped as u64;
     let reserved =
         |inode: &crate::state::inode::Inode| inode.reserved.blocks().saturating_mul(crate::layout::BLOCK);
-    state.space.reserved = state.tree.inodes.values().map(reserved).fold(0, u64::saturating_add);
+    let promised = state.tree.inodes.values().map(reserved).fold(0, u64::saturating_add);
     let charged = state.tree.inodes.values().map(|inode| inode.charged).fold(0, u64::saturating_add);
-    state.space.mapped = charged.saturating_sub(state.space.reserved);
+    state.space = Space::new(charged.saturating_sub(promised), promised);
     state.journal.next_seq = restored.last_seq + 1;
     shared.written_seq.store(restored.last_seq, Release);
     shared.durable_seq.store(restored.last_seq, Release);
@@ -304,15 +304,13 @@ fn mount_writable(
         // Frames go on behind the checkpoint, where nothing has been written.
         state.journal.epoch = restored.epoch;
         state.journal.closed = true;
-        if let Some(last) = chain.last().copied() {
-            let z = state.zones.get_mut(last);
-            if z.write_pointer < state.reserve.capacity
-                && found.zones[last.index()].report.state != ZoneState::Full
-            {
-                z.state = ZoneUse::Open;
-                state.journal.zone = Some(last);
-                chain.pop();
-            }
+        if let Some(last) = chain.last().copied()
+            && state.zones.get(last).write_pointer < state.reserve.capacity
+            && found.zones[last.index()].report.state != ZoneState::Full
+        {
+            state.zones.reopen(last);
+            state.journal.zone = Some(last);
+            chain.pop();
         }
         state.journal.zones = chain;
         state.journal.spare = restored.spare;
@@ -352,31 +350,24 @@ fn zone_table(
 ) -> Result<(ZoneTable, Vec<ZoneId>), LfsError> {
     let info = shared.info;
     let reserve = Reserve::new(&info, 0);
-    let mut table = ZoneTable::new(info.zones, info.zone_blocks);
+    let mut table = ZoneTable::new(info.zones, info.zone_blocks, restored.next_sequence);
     let mut torn = Vec::new();
-    let mut sequence = restored.next_sequence;
     for (zone, f) in found.zones.iter().enumerate() {
         let zone = ZoneId(zone as u32);
         if let Some(header) = &f.header {
-            table.set_kind(zone, Some(header.kind));
-            let z = table.get_mut(zone);
-            (z.tag, z.sequence) = (header.tag, header.sequence);
-            sequence = sequence.max(header.sequence + 1);
-            if sequence > COUNT_MOUNTED_MAX {
+            table.set_found(zone, Some(header.kind), (header.tag, header.sequence), f.report.write_pointer);
+            if table.next_sequence() > COUNT_MOUNTED_MAX {
                 let what = format!(
                     "the zone's sequence number, {}, is higher than any volume reaches",
                     header.sequence
                 );
                 return Err(LfsError::Corrupt { zone, block: 0, what });
             }
-        } else if f.is_written() {
-            table.set_kind(zone, Some(ZoneKind::Data));
+        } else {
+            let kind = f.is_written().then_some(ZoneKind::Data);
+            table.set_found(zone, kind, (Tag::default(), 0), f.report.write_pointer);
         }
-        let z = table.get_mut(zone);
-        z.write_pointer = f.report.write_pointer;
-        z.state = ZoneUse::Full;
     }
-    table.next_sequence = sequence;
     let mut runs: Vec<(u64, Ino, crate::layout::record::FileRun)> = Vec::new();
     for (ino, inode) in &restored.tree.inodes {
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
@@ -418,15 +409,14 @@ fn zone_table(
             // A partly written zone, too: a power cut made void what was written to it, and it is better empty.
             _ if !live => table.set_dying(zone, 0),
             ZoneState::Full => {
-                let footer = read_footer(&*shared.dev, zone, f).is_some();
-                table.get_mut(zone).footer = footer;
+                table.set_footer(zone, read_footer(&*shared.dev, zone, f).is_some());
             }
             _ if kind == Some(ZoneKind::Meta) => {}
             _ if f.report.write_pointer >= reserve.data_end => {
                 // Ended without its footer: its CRCs stay in checkpoints.
                 torn.push(zone);
             }
-            _ => table.get_mut(zone).state = ZoneUse::Parked,
+            _ => table.park(zone),
         }
     }
     Ok((table, torn))
@@ -435,13 +425,10 @@ fn zone_table(
 /// Ends partly written zones beyond what may be open.
 fn park_at_most(state: &mut State) -> Result<(), LfsError> {
     let open: Vec<ZoneId> = state.slots.open_zones().collect();
-    for zone in open.into_iter().skip(state.slots.open_max) {
+    for zone in open.into_iter().skip(state.slots.open_max()) {
         state.slots.forget(zone);
         state.shared.dev.finish(zone)?;
-        state.zones.get_mut(zone).state = ZoneUse::Full;
-        if state.zones.get(zone).live == 0 {
-            state.zones.set_dying(zone, 0);
-        }
+        state.zones.end(zone, state.zones.get(zone).write_pointer, false, 0);
     }
     Ok(())
 }

@@ -61,9 +61,9 @@ impl Lfs {
             let settled = if fresh == 0 { inode.size } else { inode.disk_size.min(inode.size) };
             compare(&format!("journaled size of inode {ino}"), inode.disk_size, settled);
         }
-        compare("mapped space", state.space.mapped, mapped);
-        compare("reserved space", state.space.reserved, reserved);
-        compare("buffered space", state.space.buffered, buffered);
+        compare("mapped space", state.space.mapped(), mapped);
+        compare("reserved space", state.space.reserved(), reserved);
+        compare("buffered space", state.space.buffered(), buffered);
         compare("journaled blocks", state.buffer.journaled_blocks(), inlined);
         compare("dirty bytes", state.buffer.bytes(), dirty);
         compare("runs", state.tree.runs, runs);

@@ -4,7 +4,7 @@
 //! that went are parked, and a slot that needs a zone takes a parked one first: so partly written zones are filled
 //! rather than wasted, and never more zones are open than there were.
 
-use super::zone::{ZoneTable, ZoneUse};
+use super::zone::ZoneTable;
 use weft_core::{Origin, Tag, ZoneId};
 use weft_placement::Resolver;
 
@@ -13,14 +13,18 @@ pub struct Slots {
     zones: Vec<Option<ZoneId>>,
     parked: Vec<ZoneId>,
     resolver: Box<dyn Resolver + Send>,
-    /// Most zones that data may hold open.
-    pub open_max: usize,
+    open_max: usize,
 }
 
 impl Slots {
     /// No open zones yet but those that an earlier mount left.
     pub fn new(resolver: Box<dyn Resolver + Send>, open_max: usize, parked: Vec<ZoneId>) -> Slots {
         Slots { zones: Vec::new(), parked, resolver, open_max }
+    }
+
+    /// Most zones that data may hold open.
+    pub fn open_max(&self) -> usize {
+        self.open_max
     }
 
     /// Zones that are partly written.
@@ -68,7 +72,7 @@ impl Slots {
             None => return None,
         };
         let zone = self.parked.swap_remove(at);
-        table.get_mut(zone).state = ZoneUse::Open;
+        table.reopen(zone);
         self.zones[slot] = Some(zone);
         Some(zone)
     }
@@ -113,7 +117,7 @@ impl Slots {
 
     /// An open zone of no slot waits for one.
     pub fn park(&mut self, zone: ZoneId, table: &mut ZoneTable) {
-        table.get_mut(zone).state = ZoneUse::Parked;
+        table.park(zone);
         self.parked.push(zone);
     }
 

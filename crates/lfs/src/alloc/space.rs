@@ -27,14 +27,59 @@ pub fn charge_run(run: &Run) -> u64 {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Space {
     /// For mapped pieces, in bytes.
-    pub mapped: u64,
+    mapped: u64,
     /// For blocks that were promised room and are not mapped, in bytes.
-    pub reserved: u64,
+    reserved: u64,
     /// For buffered blocks, over what is mapped below them, in bytes.
-    pub buffered: u64,
+    buffered: u64,
 }
 
 impl Space {
+    /// What the pieces and promises on a device are charged, in bytes.
+    pub fn new(mapped: u64, reserved: u64) -> Space {
+        Space { mapped, reserved, buffered: 0 }
+    }
+
+    /// Bytes charged for mapped pieces.
+    pub fn mapped(&self) -> u64 {
+        self.mapped
+    }
+
+    /// Bytes charged for promised blocks.
+    pub fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Bytes charged for buffered blocks, over what is mapped below them.
+    pub fn buffered(&self) -> u64 {
+        self.buffered
+    }
+
+    /// Charges a mapped run.
+    pub fn map(&mut self, run: &Run) {
+        self.mapped += charge_run(run);
+    }
+
+    /// Takes the charge of a run back.
+    pub fn unmap(&mut self, run: &Run) {
+        self.mapped = self.mapped.saturating_sub(charge_run(run));
+    }
+
+    /// Charges promised blocks.
+    pub fn reserve(&mut self, blocks: u64) {
+        self.reserved += blocks * BLOCK_BYTES as u64;
+    }
+
+    /// Takes the charge of promised blocks back.
+    pub fn release(&mut self, blocks: u64) {
+        self.reserved = self.reserved.saturating_sub(blocks * BLOCK_BYTES as u64);
+    }
+
+    /// Charges a buffered block, over what is mapped below it, `now` bytes instead of `before`.
+    pub fn recharge(&mut self, before: u32, now: u32) {
+        self.buffered = (self.buffered + u64::from(now)).saturating_sub(u64::from(before));
+    }
+
     /// Charged bytes in all.
     pub fn used(&self) -> u64 {
         self.mapped.saturating_add(self.reserved).saturating_add(self.buffered)

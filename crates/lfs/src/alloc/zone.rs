@@ -8,7 +8,7 @@
 
 use super::space::charge_run;
 use crate::layout::record::FileRun;
-use crate::layout::zone_header::ZoneKind;
+use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use std::collections::VecDeque;
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
 
@@ -45,7 +45,7 @@ pub struct SummaryEntry {
 pub struct Zone {
     /// What may be done with it.
     pub state: ZoneUse,
-    /// What it holds; `None` when empty. Set with [`ZoneTable::set_kind`].
+    /// What it holds; `None` when empty.
     pub kind: Option<ZoneKind>,
     /// The tag of its first data.
     pub tag: Tag,
@@ -85,7 +85,7 @@ impl Zone {
     }
 }
 
-/// All zones.
+/// All zones. It alone changes a zone, by the transitions above; so its counts and lists agree with the zones.
 #[derive(Debug)]
 pub struct ZoneTable {
     zones: Vec<Zone>,
@@ -93,21 +93,20 @@ pub struct ZoneTable {
     dying: Vec<ZoneId>,
     zone_bytes: u64,
     /// Number of the next opening.
-    pub next_sequence: u64,
-    /// Zones that cannot be used.
-    pub bad: u32,
+    next_sequence: u64,
+    bad: u32,
     meta: u32,
 }
 
 impl ZoneTable {
-    /// A table of `count` zones of unknown state.
-    pub fn new(count: u32, zone_blocks: u32) -> ZoneTable {
+    /// A table of `count` zones of unknown state; the next opening has this number at least.
+    pub fn new(count: u32, zone_blocks: u32, next_sequence: u64) -> ZoneTable {
         ZoneTable {
             zones: vec![Zone::empty(); count as usize],
             free: VecDeque::new(),
             dying: Vec::new(),
             zone_bytes: u64::from(zone_blocks) * BLOCK_BYTES as u64,
-            next_sequence: 1,
+            next_sequence,
             bad: 0,
             meta: 0,
         }
@@ -118,8 +117,7 @@ impl ZoneTable {
         &self.zones[zone.index()]
     }
 
-    /// A zone, to change.
-    pub fn get_mut(&mut self, zone: ZoneId) -> &mut Zone {
+    fn get_mut(&mut self, zone: ZoneId) -> &mut Zone {
         &mut self.zones[zone.index()]
     }
 
@@ -143,12 +141,83 @@ impl ZoneTable {
         self.meta
     }
 
-    /// Notes what a zone holds.
-    pub fn set_kind(&mut self, zone: ZoneId, kind: Option<ZoneKind>) {
+    fn set_kind(&mut self, zone: ZoneId, kind: Option<ZoneKind>) {
         let z = &mut self.zones[zone.index()];
         self.meta -= u32::from(z.kind == Some(ZoneKind::Meta));
         self.meta += u32::from(kind == Some(ZoneKind::Meta));
         z.kind = kind;
+    }
+
+    /// Zones that cannot be used.
+    pub fn bad_count(&self) -> u32 {
+        self.bad
+    }
+
+    /// The number of the next opening.
+    pub fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// A number for an opening, used or not.
+    pub fn take_sequence(&mut self) -> u64 {
+        self.next_sequence += 1;
+        self.next_sequence - 1
+    }
+
+    /// Notes a written zone that was found at mount, as one that takes no more data.
+    pub fn set_found(&mut self, zone: ZoneId, kind: Option<ZoneKind>, opened: (Tag, u64), written: u32) {
+        self.set_kind(zone, kind);
+        let (tag, sequence) = opened;
+        self.next_sequence = self.next_sequence.max(sequence + 1);
+        let z = self.get_mut(zone);
+        (z.tag, z.sequence, z.write_pointer, z.state) = (tag, sequence, written, ZoneUse::Full);
+    }
+
+    /// Notes whether a full zone that was found at mount has a footer.
+    pub fn set_footer(&mut self, zone: ZoneId, footer: bool) {
+        self.get_mut(zone).footer = footer;
+    }
+
+    /// Notes that a free zone has its header and takes data.
+    pub fn set_opened(&mut self, zone: ZoneId, kind: ZoneKind, tag: Tag, sequence: u64) {
+        self.set_kind(zone, Some(kind));
+        let z = self.get_mut(zone);
+        (z.state, z.tag, z.sequence, z.write_pointer) = (ZoneUse::Open, tag, sequence, HEADER_BLOCKS);
+    }
+
+    /// Notes that a partly written zone takes data again.
+    pub fn reopen(&mut self, zone: ZoneId) {
+        self.get_mut(zone).state = ZoneUse::Open;
+    }
+
+    /// Notes that a partly written zone waits for a slot.
+    pub fn park(&mut self, zone: ZoneId) {
+        self.get_mut(zone).state = ZoneUse::Parked;
+    }
+
+    /// Notes that blocks were written to an open zone.
+    pub fn wrote(&mut self, zone: ZoneId, blocks: u32) {
+        self.get_mut(zone).write_pointer += blocks;
+    }
+
+    /// Notes that nothing more is written to a zone of which `written` blocks are. A data zone in which nothing lives
+    /// dies with frame `seq`.
+    pub fn end(&mut self, zone: ZoneId, written: u32, footer: bool, seq: u64) {
+        let z = self.get_mut(zone);
+        (z.write_pointer, z.footer, z.state) = (written, footer, ZoneUse::Full);
+        if z.live == 0 && z.kind != Some(ZoneKind::Meta) {
+            self.set_dying(zone, seq);
+        }
+    }
+
+    /// Notes that the cleaner copied something out of a zone.
+    pub fn set_cleaned(&mut self, zone: ZoneId) {
+        self.get_mut(zone).cleaned = true;
+    }
+
+    /// Notes that the cleaner cannot empty a zone. Returns whether that was known.
+    pub fn set_damaged(&mut self, zone: ZoneId) -> bool {
+        std::mem::replace(&mut self.get_mut(zone).damaged, true)
     }
 
     /// Takes the zone that has been free for longest.

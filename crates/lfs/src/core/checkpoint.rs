@@ -118,7 +118,7 @@ impl State {
             formatted_at: self.volume.formatted_at.0,
             next_ino: self.tree.next_ino,
             // The parts themselves may open zones.
-            next_sequence: self.zones.next_sequence,
+            next_sequence: self.zones.next_sequence(),
         }
         .encode(&mut out);
         // Numbers are gathered first: writing a frame needs the whole state.

@@ -181,7 +181,7 @@ impl State {
             closed: z.sequence,
             changed: z.sequence,
         });
-        POLICY.search(closed, self.zones.next_sequence).map(ZoneId)
+        POLICY.search(closed, self.zones.next_sequence()).map(ZoneId)
     }
 
     /// Copies up to about `quota` blocks. False when there is nothing to gain.
@@ -212,11 +212,10 @@ impl State {
     }
 
     fn end_victim(&mut self, zone: ZoneId) {
-        let z = self.zones.get_mut(zone);
-        if z.state == ZoneUse::Full {
+        if self.zones.get(zone).state == ZoneUse::Full {
             // Something lives there that could not be read, or that no summary names. It is left where it is.
-            if !std::mem::replace(&mut z.damaged, true) {
-                tracing::warn!(%zone, live = z.live, "zone cannot be cleaned");
+            if !self.zones.set_damaged(zone) {
+                tracing::warn!(%zone, live = self.zones.get(zone).live, "zone cannot be cleaned");
             }
         } else {
             tracing::debug!(%zone, "zone cleaned");

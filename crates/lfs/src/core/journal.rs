@@ -1,6 +1,5 @@
 //! Appends frames to the chain.
 
-use crate::alloc::zone::ZoneUse;
 use crate::core::State;
 use crate::error::device_failed;
 use crate::layout::frame::{FrameHeader, FrameKind, HEADER_BYTES, TRANSACTION_MAX, frame_blocks};
@@ -95,7 +94,7 @@ impl State {
             let at = self.zones.get(zone).write_pointer;
             match self.shared.dev.write(zone, at, buffer, &Tag::METADATA) {
                 Ok(()) => {
-                    self.zones.get_mut(zone).write_pointer += blocks;
+                    self.zones.wrote(zone, blocks);
                     break;
                 }
                 Err(error) => {
@@ -131,8 +130,9 @@ impl State {
     pub(crate) fn finish_meta(&mut self, zone: ZoneId) -> FsResult<()> {
         self.journal.zone = None;
         self.journal.zones.push(zone);
-        self.zones.get_mut(zone).state = ZoneUse::Full;
-        if self.zones.get(zone).write_pointer < self.reserve.capacity {
+        let written = self.zones.get(zone).write_pointer;
+        self.zones.end(zone, written, false, self.journal.next_seq);
+        if written < self.reserve.capacity {
             self.shared.dev.finish(zone).map_err(|e| self.fail(device_failed(e)))?;
         }
         Ok(())

@@ -23,7 +23,7 @@ mod write_back;
 use self::clean::Destination;
 use crate::alloc::reserve::{CLEANER_ZONES, CheckpointSize, Reserve};
 use crate::alloc::slot::Slots;
-use crate::alloc::space::{Space, charge_run};
+use crate::alloc::space::Space;
 use crate::alloc::zone::{ZoneTable, ZoneUse};
 use crate::error::device_failed;
 use crate::gc::Cleaner;
@@ -152,23 +152,22 @@ struct ZoneAccounts<'a> {
 impl SpaceAccounts for ZoneAccounts<'_> {
     fn mapped(&mut self, _: Ino, run: &FileRun) {
         self.zones.add_live(run);
-        self.space.mapped += charge_run(&run.run);
+        self.space.map(&run.run);
     }
 
     fn unmapped(&mut self, _: Ino, run: &FileRun) {
-        let charged = charge_run(&run.run);
-        self.space.mapped = self.space.mapped.saturating_sub(charged);
+        self.space.unmap(&run.run);
         if let Some(zone) = self.zones.remove_live(run) {
             self.zones.set_dying(zone, self.seq);
         }
     }
 
     fn reserved(&mut self, blocks: u64) {
-        self.space.reserved += blocks * BLOCK_BYTES as u64;
+        self.space.reserve(blocks);
     }
 
     fn released(&mut self, blocks: u64) {
-        self.space.reserved = self.space.reserved.saturating_sub(blocks * BLOCK_BYTES as u64);
+        self.space.release(blocks);
     }
 }
 
@@ -215,7 +214,7 @@ impl State {
         let kept = self.reserve.meta_zones(self.saved()).saturating_add(CLEANER_ZONES);
         let zones = u64::from(self.reserve.zones.saturating_sub(kept));
         (zones * self.zone_data_bytes())
-            .saturating_sub(self.space.mapped)
+            .saturating_sub(self.space.mapped())
             .checked_div(self.zone_data_bytes())
             .map_or(0, |dead| dead as u32)
     }
@@ -228,8 +227,7 @@ impl State {
                     self.fail(FsError::Device("no free zone is left for the journal or the cleaner".into()))
                 );
             };
-            let sequence = self.zones.next_sequence;
-            self.zones.next_sequence += 1;
+            let sequence = self.zones.take_sequence();
             let z = self.zones.get(zone);
             assert_eq!((z.state, z.kind, z.live), (ZoneUse::Free, None, 0), "zone {zone} is not free");
             let info = self.shared.info;
@@ -252,9 +250,7 @@ impl State {
                 }
                 continue;
             }
-            self.zones.set_kind(zone, Some(kind));
-            let z = self.zones.get_mut(zone);
-            (z.state, z.tag, z.sequence, z.write_pointer) = (ZoneUse::Open, tag, sequence, HEADER_BLOCKS);
+            self.zones.set_opened(zone, kind, tag, sequence);
             tracing::debug!(%zone, ?kind, stream = tag.stream.0, group = tag.group.0, "zone opened");
             return Ok(zone);
         }
@@ -271,14 +267,8 @@ impl State {
         }
         tracing::warn!(%zone, %error, "zone given up");
         let written = self.shared.dev.report(zone).map_or(0, |report| report.write_pointer);
-        let z = self.zones.get_mut(zone);
-        z.write_pointer = written;
-        z.footer = false;
-        z.state = ZoneUse::Full;
         self.slots.forget(zone);
-        if self.zones.get(zone).live == 0 && self.zones.get(zone).kind != Some(ZoneKind::Meta) {
-            self.zones.set_dying(zone, self.journal.next_seq);
-        }
+        self.zones.end(zone, written, false, self.journal.next_seq);
         true
     }
 
@@ -288,7 +278,7 @@ impl State {
             self.refill_cleaner_zones(1)?;
         }
         let total = self.reserve.zones as usize;
-        let slots_now = weft_placement::budget(self.dead_zones() as usize, total, self.slots.open_max);
+        let slots_now = weft_placement::budget(self.dead_zones() as usize, total, self.slots.open_max());
         self.slots.resize(slots_now, &mut self.zones);
         let slot = self.slots.slot_for(tag);
         if let Some(found) = self.space_in_slot(slot, tag) {
@@ -366,7 +356,7 @@ impl State {
             for (block, crc) in bytes.chunks_exact(BLOCK_BYTES).zip(table) {
                 crc.store(crc32c(block), Relaxed);
             }
-            self.zones.get_mut(zone).write_pointer += count;
+            self.zones.wrote(zone, count);
             self.slots.wrote(tag, bytes.len() as u64);
             let group = self.stats.groups.entry((tag.stream.0, tag.group.0)).or_default();
             if tag.origin == Origin::Gc {
@@ -403,11 +393,7 @@ impl State {
         self.slots.forget(zone);
         match self.shared.dev.write(zone, end, &raw, &Tag::METADATA) {
             Ok(()) => {
-                let z = self.zones.get_mut(zone);
-                (z.write_pointer, z.footer, z.state) = (end + blocks, true, ZoneUse::Full);
-                if z.live == 0 {
-                    self.zones.set_dying(zone, self.journal.next_seq);
-                }
+                self.zones.end(zone, end + blocks, true, self.journal.next_seq);
                 Ok(())
             }
             Err(error) if self.abandon_zone(zone, &error) => Ok(()),
@@ -419,12 +405,12 @@ impl State {
     pub(crate) fn check_sums(&mut self) -> FsResult<()> {
         let live: u64 = self.zones.iter().map(|(_, z)| z.live).sum();
         let meta = self.zones.iter().filter(|(_, z)| z.kind == Some(ZoneKind::Meta)).count();
-        if live == self.space.mapped && meta == self.zones.meta_count() as usize {
+        if live == self.space.mapped() && meta == self.zones.meta_count() as usize {
             return Ok(());
         }
         Err(self.fail(FsError::Device(format!(
             "the zones hold {live} live bytes, files map {}; {meta} zones hold metadata, {} are counted",
-            self.space.mapped,
+            self.space.mapped(),
             self.zones.meta_count()
         ))))
     }
@@ -456,7 +442,7 @@ impl State {
                 Err(error) => {
                     tracing::warn!(%zone, %error, "zone cannot be reset and is given up");
                     self.zones.set_bad(zone);
-                    self.reserve = Reserve::new(&self.shared.info, self.zones.bad);
+                    self.reserve = Reserve::new(&self.shared.info, self.zones.bad_count());
                 }
             }
         }

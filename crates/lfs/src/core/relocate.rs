@@ -62,7 +62,9 @@ impl State {
         // An entry may be named twice when its blocks were written twice to the zone.
         live.sort_by_key(|(ino, run)| (run.run.address, *ino));
         live.dedup();
-        self.zones.get_mut(zone).cleaned |= !live.is_empty();
+        if !live.is_empty() {
+            self.zones.set_cleaned(zone);
+        }
         let blocks = charged.div_ceil(BLOCK) as u32;
         let (whole, pieces): (Vec<_>, Vec<_>) = live.into_iter().partition(|(_, run)| run.run.is_whole());
         let tag_of = |state: &State, ino| state.tree.get(ino).map(|inode| inode.tag).unwrap_or_default();
@@ -81,7 +83,7 @@ impl State {
         }
         if !copied {
             // What cannot be read cannot be moved; the rest of the zone stays with it.
-            self.zones.get_mut(zone).damaged = true;
+            self.zones.set_damaged(zone);
             return Ok((None, blocks));
         }
         let through = index >= self.zones.get(zone).summary.len();

@@ -14,7 +14,7 @@ impl State {
     pub(crate) fn forget_dirty(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.tree.get_mut(ino) else { return };
         if let Some(dirty) = inode.dirty.remove(block) {
-            self.space.buffered = self.space.buffered.saturating_sub(u64::from(dirty.extra));
+            self.space.recharge(dirty.extra, 0);
             self.buffer.removed(dirty);
         }
     }

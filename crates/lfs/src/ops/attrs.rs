@@ -77,8 +77,7 @@ impl State {
         let below = inode.charge_of(block);
         if let Some(dirty) = inode.dirty.blocks.get_mut(&block) {
             let extra = BLOCK as u32 - below;
-            self.space.buffered =
-                (self.space.buffered + u64::from(extra)).saturating_sub(u64::from(dirty.extra));
+            self.space.recharge(dirty.extra, extra);
             dirty.extra = extra;
         }
     }

@@ -126,7 +126,7 @@ impl State {
         if let Some(inode) = self.tree.get_mut(ino) {
             inode.dirty.insert(block, DirtyBlock { data, fresh: (0, 0), journaled: false, extra });
         }
-        self.space.buffered += u64::from(extra);
+        self.space.recharge(0, extra);
         self.buffer.added();
         self.enqueue(ino);
         Ok(true)
