@@ -82,15 +82,7 @@ impl Image {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Image, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .create_new(!overwrite)
-            .truncate(false)
-            .open(path)
-            .map_err(io)?;
-        let file = lock(file, path)?;
+        let file = make(path, overwrite)?;
         let filled = fill_with_zeros(&file, header::image_bytes(&header.geometry), progress);
         if let Err(source) = filled {
             // A disk that is full is not left full. What stood there before was given up with `overwrite`.
@@ -337,6 +329,14 @@ fn flush_log(file: &LockedFile, header: &Header, session: u64) -> Option<Box<Flu
             None
         }
     }
+}
+
+/// Makes a file for an image and takes its lock. With `overwrite` it may exist; it keeps its content until it is locked.
+pub fn make(path: &Path, overwrite: bool) -> Result<LockedFile, DeviceError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).create_new(!overwrite).truncate(false);
+    let file = options.open(path).map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })?;
+    lock(file, path)
 }
 
 /// Takes the exclusive lock of a file.

@@ -11,7 +11,7 @@ use crate::geometry::Geometry;
 use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset};
 use crate::image::slot::{CONTENT_WORDS, Content, TornSlots};
 use crate::image::table::Table;
-use crate::store::{last_session, lock, lock_to_look, read_up_to};
+use crate::store::{last_session, lock, lock_to_look, make, read_up_to};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
@@ -178,15 +178,7 @@ impl FlashImage {
         }
         let layout = Layout::new(&setup.shape(), annex)?;
         let id = random().map_err(io)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .create_new(!overwrite)
-            .truncate(false)
-            .open(path)
-            .map_err(io)?;
-        let file = lock(file, path)?;
+        let file = make(path, overwrite)?;
         // Truncation first takes the old content and its magic away.
         file.set_len(0).and_then(|()| file.set_len(layout.image_bytes())).map_err(io)?;
         let table = Table::map(&file, id, layout.blocks).map_err(io)?;

@@ -123,7 +123,7 @@ impl HostMap {
     }
 
     pub(super) fn totals(&self) -> Totals {
-        let work = self.host.flash.work();
+        let work = self.host.flash.device().work();
         Totals {
             host_bytes: self.host_bytes,
             media_bytes: work.media_bytes,
@@ -134,16 +134,16 @@ impl HostMap {
     }
 
     pub(super) fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
-        self.host.flash.heat()
+        self.host.flash.device().heat()
     }
 
     pub(super) fn own_latencies(&self) -> Option<(Summary, Summary)> {
-        self.host.flash.own_latencies()
+        self.host.flash.device().own_latencies()
     }
 
     pub(super) fn verify(&self) -> Result<(), SimError> {
         self.map.verify().map_err(SimError::Identity)?;
-        self.host.flash.verify()
+        self.host.flash.device().verify()
     }
 }
 

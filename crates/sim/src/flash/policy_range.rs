@@ -2,7 +2,7 @@
 
 use super::SimError;
 use super::heat::HeatRow;
-use super::host_flash::{Work, device_heat, granted};
+use super::host_flash::{Device, granted};
 use super::target::Totals;
 use crate::block::{Action, Request};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl PolicyRange {
     }
 
     pub(super) fn totals(&self) -> Totals {
-        let work = Work::of(&self.device);
+        let work = Device::Open(&self.device).work();
         let copied: u64 = self.level.ranges().iter().map(|(_, counts)| counts.copied).sum();
         Totals {
             host_bytes: self.host_bytes,
@@ -107,11 +107,11 @@ impl PolicyRange {
     }
 
     pub(super) fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
-        device_heat(&self.device)
+        Device::Open(&self.device).heat()
     }
 
     pub(super) fn verify(&self) -> Result<(), SimError> {
         self.level.verify()?;
-        Ok(self.device.verify_identity()?)
+        Device::Open(&self.device).verify()
     }
 }

@@ -1,9 +1,8 @@
 //! A grant at the function level: a unit of the map is a row of blocks that the library hands out when its first page is
 //! written and takes back when it is cleaned. The library erases it then.
 
-use super::{HostFlash, MapSize, Slot, Work, device_heat, ended, granted, granted_room};
+use super::{Device, HostFlash, MapSize, Slot, ended, granted, granted_room};
 use crate::flash::SimError;
-use crate::flash::heat::HeatRow;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::{Nanos, Tag};
@@ -78,15 +77,7 @@ impl HostFlash for FunctionFlash {
         Ok(())
     }
 
-    fn work(&self) -> Work {
-        Work::of(&self.device)
-    }
-
-    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
-        device_heat(&self.device)
-    }
-
-    fn verify(&self) -> Result<(), SimError> {
-        Ok(self.device.verify_identity()?)
+    fn device(&self) -> Device<'_> {
+        Device::Open(&self.device)
     }
 }

@@ -16,8 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use weft_core::Nanos;
 use weft_core::hist::Summary;
-use weft_device::Geometry;
 use weft_device::nand::{Done, FlashSetup, Keep, OpenChannel};
+use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_flash::{Grant, GrantGeometry, GrantRequest, LevelError, Monitor, MonitorSetup};
 
 /// Units that a map has at least, as long as there are blocks: wider units keep more LUNs at work, and fewer leave less room
@@ -75,14 +75,57 @@ pub struct Work {
     pub operations: u64,
 }
 
-impl Work {
-    /// Of open-channel flash.
-    pub fn of(device: &OpenChannel) -> Work {
-        let counters = device.counters();
-        Work {
-            media_bytes: counters.pages_programmed * u64::from(device.shape().page_bytes),
-            erases: counters.blocks_erased,
-            operations: counters.pages_programmed + counters.pages_read + counters.blocks_erased,
+/// The device below a map, or below a level.
+pub enum Device<'a> {
+    Open(&'a OpenChannel),
+    Zoned(&'a ZonedModel),
+}
+
+impl Device<'_> {
+    /// What it has done so far.
+    pub fn work(&self) -> Work {
+        match self {
+            Device::Open(device) => {
+                let counters = device.counters();
+                Work {
+                    media_bytes: counters.pages_programmed * u64::from(device.shape().page_bytes),
+                    erases: counters.blocks_erased,
+                    operations: counters.pages_programmed + counters.pages_read + counters.blocks_erased,
+                }
+            }
+            Device::Zoned(device) => {
+                let counters = device.counters();
+                let pages = counters.media_bytes / u64::from(device.geometry().page_bytes);
+                Work {
+                    media_bytes: counters.media_bytes,
+                    erases: counters.erases,
+                    operations: pages + counters.reads + counters.erases,
+                }
+            }
+        }
+    }
+
+    /// Erases of each block, or of each zone.
+    pub fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
+        match self {
+            Device::Open(device) => Ok(heat::rows_of_luns(device, |_| None)?),
+            Device::Zoned(device) => Ok(heat::rows_of_zones(&device.flash_report().erases_by_zone)),
+        }
+    }
+
+    /// Latencies (reads, writes) of a device with a clock and a queue of its own: requests do not show them.
+    pub fn own_latencies(&self) -> Option<(Summary, Summary)> {
+        match self {
+            Device::Open(_) => None,
+            Device::Zoned(device) => Some((device.latencies().read, device.latencies().write)),
+        }
+    }
+
+    /// Checks the erase identity.
+    pub fn verify(&self) -> Result<(), SimError> {
+        match self {
+            Device::Open(device) => Ok(device.verify_identity()?),
+            Device::Zoned(device) => Ok(device.verify_identity()?),
         }
     }
 }
@@ -107,19 +150,8 @@ pub trait HostFlash {
     /// Erases the blocks of a unit.
     fn erase(&mut self, issued: Nanos, blocks: Range<u32>) -> Result<(), SimError>;
 
-    /// What it has done so far.
-    fn work(&self) -> Work;
-
-    /// Erases of each block.
-    fn heat(&self) -> Result<Vec<HeatRow>, SimError>;
-
-    /// Latencies that the device has counted itself (reads, writes), when requests do not show theirs.
-    fn own_latencies(&self) -> Option<(Summary, Summary)> {
-        None
-    }
-
-    /// Checks the erase identity.
-    fn verify(&self) -> Result<(), SimError>;
+    /// The device below.
+    fn device(&self) -> Device<'_>;
 }
 
 /// A device under a monitor, all of it granted to one application. Data is not kept, out-of-band bytes are.
@@ -143,9 +175,4 @@ fn granted_room(geometry: &GrantGeometry) -> MapSize {
 fn ended(results: Vec<Result<Done, LevelError>>) -> Result<Nanos, SimError> {
     let mut ends = results.into_iter().map(|result| Ok(result?.done));
     ends.try_fold(Nanos(0), |latest, end: Result<Nanos, LevelError>| Ok(latest.max(end?)))
-}
-
-/// The rows of open-channel flash under a monitor.
-pub fn device_heat(device: &OpenChannel) -> Result<Vec<HeatRow>, SimError> {
-    Ok(heat::rows_of_luns(device, |_| None)?)
 }

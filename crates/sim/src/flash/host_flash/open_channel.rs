@@ -1,9 +1,8 @@
 //! Open-channel flash by its physical addresses. A unit has a block in each plane of
 //! neighbouring LUNs.
 
-use super::{HostFlash, MapSize, Slot, Work, device_heat};
+use super::{Device, HostFlash, MapSize, Slot};
 use crate::flash::SimError;
-use crate::flash::heat::HeatRow;
 use std::ops::Range;
 use weft_core::Nanos;
 use weft_device::Geometry;
@@ -57,15 +56,7 @@ impl HostFlash for OpenFlash {
         Ok(())
     }
 
-    fn work(&self) -> Work {
-        Work::of(&self.device)
-    }
-
-    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
-        device_heat(&self.device)
-    }
-
-    fn verify(&self) -> Result<(), SimError> {
-        Ok(self.device.verify_identity()?)
+    fn device(&self) -> Device<'_> {
+        Device::Open(&self.device)
     }
 }

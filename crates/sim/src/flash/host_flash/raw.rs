@@ -1,9 +1,8 @@
 //! A grant at the raw level, as a log over all blocks that the application cleans itself. A unit has a block in each plane
 //! of neighbouring LUNs.
 
-use super::{HostFlash, MapSize, Slot, Work, device_heat, ended, granted, granted_room};
+use super::{Device, HostFlash, MapSize, Slot, ended, granted, granted_room};
 use crate::flash::SimError;
-use crate::flash::heat::HeatRow;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,15 +90,7 @@ impl HostFlash for RawFlash {
         Ok(())
     }
 
-    fn work(&self) -> Work {
-        Work::of(&self.device)
-    }
-
-    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
-        device_heat(&self.device)
-    }
-
-    fn verify(&self) -> Result<(), SimError> {
-        Ok(self.device.verify_identity()?)
+    fn device(&self) -> Device<'_> {
+        Device::Open(&self.device)
     }
 }

@@ -1,10 +1,8 @@
 //! A zoned device: a block of the map is a zone, a page 4 KiB.
 
-use super::{HostFlash, MapSize, Slot, Work};
+use super::{Device, HostFlash, MapSize, Slot};
 use crate::flash::SimError;
-use crate::flash::heat::{self, HeatRow};
 use std::ops::Range;
-use weft_core::hist::Summary;
 use weft_core::{BLOCK_BYTES, Nanos, Tag, ZoneId};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
 
@@ -55,26 +53,7 @@ impl HostFlash for ZonedFlash {
         Ok(blocks.map(ZoneId).try_for_each(|zone| self.device.reset(zone))?)
     }
 
-    fn work(&self) -> Work {
-        let counters = self.device.counters();
-        let pages = counters.media_bytes / u64::from(self.device.geometry().page_bytes);
-        Work {
-            media_bytes: counters.media_bytes,
-            erases: counters.erases,
-            operations: pages + counters.reads + counters.erases,
-        }
-    }
-
-    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
-        Ok(heat::rows_of_zones(&self.device.flash_report().erases_by_zone))
-    }
-
-    /// The device has a clock and a queue of its own.
-    fn own_latencies(&self) -> Option<(Summary, Summary)> {
-        Some((self.device.latencies().read, self.device.latencies().write))
-    }
-
-    fn verify(&self) -> Result<(), SimError> {
-        Ok(self.device.verify_identity()?)
+    fn device(&self) -> Device<'_> {
+        Device::Zoned(&self.device)
     }
 }
