@@ -358,7 +358,7 @@ fn locked(taken: io::Result<Option<LockedFile>>, path: &Path) -> Result<LockedFi
 }
 
 /// Makes the file `total` bytes long, all of them zero and on the disk.
-fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
+pub fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
     let zeros = vec![0u8; CREATE_CHUNK_BYTES];
     // Truncation first takes the old magic away: an interrupted creation is never mistaken for an image.
     file.set_len(0)?;
@@ -373,9 +373,12 @@ fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) 
     file.sync_all()
 }
 
-const NO_SESSION: &str = "the checksum of the session page does not match: the image is damaged; restore it";
+/// Why an image without a session page is refused.
+pub const NO_SESSION: &str =
+    "the checksum of the session page does not match: the image is damaged; restore it";
 
-fn cut_short(length: u64, wanted: u64) -> String {
+/// Why an image that ends too early is refused.
+pub fn cut_short(length: u64, wanted: u64) -> String {
     format!("the file has {length} bytes, and the device needs {wanted}: it was cut short; restore it")
 }
 
@@ -392,27 +395,15 @@ fn readable(file: &File, bytes: u64) -> io::Result<()> {
 }
 
 /// What a session page says; `None` when it cannot be read.
-fn session_at(file: &File, place: u64) -> Option<Session> {
+pub fn session_at(file: &File, place: u64) -> Option<Session> {
     let mut page = vec![0u8; header::PAGE_BYTES];
     file.read_exact_at(&mut page, place).ok()?;
     Session::decode(&page)
 }
 
 /// Whether the host went down while an image was in use.
-fn crashed(last: &Session) -> bool {
+pub fn crashed(last: &Session) -> bool {
     !last.clean && boot_id() != Some(last.boot)
-}
-
-/// How an image of `wanted` bytes with one session page was last used, and whether the host has crashed since.
-pub fn last_session(file: &File, path: &Path, wanted: u64) -> Result<(Session, bool), DeviceError> {
-    let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
-    let length =
-        file.metadata().map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })?.len();
-    if length < wanted {
-        return Err(bad(cut_short(length, wanted)));
-    }
-    let last = session_at(file, SESSION_OFFSET).ok_or_else(|| bad(NO_SESSION.into()))?;
-    Ok((last, crashed(&last)))
 }
 
 /// Reads as much as there is, up to the length of `out`.

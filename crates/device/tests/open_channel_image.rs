@@ -183,6 +183,7 @@ fn after_a_crash_of_the_host_what_was_synced_is_there_and_what_was_lost_is_an_er
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("flash");
     let device = OpenChannel::create(&path, &setup(), false).unwrap();
+    let made = std::fs::read(&path).unwrap();
     let (a, b) = (block(0, 0, 0, 0), block(0, 0, 0, 1));
     (0..3).for_each(|page| program(&device, a, page, 7).unwrap());
     device.sync().unwrap();
@@ -196,10 +197,13 @@ fn after_a_crash_of_the_host_what_was_synced_is_there_and_what_was_lost_is_an_er
     session[16] ^= 1;
     let crc = weft_core::checksum::crc32c(&session[..60]);
     session[60..].copy_from_slice(&crc.to_le_bytes());
-    file.write_all_at(&session, 4096).unwrap();
+    for place in [4096, copy_of(4096, made.len())] {
+        file.write_all_at(&session, place as u64).unwrap();
+    }
     let (page, base) = (4096 + 64 + 8, 12288 + 64 * 256);
     file.write_all_at(&vec![0; page as usize], base + 4 * page).unwrap();
-    file.write_all_at(&[0; 256], 12288 + 256).unwrap();
+    let record = 12288 + 256;
+    file.write_all_at(&made[record..record + 256], record as u64).unwrap();
     let after = OpenChannel::open(&copy).unwrap();
     for page in 0..5 {
         let wanted = if page < 3 { 7 } else { 8 };
@@ -215,6 +219,65 @@ fn after_a_crash_of_the_host_what_was_synced_is_there_and_what_was_lost_is_an_er
     program(&after, a, 0, 2).unwrap();
     assert_eq!((read(&after, a, 0).unwrap().0, read(&after, b, 0).unwrap().0), (2, 1));
     after.verify_identity().unwrap();
+}
+
+/// Where the second copy of a byte before the pages stands, in an image of 64 blocks.
+fn copy_of(at: usize, len: usize) -> usize {
+    if at < 4096 { len - 4096 + at } else { len - (12288 + 64 * 256) + at - 4096 }
+}
+
+#[test]
+fn damage_before_the_pages_costs_nothing_while_the_other_copy_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device = used(&path);
+    let before = seen(&device);
+    let open = std::fs::read(&path).unwrap();
+    drop(device);
+    let closed = std::fs::read(&path).unwrap();
+    let damaged = |bytes: &[u8], from: usize, to: usize| {
+        let mut bytes = bytes.to_vec();
+        bytes[from..to].fill(0);
+        std::fs::write(&path, bytes).unwrap();
+    };
+    // Each page of the table, single bytes, and everything before the pages at once; then the same of the copies.
+    let mut places: Vec<_> = (0..7).map(|page| (page * 4096, page * 4096 + 4096)).collect();
+    places.extend((0..28_000).step_by(1_117).map(|at| (at, at + 1)));
+    places.push((0, 28_672));
+    places.extend(places.clone().iter().filter(|(from, to)| to - from == 4096).map(|(from, _)| {
+        let copy = copy_of(*from, closed.len());
+        (copy, copy + 4096)
+    }));
+    for (from, to) in places {
+        damaged(&closed, from, to);
+        let device = OpenChannel::open(&path).unwrap_or_else(|error| panic!("{from}..{to}: {error}"));
+        assert_eq!(seen(&device), before, "{from}..{to}");
+        device.verify_identity().unwrap();
+        drop(device);
+        // What was damaged is whole again: now the other copy may go.
+        let mended = std::fs::read(&path).unwrap();
+        damaged(&mended, mended.len() - 28_672, mended.len());
+        assert_eq!(seen(&OpenChannel::open(&path).unwrap()), before, "{from}..{to}");
+    }
+    // The copy of an image that was not closed is older than the image.
+    damaged(&open, 12288, 12288 + 4096);
+    let error = OpenChannel::open(&path).err().map(|error| error.to_string());
+    assert!(error.as_ref().is_some_and(|error| error.contains("erase block 0")), "{error:?}");
+}
+
+#[test]
+fn all_that_is_mapped_has_its_room_from_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device =
+        OpenChannel::create(&path, &FlashSetup::new(Geometry::bbssd().with_size(1 << 30)), false).unwrap();
+    let records = 12288 + 256 * device.shape().blocks();
+    let file = std::fs::File::open(&path).unwrap();
+    let hole = weft_sys::file::seek(&file, 0, libc::SEEK_HOLE).unwrap();
+    assert!(hole >= records, "a hole at {hole} of {records} bytes: a full disk would end the process");
+    let len = file.metadata().unwrap().len();
+    let data = weft_sys::file::seek(&file, len - records.next_multiple_of(4096), libc::SEEK_HOLE).unwrap();
+    assert_eq!(data, len, "nor one in the copy");
 }
 
 #[test]
@@ -233,6 +296,7 @@ fn a_file_that_is_no_image_or_a_damaged_one_is_refused_with_the_reason() {
     let with = |at: usize, byte: u8| {
         let mut bytes = whole.clone();
         bytes[at] = byte;
+        bytes[copy_of(at, whole.len())] = byte;
         bytes
     };
     assert!(says(b"").contains("cut short"));

@@ -27,7 +27,17 @@ impl Spare {
     /// That of an image with this header.
     pub fn of(header: &Header) -> Spare {
         let zones = header.geometry.zones();
-        Spare { offset: image_bytes(&header.geometry) - data_offset(zones), zones }
+        Spare::at(image_bytes(&header.geometry) - data_offset(zones), zones)
+    }
+
+    /// That of an image with records of so many zones or erase blocks; it takes `data_offset(zones)` bytes.
+    pub fn at(offset: u64, zones: u64) -> Spare {
+        Spare { offset, zones }
+    }
+
+    /// Where it begins.
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// Where what stands at `offset` of the image's start, below its data, stands in the copy.

@@ -5,7 +5,6 @@ use super::slot::{self, Content, RECORD_WORDS, Salt, TornSlots};
 use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use weft_sys::file::drop_cached;
 use weft_sys::{Advice, Map};
 
@@ -60,12 +59,6 @@ impl Table {
     pub fn zone(&self, zone: u32, torn: TornSlots) -> Option<(Content, u32)> {
         let (words, salt) = self.record(u64::from(zone));
         slot::read(words, salt, torn)
-    }
-
-    /// Whether the record of a zone was never written.
-    pub fn is_blank(&self, zone: u32) -> bool {
-        let (words, _) = self.record(u64::from(zone));
-        words.iter().all(|word| word.load(Relaxed) == 0)
     }
 
     /// Replaces the record of a zone; returns the slot that counts now.

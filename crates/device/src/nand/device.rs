@@ -6,7 +6,7 @@ use super::block::{Block, BlockInfo, Health};
 use super::command::{Done, PageProgram, PageRead};
 use super::counters::FlashCounters;
 use super::error::{FlashError, Refusal, Unreadable};
-use super::image::{Annex, FlashImage, Opened};
+use super::image::{Annex, FIRST_SLOT, FlashImage, Opened};
 use super::lun::{Fault, Lun};
 use super::power::Power;
 use super::setup::FlashSetup;
@@ -58,7 +58,7 @@ impl OpenChannel {
     ) -> Result<OpenChannel, FlashError> {
         setup.validate()?;
         let image = Arc::new(FlashImage::create(path, setup, annex, overwrite)?);
-        let blocks = vec![(Block::default(), 1); setup.shape().blocks_per_lun() as usize];
+        let blocks = vec![(Block::default(), FIRST_SLOT); setup.shape().blocks_per_lun() as usize];
         let restore = |lun: &mut Lun| lun.restore(image.clone(), &blocks, 0, setup.geometry.pages_per_block);
         Ok(OpenChannel::assemble(setup.clone(), Some(image.clone()), restore))
     }

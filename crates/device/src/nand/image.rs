@@ -10,8 +10,9 @@ use super::setup::{FlashSetup, Keep, PageTimes, Pairing};
 use crate::geometry::Geometry;
 use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset};
 use crate::image::slot::{CONTENT_WORDS, Content, TornSlots};
+use crate::image::spare::Spare;
 use crate::image::table::Table;
-use crate::store::{last_session, lock, lock_to_look, make, read_up_to};
+use crate::store::{NO_SESSION, crashed, cut_short, lock, lock_to_look, make, read_up_to, session_at};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
@@ -28,9 +29,10 @@ use weft_sys::file::{LockedFile, boot_id, punch_hole, random};
 
 /// First bytes of an image.
 const MAGIC: [u8; 8] = *b"WEFTOCF\0";
-/// The format's version: of a device by itself, and of one with an annex. A reader refuses another one.
-const VERSION: u32 = 1;
-const VERSION_ANNEX: u32 = 2;
+/// The format's version. A reader refuses another one.
+const VERSION: u32 = 3;
+/// Bytes of zeros that creation writes at once.
+const ZEROS_BYTES: usize = 1 << 20;
 /// Most bytes of what an annex was made from: the room for it in the header page.
 const ANNEX_MADE_FROM_MAX: usize = 1024;
 /// What follows a page's out-of-band bytes: a checksum and the erases of its block.
@@ -39,6 +41,9 @@ const TRAILER_BYTES: usize = 8;
 const IMAGE_BYTES_MAX: u64 = 1 << 62;
 /// Largest counts and moments that an image may hold, so that counting on never overflows: 36 years in nanoseconds.
 const COUNT_MAX: u64 = 1 << 60;
+
+/// The slot that counts in the record of a block that was never used.
+pub(crate) const FIRST_SLOT: u32 = 0;
 
 /// Most bytes of erased blocks whose room is kept.
 const ROOM_KEPT_MAX: u64 = 1 << 30;
@@ -53,6 +58,11 @@ pub(crate) struct FlashImage {
     id: [u8; 16],
     session: Session,
     layout: Layout,
+    /// The header page, and the second copy of what stands before the pages.
+    header: Vec<u8>,
+    spare: Spare,
+    /// Whether a copy of the header page has to be written anew.
+    header_damaged: bool,
     /// Which slot of the counters record counts.
     counters_slot: Mutex<u32>,
     writes: Writes,
@@ -140,8 +150,12 @@ impl Layout {
         self.base + self.blocks * self.block_stride
     }
 
+    fn spare(&self) -> Spare {
+        Spare::at((self.annex() + self.annex_bytes).next_multiple_of(PAGE_BYTES as u64), self.blocks)
+    }
+
     fn image_bytes(&self) -> u64 {
-        self.annex() + self.annex_bytes
+        self.spare().offset() + data_offset(self.blocks)
     }
 
     fn page(&self, block: u64, page: u32) -> u64 {
@@ -163,7 +177,8 @@ pub(crate) struct Opened {
 }
 
 impl FlashImage {
-    /// Makes a new image. Its file is sparse: it takes room as pages are programmed.
+    /// Makes a new image. The area of its pages is sparse and takes room as they are programmed. All else is written now:
+    /// a store to a mapped record must never need room that a full disk does not have.
     pub fn create(
         path: &Path,
         setup: &FlashSetup,
@@ -179,28 +194,45 @@ impl FlashImage {
         let layout = Layout::new(&setup.shape(), annex)?;
         let id = random().map_err(io)?;
         let file = make(path, overwrite)?;
+        let spare = layout.spare();
         // Truncation first takes the old content and its magic away.
-        file.set_len(0).and_then(|()| file.set_len(layout.image_bytes())).map_err(io)?;
+        let room = file.set_len(0).and_then(|()| file.set_len(layout.image_bytes()));
+        let room = room.and_then(|()| write_zeros(&file, 0, layout.base));
+        let room = room.and_then(|()| write_zeros(&file, spare.offset(), data_offset(layout.blocks)));
+        if let Err(source) = room.and_then(|()| file.sync_all()) {
+            // A disk that is full is not left full. What stood there before was given up with `overwrite`.
+            let _ = file.set_len(0);
+            if !overwrite {
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(io(source));
+        }
         let table = Table::map(&file, id, layout.blocks).map_err(io)?;
+        let unused = encode_block(&Block::default());
+        for number in 0..layout.blocks as u32 {
+            let slot = table.set_zone(number, 1 - FIRST_SLOT, &unused);
+            debug_assert_eq!(slot, FIRST_SLOT);
+        }
         let session = Session { clean: false, boot: boot_id().unwrap_or_default(), opens: 1 };
-        file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(io)?;
         let counters_slot = Mutex::new(table.set_counters(1, &[0; CONTENT_WORDS]));
-        file.write_all_at(&encode_header(&id, setup, &layout, annex), 0).map_err(io)?;
-        file.sync_all().map_err(io)?;
-        let (path, writes) = (path.to_path_buf(), Writes::default());
-        Ok(FlashImage {
+        let image = FlashImage {
             table,
             file,
-            path,
+            path: path.to_path_buf(),
             id,
             session,
+            header: encode_header(&id, setup, &layout, annex),
+            spare,
+            header_damaged: true,
             layout,
             counters_slot,
-            writes,
+            writes: Writes::default(),
             erased: Erased::default(),
             look: false,
-            begun: AtomicBool::new(true),
-        })
+            begun: AtomicBool::new(false),
+        };
+        image.begin_session()?;
+        Ok(image)
     }
 
     /// Opens an image and takes its lock; to look at it, a lock that others who look may share.
@@ -210,25 +242,51 @@ impl FlashImage {
         let file = OpenOptions::new().read(true).write(!look).open(path).map_err(io)?;
         let file = if look { lock_to_look(file, path)? } else { lock(file, path)? };
         let mut page = vec![0u8; PAGE_BYTES];
-        let found = read_up_to(&file, &mut page, 0).map_err(io)?;
-        let (id, setup, annex) = decode_header(&page[..found]).map_err(bad)?;
+        let length = file.metadata().map_err(io)?.len();
+        let found = read_up_to(&file, &mut page, 0);
+        let first = found.map_err(|e| e.to_string()).and_then(|found| decode_header(&page[..found]));
+        let mut copy = vec![0u8; PAGE_BYTES];
+        let copied =
+            length.checked_sub(PAGE_BYTES as u64).is_some_and(|at| file.read_exact_at(&mut copy, at).is_ok());
+        let header_damaged = !copied || copy != page;
+        let (id, setup, annex) = match first {
+            Ok(header) => header,
+            // The copy is the last page of the file.
+            Err(what) if copied => {
+                let header = decode_header(&copy).map_err(|_| bad(what))?;
+                page = copy;
+                header
+            }
+            Err(what) => return Err(bad(what)),
+        };
         setup.validate()?;
         let layout = Layout::new(&setup.shape(), &annex)?;
-        let (last, host_crashed) = last_session(&file, path, layout.image_bytes())?;
+        if length < layout.image_bytes() {
+            return Err(bad(cut_short(length, layout.image_bytes())));
+        }
+        let spare = layout.spare();
+        let sessions = [SESSION_OFFSET, spare.session()].map(|place| session_at(&file, place));
+        // A crash of the host may have caught the two between: an opening that is in one of them took place.
+        let newest = sessions.iter().flatten().max_by_key(|session| (session.opens, !session.clean)).copied();
+        let last = newest.ok_or_else(|| bad(NO_SESSION.into()))?;
+        let host_crashed = crashed(&last);
+        let spare_counts = last.clean && sessions.iter().flatten().all(|session| *session == last);
         let torn = if host_crashed { TornSlots::TakeOther } else { TornSlots::Refuse };
         let map = if look { Table::map_private } else { Table::map };
         let table = map(&file, id, layout.blocks).map_err(io)?;
         let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
+        let decode = |content: &Content| decode_block(content, setup.geometry.pages_per_block);
         let mut blocks = Vec::with_capacity(layout.blocks as usize);
         for number in 0..layout.blocks as u32 {
-            if table.is_blank(number) {
-                blocks.push((Block::default(), 1));
-                continue;
-            }
-            let stored = table.zone(number, torn);
-            let block = stored.and_then(|(content, slot)| {
-                Some((decode_block(&content, setup.geometry.pages_per_block)?, slot))
-            });
+            let stored = table.zone(number, torn).and_then(|(content, slot)| Some((decode(&content)?, slot)));
+            let from_copy = || {
+                let words = spare.zone(&file, number).filter(|_| spare_counts)?;
+                let (content, _) = table.zone_in(&words, number)?;
+                let block = decode(&content)?;
+                tracing::warn!(image = %path.display(), block = number, "the record is damaged; its copy is taken");
+                Some((block, table.set_zone(number, 1, &content)))
+            };
+            let block = stored.or_else(from_copy);
             blocks.push(block.ok_or_else(|| damaged(format!("erase block {number}")))?);
         }
         // Counts that nobody can have counted to are damage, and would not bear being counted on.
@@ -239,7 +297,13 @@ impl FlashImage {
         if counted.is_none_or(|sum| sum > COUNT_MAX) {
             return Err(damaged("some erase block".into()));
         }
-        let (counters, slot) = table.counters(torn).ok_or_else(|| damaged("the counters".into()))?;
+        // The copy of the counters may be older than the image: then the clock goes on from an earlier moment.
+        let from_copy = || {
+            let (content, _) = table.counters_in(&spare.counters(&file)?)?;
+            Some((content, table.set_counters(1, &content)))
+        };
+        let counters = table.counters(torn).or_else(from_copy);
+        let (counters, slot) = counters.ok_or_else(|| damaged("the counters".into()))?;
         let session =
             Session { clean: false, boot: boot_id().unwrap_or_default(), opens: last.opens.wrapping_add(1) };
         let (path, writes) = (path.to_path_buf(), Writes::default());
@@ -250,6 +314,9 @@ impl FlashImage {
             path,
             id,
             session,
+            header: page,
+            spare,
+            header_damaged,
             layout,
             counters_slot,
             writes,
@@ -432,10 +499,22 @@ impl FlashImage {
         if self.look {
             return Ok(());
         }
-        self.file.write_all_at(&self.session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))?;
+        self.write_session(&self.session)?;
+        if self.header_damaged {
+            // The copy first: a file whose making was interrupted has no magic at its start.
+            self.write_twice([self.spare.header(), 0], &self.header)?;
+        }
         self.file.sync_data().map_err(|e| self.io(e))?;
         self.begun.store(true, Release);
         Ok(())
+    }
+
+    fn write_session(&self, session: &Session) -> Result<(), DeviceError> {
+        self.write_twice([self.spare.session(), SESSION_OFFSET], &session.encode())
+    }
+
+    fn write_twice(&self, places: [u64; 2], page: &[u8]) -> Result<(), DeviceError> {
+        places.iter().try_for_each(|place| self.file.write_all_at(page, *place)).map_err(|e| self.io(e))
     }
 
     /// Writes down that everything is durable and the image no longer in use.
@@ -443,8 +522,10 @@ impl FlashImage {
         if !self.begun.load(Acquire) {
             return Ok(());
         }
-        let session = Session { clean: true, ..self.session };
-        self.file.write_all_at(&session.encode(), SESSION_OFFSET).map_err(|e| self.io(e))
+        // Before a session page says that the copy is that of the table, it has to be.
+        self.spare.copy_records(&self.file, self.table.words()).map_err(|e| self.io(e))?;
+        self.file.sync_data().map_err(|e| self.io(e))?;
+        self.write_session(&Session { clean: true, ..self.session })
     }
 
     pub fn path(&self) -> &Path {
@@ -463,6 +544,17 @@ impl FlashImage {
     fn io(&self, source: std::io::Error) -> DeviceError {
         DeviceError::Io { path: self.path.clone(), source }
     }
+}
+
+fn write_zeros(file: &LockedFile, offset: u64, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS_BYTES.min(bytes as usize)];
+    let mut done = 0;
+    while done < bytes {
+        let part = (bytes - done).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..part as usize], offset + done)?;
+        done += part;
+    }
+    Ok(())
 }
 
 fn encode_block(block: &Block) -> Content {
@@ -510,7 +602,7 @@ fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout, annex: &Ann
     let t = &g.timing;
     let mut page = Vec::with_capacity(PAGE_BYTES);
     page.extend_from_slice(&MAGIC);
-    page.put_u32(if annex.bytes > 0 { VERSION_ANNEX } else { VERSION });
+    page.put_u32(VERSION);
     page.put_u32(setup.oob_bytes);
     page.extend_from_slice(id);
     page.put_u64(g.total_bytes);
@@ -534,12 +626,10 @@ fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout, annex: &Ann
     ] {
         page.put_u64(v);
     }
-    if annex.bytes > 0 {
-        debug_assert!(annex.made_from.len() <= ANNEX_MADE_FROM_MAX);
-        page.put_u64(annex.bytes);
-        page.put_u32(annex.made_from.len() as u32);
-        page.extend_from_slice(&annex.made_from);
-    }
+    debug_assert!(annex.made_from.len() <= ANNEX_MADE_FROM_MAX);
+    page.put_u64(annex.bytes);
+    page.put_u32(annex.made_from.len() as u32);
+    page.extend_from_slice(&annex.made_from);
     seal_page(page, PAGE_BYTES)
 }
 
@@ -550,25 +640,22 @@ fn decode_header(page: &[u8]) -> Result<([u8; 16], FlashSetup, Annex), String> {
         return Err("not an open-channel image, or one whose making was interrupted; make a new one".into());
     }
     let version = r.u32().map_err(short)?;
-    if ![VERSION, VERSION_ANNEX].contains(&version) {
+    if version != VERSION {
         return Err(format!(
-            "the image has format version {version}, and this program reads versions {VERSION} and {VERSION_ANNEX}; \
-             use the program that wrote it"
+            "the image has format version {version}, and this program reads version {VERSION}; use the program that \
+             wrote it"
         ));
     }
     if page.len() < PAGE_BYTES || unseal(page).is_none() {
         return Err("the checksum of the header does not match: the image is damaged; restore it".into());
     }
     let (id, setup) = header_fields(&mut r).map_err(short)?;
-    let mut annex = Annex::default();
-    if version == VERSION_ANNEX {
-        annex.bytes = r.u64().map_err(short)?;
-        let length = r.u32().map_err(short)? as usize;
-        if length > ANNEX_MADE_FROM_MAX || annex.bytes == 0 || annex.bytes > IMAGE_BYTES_MAX {
-            return Err("the header names an annex that cannot be; restore the image".into());
-        }
-        annex.made_from = r.bytes(length).map_err(short)?.to_vec();
+    let bytes = r.u64().map_err(short)?;
+    let length = r.u32().map_err(short)? as usize;
+    if length > ANNEX_MADE_FROM_MAX || bytes > IMAGE_BYTES_MAX || (bytes == 0 && length > 0) {
+        return Err("the header names an annex that cannot be; restore the image".into());
     }
+    let annex = Annex { made_from: r.bytes(length).map_err(short)?.to_vec(), bytes };
     Ok((id, setup, annex))
 }
 
