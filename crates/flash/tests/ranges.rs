@@ -200,3 +200,41 @@ fn data_that_stays_does_not_keep_its_flash_young() {
     let used: Vec<u32> = erases.into_iter().filter(|erases| *erases > 40).collect();
     assert!(used.len() >= 38, "{units} erases, of few units: {used:?}");
 }
+
+#[test]
+fn a_trimmed_page_of_a_block_mapped_range_reads_as_zeros_at_once_and_after_a_cut() {
+    let device = Arc::new(support::device(2, 1, 60, 8));
+    let level = level(&device);
+    level.ftl_ioctl(&range(0, 30, RangeMapping::Block)).unwrap();
+    let mut expected: Vec<u64> = (1..=30).collect();
+    (0..30).for_each(|page| write(&level, page, page + 1));
+    // A page, the end of a unit, a unit and parts of two others, the end of the range, and pages that are zeros already.
+    for (first, pages) in [(3, 1), (5, 3), (6, 12), (28, 2), (3, 1), (0, 1), (18, 5)] {
+        level.trim(T, first, pages).unwrap();
+        expected[first as usize..(first + pages) as usize].fill(0);
+        if first == 6 {
+            write(&level, 7, 70);
+            expected[7] = 70;
+        }
+        let check = |level: &PolicyLevel| {
+            for (page, number) in (0..).zip(&expected) {
+                assert_eq!(
+                    read(level, page)[..8],
+                    number.to_le_bytes(),
+                    "page {page} after {first} + {pages}"
+                );
+            }
+        };
+        check(&level);
+        level.flush(T).unwrap();
+        // What is there after a cut is on a copy of the device.
+        check(&reopened(&Arc::new(device.fork().unwrap())));
+        let programmed = device.counters().pages_programmed;
+        level.trim(T, first, pages.min(1)).unwrap();
+        assert_eq!(device.counters().pages_programmed, programmed, "a trimmed page is trimmed again");
+    }
+    level.trim(T, 0, 30).unwrap();
+    assert!((0..30).all(|page| read(&level, page) == [0; PAGE]));
+    level.verify().unwrap();
+    assert!(matches!(level.trim(T, 29, 2), Err(LevelError::BadRequest(_))));
+}

@@ -173,16 +173,16 @@ impl Run {
         let page = self.pages[at].0;
         let range = self.ranges.iter().find(|range| (range.start..range.start + range.pages).contains(&page));
         let range = range.unwrap().clone();
-        let (first, count) = match range.mapping {
-            RangeMapping::Page => (page, (range.start + range.pages - page).min(1 + self.random.below(3))),
-            RangeMapping::Block => {
+        let left = range.start + range.pages - page;
+        let (first, count) = match (range.mapping, self.random.below(3)) {
+            // A unit's worth of pages.
+            (RangeMapping::Block, 0) => {
                 let first = page - (page - range.start) % self.unit_pages;
                 (first, self.unit_pages.min(range.start + range.pages - first))
             }
+            (RangeMapping::Block, 1) => (page, left.min(1 + self.random.below(2 * self.unit_pages))),
+            _ => (page, left.min(1 + self.random.below(3))),
         };
-        if range.mapping == RangeMapping::Block && count < self.unit_pages {
-            return Ok(());
-        }
         let named = first..first + count;
         for (_, known) in self.pages.iter_mut().filter(|(page, _)| named.contains(page)) {
             known.after_cut.insert(0);

@@ -17,6 +17,9 @@
 //!
 //! One unit is kept free for that. Only a base takes it, when bad units have left no other; and a range of which one unit is left
 //! writes every change as a whole.
+//!
+//! **Trims.** A logical unit that is trimmed as a whole is erased. Of any other one the pages are written as holes, which is durable at
+//! once: no note of an older copy can count again.
 
 use super::units::{END, Flash, HOLE, IoBatch, LOST, OobRecord};
 use super::{RangeCounts, RangePolicy};
@@ -63,10 +66,9 @@ pub(super) struct BlockRange {
     counts: RangeCounts,
 }
 
-/// A page that is written: where in its logical unit, and what.
+/// A page that is written.
 #[derive(Clone, Copy)]
 struct New<'a> {
-    offset: u32,
     data: &'a [u8],
     tag: Tag,
 }
@@ -78,6 +80,9 @@ enum SlotData<'a> {
     Copy(u32),
     Hole,
 }
+
+/// A change of a page of a logical unit: its slot, and the data, or none when it is trimmed.
+type Change<'a> = Option<(u32, Option<New<'a>>)>;
 
 /// Units that a range takes.
 pub(super) fn units_for(policy: &RangePolicy, flash: &Flash) -> u64 {
@@ -112,7 +117,18 @@ impl BlockRange {
         let (at, offset) = self.split(page);
         self.finish_stopped(batch, at)?;
         self.counts.written += 1;
-        let new = Some(New { offset, data, tag });
+        self.put(batch, at, offset, Some(New { data, tag }))
+    }
+
+    /// Writes a page, or a hole in its place.
+    fn put(
+        &mut self,
+        batch: &mut IoBatch,
+        at: usize,
+        offset: u32,
+        data: Option<New>,
+    ) -> Result<(), GcError<LevelError>> {
+        let new = Some((offset, data));
         if self.pairs[at].log == NONE && self.pairs[at].base == NONE {
             self.pairs[at].base = match self.take(batch, KEPT_FREE)? {
                 Some(unit) => unit,
@@ -165,24 +181,68 @@ impl BlockRange {
         Ok(())
     }
 
-    /// Forgets the logical units that are named as a whole.
-    pub fn trim(&mut self, batch: &mut IoBatch, first: u64, pages: u64) -> Result<(), LevelError> {
-        let slots = u64::from(self.slots);
-        for at in first.div_ceil(slots)..(first + pages) / slots {
-            let at = at as usize;
-            self.logs.remove(at as u32);
-            let Pair { base, base_filled, log, .. } = self.pairs[at];
-            // The base first: a base that comes back without its log would be old data.
-            for unit in [base, log].into_iter().filter(|unit| *unit != NONE) {
-                self.give(batch, unit)?;
-                self.counts.trimmed += u64::from(if unit == base { base_filled } else { 0 });
-                let pair = &mut self.pairs[at];
-                if unit == base {
-                    (pair.base, pair.base_filled) = (NONE, 0);
+    /// Forgets pages. Of a logical unit of which others are left they are written as holes; it is erased when nothing is left.
+    pub fn trim(&mut self, batch: &mut IoBatch, first: u64, pages: u64) -> Result<(), GcError<LevelError>> {
+        let (slots, mut page, end) = (u64::from(self.slots), first, first + pages);
+        while page < end {
+            let (at, offset) = self.split(page);
+            let next = end.min((at as u64 + 1) * slots);
+            let named = offset..offset + (next - page) as u32;
+            page = next;
+            let Pair { base_filled, log_filled, .. } = self.pairs[at];
+            let filled = base_filled.max(log_filled);
+            if named.start >= filled {
+                continue;
+            }
+            if !self.has_data(batch, at, (0..named.start).chain(named.end..filled))? {
+                self.counts.trimmed += u64::from(filled - named.start);
+                self.erase_all(batch, at).map_err(GcError::Media)?;
+                continue;
+            }
+            self.finish_stopped(batch, at)?;
+            for offset in named.start..named.end.min(filled) {
+                if self.has_data(batch, at, std::iter::once(offset))? {
+                    self.put(batch, at, offset, None)?;
+                    self.counts.trimmed += 1;
                 }
             }
-            self.pairs[at] = EMPTY;
         }
+        Ok(())
+    }
+
+    /// Whether one of these slots of a logical unit holds more than a hole.
+    fn has_data(
+        &self,
+        batch: &IoBatch,
+        at: usize,
+        mut offsets: impl DoubleEndedIterator<Item = u32>,
+    ) -> Result<bool, GcError<LevelError>> {
+        // From both ends: what is trimmed in order leaves data at one of them.
+        while let Some(offset) = offsets.next() {
+            for offset in [Some(offset), offsets.next_back()].into_iter().flatten() {
+                if let SlotData::Copy(slot) = self.source(at, offset)
+                    && !batch.is_hole(slot).map_err(GcError::Media)?
+                {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Erases what a logical unit has.
+    fn erase_all(&mut self, batch: &mut IoBatch, at: usize) -> Result<(), LevelError> {
+        self.logs.remove(at as u32);
+        // The base first: a base that comes back without its log would be old data.
+        let Pair { base, log, .. } = self.pairs[at];
+        for unit in [base, log].into_iter().filter(|unit| *unit != NONE) {
+            self.give(batch, unit)?;
+            if unit == base {
+                let pair = &mut self.pairs[at];
+                (pair.base, pair.base_filled) = (NONE, 0);
+            }
+        }
+        self.pairs[at] = EMPTY;
         Ok(())
     }
 
@@ -356,13 +416,13 @@ impl BlockRange {
         batch: &mut IoBatch,
         at: usize,
         end: u32,
-        new: Option<New>,
+        new: Change,
     ) -> Result<(), GcError<LevelError>> {
         let Pair { base, base_filled, log, log_filled, .. } = self.pairs[at];
         let (unit, filled) = if log == NONE { (base, base_filled) } else { (log, log_filled) };
         for offset in filled..end + u32::from(new.is_some()) {
             let source = match new {
-                Some(new) if new.offset == offset => SlotData::New(new),
+                Some((page, data)) if page == offset => data.map_or(SlotData::Hole, SlotData::New),
                 _ => self.source(at, offset),
             };
             let filled = self.fill(batch, at, unit, offset, source, (IN_ORDER, 0)).map_err(GcError::Media)?;
@@ -387,7 +447,7 @@ impl BlockRange {
         &mut self,
         batch: &mut IoBatch,
         at: usize,
-        new: Option<New>,
+        new: Change,
     ) -> Result<(), GcError<LevelError>> {
         // Nobody completes it meanwhile.
         let pair = &mut self.pairs[at];
@@ -396,13 +456,13 @@ impl BlockRange {
             self.stopped.push(at as u32);
         }
         let pair = &self.pairs[at];
-        let filled = pair.base_filled.max(pair.log_filled).max(new.map_or(0, |new| new.offset + 1));
+        let filled = pair.base_filled.max(pair.log_filled).max(new.map_or(0, |(offset, _)| offset + 1));
         self.logs.remove(at as u32);
         let unit = 'another: loop {
             let unit = self.take_for_whole(batch, at)?;
             for offset in 0..filled {
                 let source = match new {
-                    Some(new) if new.offset == offset => SlotData::New(new),
+                    Some((page, data)) if page == offset => data.map_or(SlotData::Hole, SlotData::New),
                     _ => self.source(at, offset),
                 };
                 let end = if offset + 1 == filled { END } else { 0 };

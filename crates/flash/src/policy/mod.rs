@@ -566,8 +566,10 @@ impl PolicyLevel {
         }
     }
 
-    /// Forgets pages of one range; they read as zeros. A block-mapped range forgets only whole units' worth of pages and
-    /// leaves the rest of what is named as it is. Durable after [`flush`](PolicyLevel::flush).
+    /// Forgets pages of one range; they read as zeros. A block-mapped range erases units of which nothing is left, and writes holes in
+    /// place of other pages: that costs what writing them costs. Durable after [`flush`](PolicyLevel::flush).
+    ///
+    /// [`LevelError::NoRoom`] when a block-mapped range has no room for that.
     pub fn trim(&self, issued: Nanos, page: u64, pages: u64) -> Result<Nanos, LevelError> {
         let (end, many) = loop {
             let cell = self.find(page, pages)?;
@@ -583,7 +585,9 @@ impl PolicyLevel {
                     let sequence = self.flash.sequence();
                     trims.push(Trim { range: u32::from(cell.number), first, pages, sequence });
                 }
-                Kind::Block(range) => range.trim(&mut batch, first, pages)?,
+                Kind::Block(range) => range
+                    .trim(&mut batch, first, pages)
+                    .map_err(|error| page::level_error(error, policy.start))?,
             }
             break (batch.settled, trims.len() >= TRIMS_PENDING_MAX);
         };

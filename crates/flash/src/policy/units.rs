@@ -383,6 +383,16 @@ impl<'a> IoBatch<'a> {
         }
     }
 
+    /// Whether nothing was written to a slot of the range.
+    pub fn is_hole(&self, slot: u32) -> Result<bool, LevelError> {
+        let per_unit = self.flash.slots_per_unit;
+        Ok(match self.flash.note(self.units[(slot / per_unit) as usize], slot % per_unit)? {
+            OobRead::Record(note) => note.flags & (HOLE | LOST) == HOLE,
+            OobRead::Nothing => true,
+            OobRead::Unreadable => false,
+        })
+    }
+
     /// Reads a slot to be copied.
     fn read_copy(&self, slot: u32, mut data: Vec<u8>) -> Result<CopyRead, LevelError> {
         let mut raw = [0; OobRecord::BYTES];
