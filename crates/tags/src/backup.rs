@@ -1,4 +1,4 @@
-//! The copy of a live store: that of one checkpoint, while commits go on.
+//! Online backup: copies the blocks of one checkpoint while commits continue.
 //!
 //! A checkpoint never changes once it is written, and its blocks are given out again only after the next one. So the backup
 //! takes a checkpoint, keeps what that refers to from being given out, and copies it, each block to the same place, each
@@ -51,7 +51,7 @@ impl Drop for Hold<'_> {
 
 impl Store {
     /// Copies the store, as it is now, to an empty medium. Commits wait only for the checkpoint at its beginning. `progress`
-    /// is told the bytes that are copied and those there are, every megabyte.
+    /// gets the bytes copied and the total, every megabyte.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Target`] of the other medium; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::Stopped`].

@@ -124,12 +124,14 @@ impl Store {
             flags: if erases { ERASES | LEAVES_BYTES } else { superblock.flags & LEAVES_BYTES },
             ..*superblock
         };
+        debug_assert!(next.lsn >= superblock.lsn, "a checkpoint goes back to an earlier commit");
         self.write_superblocks(&next)?;
         let mut space = self.space.lock();
         for blob in [superblock.leaves, superblock.catalog] {
             blob.copies().into_iter().for_each(|run| space.release(run.block, run.blocks, None));
         }
         let to_erase = space.settle();
+        space.check_counts();
         drop(space);
         *superblock = next;
         drop(superblock);
@@ -172,6 +174,8 @@ impl Store {
                 self.write_pages(guard, &pages, lifetime)?;
             }
         }
+        debug_assert!(by_owner.is_empty(), "changed pages of an s-node that is not there");
+        debug_assert!(dirty.iter().all(|page| !self.pool.table.load(*page).is_dirty()));
         Ok(())
     }
 
@@ -205,6 +209,7 @@ impl Store {
     }
 
     fn write_run(&self, partition: &Partition, pages: &[u32], run: Run) -> Result<()> {
+        assert_eq!(run.blocks, pages.len() as u64, "each page gets a block");
         let reader = PageReader::new(&self.pool, &partition.token);
         let mut crcs = Vec::with_capacity(pages.len());
         {
@@ -257,8 +262,13 @@ impl Store {
             for page in leaf * LEAF_PAGES..(leaf + 1) * LEAF_PAGES {
                 let desc = self.pool.table.describe(page);
                 any |= desc.kind != PageKind::Free;
+                debug_assert!(
+                    desc.kind == PageKind::Free || desc.is_possible(page),
+                    "{desc:?} of page {page}"
+                );
                 desc.encode(&mut raw);
             }
+            assert_eq!(raw.len(), start + PAGE_BYTES, "a leaf is a block");
             if any {
                 written.push((*leaf, Leaf { blocks: [0; 2], crc: crc32c(&raw[start..]) }));
             } else {

@@ -1,4 +1,4 @@
-//! Committed states that can be read: the last one, or that of a snapshot. What reads is written once for both.
+//! Reads of a committed state: one code for the last commit and for snapshots.
 
 use crate::edges::order::{Direction, EdgePlace, PlacedEdge, list};
 use crate::edges::{Edge, EdgeKey};

@@ -1,4 +1,4 @@
-//! Secure deletion: what was given up of an s-node of that class is overwritten.
+//! Secure deletion: overwrites the blocks that an s-node with the flag has freed.
 //!
 //! Bytes of such an s-node lie in pages of nodes and tables, in blocks that pages have left, and in the journal. A slot that
 //! is freed, and what an update leaves of longer data, is filled with zeros in its page, which the next checkpoint writes
@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 /// Blocks that are overwritten by one call.
 const ERASE_BLOCKS: u64 = 256;
 
-/// Blocks that the medium is told of as not needed any more: fewer are not worth its while.
+/// Least blocks that a discard covers: fewer are not worth a call.
 const DISCARD_BLOCKS_MIN: u64 = 16;
 
 impl Store {

@@ -1,4 +1,4 @@
-//! What can go wrong, in words for whoever has to act on it.
+//! The errors of the store; each text names the object and the next step.
 
 use crate::ids::{EdgeType, NodeId, NodeType, Permission, SnodeId};
 use std::io;
@@ -17,7 +17,7 @@ pub enum Error {
     Open {
         /// The store's file.
         path: PathBuf,
-        /// The reason.
+        /// Reason of the system.
         source: io::Error,
     },
     /// Another process has the store open.
@@ -33,7 +33,7 @@ pub enum Error {
         what: &'static str,
         /// The first block concerned.
         block: u64,
-        /// The reason.
+        /// Reason of the system.
         source: io::Error,
     },
     /// A write of the medium that a backup goes to failed.
@@ -43,7 +43,7 @@ pub enum Error {
         what: &'static str,
         /// The first block concerned.
         block: u64,
-        /// The reason.
+        /// Reason of the system.
         source: io::Error,
     },
     /// A write failed earlier; what is in memory may not be on the medium.
@@ -86,7 +86,7 @@ pub enum Error {
     /// The node's type is another one.
     #[error("node {node} has type {found:#x}, not {wanted:#x}")]
     WrongType {
-        /// The node.
+        /// Node that the call names.
         node: NodeId,
         /// Its type.
         found: u32,
@@ -96,7 +96,7 @@ pub enum Error {
     /// The node's data has not the size of the type it is read as.
     #[error("node {node} has {found} bytes, not the {wanted} of the type it is read as")]
     WrongLength {
-        /// The node.
+        /// Node that the call names.
         node: NodeId,
         /// Bytes of its data.
         found: u64,
@@ -126,7 +126,7 @@ pub enum Error {
     /// The edge type's infos have another form.
     #[error("edges of type {etype} carry {wanted}; give that as info", etype = .etype.0)]
     WrongInfo {
-        /// The type.
+        /// Edge type that the call names.
         etype: EdgeType,
         /// What it takes.
         wanted: &'static str,
@@ -161,9 +161,9 @@ pub enum Error {
     /// Too many edge types out of one node.
     #[error("node {node} has edges of {max} types already, which is the most; use infos to tell edges apart")]
     TooManyTypes {
-        /// The node.
+        /// Node that the call names.
         node: NodeId,
-        /// The limit.
+        /// The most that is allowed.
         max: usize,
     },
     /// There is no such s-node.
@@ -173,7 +173,7 @@ pub enum Error {
     /// even told that they are there.
     #[error("no permission to {} in s-node {snode}; its owner can grant it", needed.name())]
     Forbidden {
-        /// The s-node.
+        /// S-node that refuses the caller.
         snode: SnodeId,
         /// What it takes.
         needed: Permission,
@@ -196,7 +196,7 @@ pub enum Error {
         what: &'static str,
         /// Its size.
         bytes: u64,
-        /// The limit.
+        /// The most that is allowed.
         max: u64,
     },
     /// A key or value of another size than all others.
@@ -206,7 +206,7 @@ pub enum Error {
         what: &'static str,
         /// Its size.
         bytes: u64,
-        /// The size.
+        /// Size that the tree has for it.
         wanted: u64,
     },
     /// A tree has another form than was asked for.
@@ -214,7 +214,7 @@ pub enum Error {
     OtherForm(String),
     /// Pairs to load are not in order.
     #[error(
-        "the pairs are not in ascending order of their keys, or not behind those in the tree; sort them, or insert them one by one"
+        "the pairs are not in ascending order of their keys, or not greater than those in the tree; sort them, or insert them one by one"
     )]
     Unordered,
     /// No room is left.
@@ -254,7 +254,7 @@ pub enum Error {
     /// An option is out of range.
     #[error("{what} is {value}; it must be {range}")]
     BadOption {
-        /// The option.
+        /// Name of the option.
         what: &'static str,
         /// Its value.
         value: u64,
@@ -267,7 +267,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What a failed call on the medium is told as.
+    /// The error of a failed call on the medium.
     pub(crate) fn io(what: &'static str, block: u64) -> impl FnOnce(std::io::Error) -> Error {
         move |source| Error::Io { what, block, source }
     }

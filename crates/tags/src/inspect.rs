@@ -1,4 +1,4 @@
-//! Looking at a store without knowing what programs keep in it: for tools that list, draw and count.
+//! Lists nodes and edges of a store without knowledge of the program's types: for tools.
 //!
 //! Everything here reads the last committed state and takes bounded memory: what can be long is given in parts.
 
@@ -30,7 +30,7 @@ pub struct NodeView {
 /// A registered edge type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EdgeTypeView {
-    /// The type.
+    /// Number of the edge type.
     pub etype: EdgeType,
     /// The name it is registered by.
     pub name: String,
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// Calls `each` with every node, in the order of their positions in the store, until it returns `false`. Nodes
-    /// that come or go meanwhile may be told of or not.
+    /// that come or go meanwhile may be listed or not.
     ///
     /// # Errors
     /// Those of `each`.

@@ -92,7 +92,7 @@ impl Owners<'_> {
     }
 
     /// The pages that hold something of an s-node, and the blocks that they were last written to, 0 where that was never; in the order of
-    /// the pages. Edge tables of a shared home are told of for each s-node that shares it.
+    /// the pages. Edge tables of a shared home are listed for each s-node that shares it.
     ///
     /// # Errors
     /// [`Error::NoSuchSnode`], and what reading the medium gives.

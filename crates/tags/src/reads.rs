@@ -1,4 +1,4 @@
-//! Reads of what a checkpoint says, from the copy that can be read: for opening, backup and salvage.
+//! Reads the metadata of a checkpoint from whichever copy is readable: for opening, backup and salvage.
 //!
 //! What leads to pages lies twice. A copy whose checksum does not hold, or that the medium cannot read, is as good as none, and the other
 //! is used.

@@ -1,4 +1,4 @@
-//! Room on the medium: a medium that is full refuses what is new, and stops nothing.
+//! Reserves blocks for commits: a full medium refuses new data, and deletions still have room.
 //!
 //! A checkpoint writes what has changed to new blocks before those that held it are free. So a commit is refused, before anything of it is
 //! applied, unless the blocks of the next checkpoint are there with its changes; recovery, which replays these changes and ends with

@@ -172,6 +172,7 @@ impl Space {
 
     /// Ends a reservation.
     pub(crate) fn end_reservation(&mut self, blocks: u64) {
+        assert!(blocks <= self.reserved, "a commit gives back blocks that it did not reserve");
         self.reserved -= blocks;
     }
 
@@ -312,6 +313,7 @@ impl Space {
 
     /// Ends a copy. What it has kept is free after the next checkpoint.
     pub(crate) fn end_copy(&mut self) {
+        assert!(self.copies > 0, "a copy ends that did not begin");
         self.copies -= 1;
     }
 
@@ -340,6 +342,13 @@ impl Space {
             self.to_erase.push((run, None));
         }
         self.to_erase.drain(..).map(|(run, _)| run).collect()
+    }
+
+    /// The count of free blocks is that of the map.
+    pub(crate) fn check_counts(&self) {
+        let used: u64 = self.used.iter().map(|word| u64::from(word.count_ones())).sum();
+        debug_assert_eq!(used + self.free, self.end, "{used} blocks are in use, {} free", self.free);
+        debug_assert!(self.end <= self.limit && self.front.first <= self.front.end);
     }
 
     /// Whether nothing is still to be erased.
@@ -419,7 +428,9 @@ impl Space {
     }
 
     fn mark_used(&mut self, run: Run) {
+        debug_assert!(run.block + run.blocks <= self.end && run.blocks <= self.free);
         for block in run.block..run.block + run.blocks {
+            debug_assert!(!self.is_used(block), "block {block} is given out twice");
             self.used[(block / 64) as usize] |= 1 << (block % 64);
         }
         self.free -= run.blocks;
@@ -451,6 +462,7 @@ impl Space {
     /// Gives blocks back that were taken and not written to anything durable.
     pub(crate) fn put_back(&mut self, run: Run) {
         for block in run.block..run.block + run.blocks {
+            debug_assert!(self.is_used(block), "block {block} is freed twice");
             self.used[(block / 64) as usize] &= !(1 << (block % 64));
         }
         self.free += run.blocks;

@@ -1,4 +1,4 @@
-//! What programs read of a store: of its last commit, or of a snapshot.
+//! The read operations of a store: on its last commit, or on a snapshot.
 
 use crate::committed::Committed;
 use crate::edges::Edge;

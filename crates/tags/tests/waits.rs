@@ -175,6 +175,6 @@ fn a_type_that_was_made_by_hand_under_the_stores_own_names_is_refused() {
     store.edge_type("weftage", InfoForm::Number).unwrap();
     let kv = Kv::open(&store, SnodeId::FIRST, "kv").unwrap();
     kv.put(b"key", b"value").unwrap();
-    // What is there already is told.
+    // An entry that is there already is reported.
     store.edge_type("weft.kv", InfoForm::Key).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Pairs that go in and out, and what becomes of nodes that are too full or too empty.
+//! Inserts and deletes pairs; splits nodes that are full and merges nodes that are nearly empty.
 //!
 //! Where a pair fits a leaf, the leaf is patched. Everything else is rare and goes one way: the cells of the nodes
 //! concerned are taken apart and put together anew, and the edges follow from the difference.

@@ -1,4 +1,4 @@
-//! Ways down a tree: to a key, to the keys before or behind one. All of a way is seen in one state of the store.
+//! Descends a tree to a key or to its neighbours. A descent reads one state of the store.
 
 use super::Direction;
 use super::node::{BTreeForm, Key, LONG, NODE, Node, Nodes, ValuePart, whole_key};

@@ -1,4 +1,4 @@
-//! Many fixed pairs at once: looked up, put in, taken out.
+//! Batches of fixed pairs: look-ups, insertions and deletions.
 //!
 //! One key after the other waits for memory a dozen times each: for the nodes on the way, for the lines of each that a
 //! search comes by, for the leaf. Here the keys of a group go down together, and of each search a step is taken before the

@@ -1,4 +1,4 @@
-//! Which page of a table answers for a position.
+//! Finds the page of a table that covers a position.
 //!
 //! A table is a run of pages in the order of positions: each answers for those from the last of the page before it on up to a last of its
 //! own, which may be any. So a page can be split wherever its cells lie, whatever keys somebody chooses.

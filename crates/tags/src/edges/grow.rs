@@ -1,4 +1,4 @@
-//! How a table gets pages, and gives them up again.
+//! Splits and merges the pages of a table.
 //!
 //! The cells of a page that is full are shared out anew among it and a neighbour, and one page more unless these have room for them. So two
 //! pages of cells become three, where halving a page would leave two half full. With more neighbours pages would be fuller, by a tenth with

@@ -1,4 +1,4 @@
-//! Many edges out of one node, looked for together.
+//! Look-ups of many edges of one node, in batches.
 //!
 //! A look-up waits for memory up to five times: for the directory's entry, for the word that says where the cell's page is, for the cell, for the
 //! word that says where the node is, for the node. A group of look-ups makes a pass for each of these, in which no wait depends on another, so

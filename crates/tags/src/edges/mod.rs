@@ -102,7 +102,7 @@ pub struct Edge {
     pub etype: EdgeType,
     /// Its number, for types of [`InfoForm::Number`]; for keys, which the destination's data begins with, `None`.
     pub number: Option<u64>,
-    /// The destination.
+    /// Node that the edge leads to.
     pub to: NodeId,
 }
 

@@ -29,7 +29,7 @@ pub enum Direction {
 pub struct PlacedEdge {
     /// The place before it.
     pub place: EdgePlace,
-    /// The edge.
+    /// Edge that was found.
     pub edge: Edge,
 }
 

@@ -1,4 +1,4 @@
-//! How commit records reach the medium, and how they are found again.
+//! Writes commit records to the journal and finds them again after a crash.
 //!
 //! The journal is an area of fixed size that is written from its start after each checkpoint. Records follow each other;
 //! each write of the area begins at a block of its own, so that a block with a durable record is never written again
@@ -88,7 +88,9 @@ pub(crate) struct JournalReservation<'j> {
 
 impl Drop for JournalReservation<'_> {
     fn drop(&mut self) {
-        self.journal.state.lock().reserved -= self.bytes;
+        let mut state = self.journal.state.lock();
+        assert!(self.bytes <= state.reserved, "the journal's reservations add up");
+        state.reserved -= self.bytes;
     }
 }
 
@@ -207,9 +209,12 @@ impl Journal {
         let (bytes, epoch, durable) = (entries.len() as u32, state.epoch, state.durable);
         let mut header = Header { magic: MAGIC, crc: 0, bytes, zero: 0, epoch, lsn, durable };
         header.crc = header.crc_with(entries);
+        debug_assert!(durable <= state.last, "a record is durable before it is appended");
+        debug_assert!(state.buffer.len().is_multiple_of(8), "a record begins where no reader looks");
         state.buffer.put(header.as_bytes());
         state.buffer.put(entries);
         state.buffer.put(&[0; 7][..entries.len().next_multiple_of(8) - entries.len()]);
+        debug_assert!(state.at as usize * PAGE_BYTES + state.buffer.len() <= self.size());
         state.last = lsn;
         if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8) && !state.writing {
             self.write(state, store, || Ok(())).1?;
@@ -281,6 +286,7 @@ impl Journal {
     /// blocks were used.
     pub(crate) fn restart(&self, epoch: u64) -> u64 {
         let mut state = self.state.lock();
+        assert!(epoch > state.epoch, "records of two checkpoints would have one epoch");
         let used = state.at;
         state.buffer.clear();
         (state.epoch, state.at) = (epoch, 0);

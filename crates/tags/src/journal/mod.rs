@@ -1,4 +1,4 @@
-//! The journal: what every commit changed, since the last checkpoint.
+//! The journal: the changes of every commit since the last checkpoint.
 //!
 //! The data of new nodes is not in it where it fills whole pages: those go to their place, once, and the journal has
 //! their checksum. [`record`] is what a commit says, [`log`] how it reaches the medium and is found again, [`writes`]

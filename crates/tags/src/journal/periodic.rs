@@ -1,4 +1,4 @@
-//! Commits that need not be durable when they return, but soon: a thread of the store's own syncs for them.
+//! Periodic durability: a thread of the store syncs the commits that did not wait for it.
 //!
 //! A commit says how long it may wait. The thread sleeps to the earliest of these times and syncs once for all that
 //! wait; commits that are durable by then, by another's sync or a checkpoint, cost nothing. It is started by the first
@@ -137,7 +137,7 @@ fn sync_when_due(shared: &Shared, journal: &Journal, medium: &dyn PageStore) {
             tracing::error!(%error, "the sync for commits that are durable later failed");
             state.failure = Some(error);
         }
-        // Somebody may wait to be told.
+        // Somebody may wait for the news.
         shared.changed.notify_all();
     }
 }

@@ -1,4 +1,4 @@
-//! All pairs of a key-value store, one after the other.
+//! Scans all pairs of a key-value store.
 //!
 //! The pairs come in the order of their keys' hashes, which is that of the edge table: a page of it at a time is in
 //! memory, so a scan of any length takes a few kilobytes. All pairs are those of a snapshot: a scan keeps nobody waiting, and may

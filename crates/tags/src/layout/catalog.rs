@@ -38,7 +38,6 @@ pub(crate) struct Guests {
     pub erases: bool,
 }
 
-/// The catalog.
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Catalog {
     pub types: Vec<TypeEntry>,

@@ -1,4 +1,4 @@
-//! Where a store's blocks are kept: a file, a block device, or memory.
+//! The medium of a store: a file, a block device, or memory.
 //!
 //! The store asks little of it: blocks of 4096 bytes by number, writes that may stay in a volatile cache and may reach
 //! the medium in any order until the next [`PageStore::sync`], growth, and to be cut off behind what is in use. It never overwrites a block that the last
@@ -113,7 +113,7 @@ pub trait PageStore: Send + Sync {
     }
 
     /// Gives back what lies from block `blocks` on, of which nothing is needed, written or read meanwhile. Returns how many
-    /// blocks there are afterwards: a medium of fixed size stays as long as it is, and is told that they are not needed. A power
+    /// blocks there are afterwards: a medium of fixed size keeps its size and gets a discard of them. A power
     /// cut before the next [`PageStore::sync`] may leave the medium as long as it was.
     ///
     /// # Errors

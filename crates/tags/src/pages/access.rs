@@ -1,4 +1,4 @@
-//! Who may touch a page's bytes.
+//! Access to the bytes of pages, under the lock of their s-node.
 //!
 //! Each s-node has a partition: its slabs and edge tables, under one reader-writer lock. The partition's [`Token`]
 //! exists once and lies under that lock. A shared borrow of it proves that nobody writes the s-node's pages, and gives
@@ -249,7 +249,6 @@ impl<'g> PageWriter<'g> {
         self.hold.snode
     }
 
-    /// The pool.
     pub(crate) fn pool(&self) -> &'g Pool {
         self.hold.pool
     }

@@ -48,7 +48,7 @@ impl PerClass {
         PerClass([value; PageClass::COUNT])
     }
 
-    /// The sum.
+    /// Sum over all classes.
     pub fn sum(&self) -> u64 {
         self.0.iter().fold(0, |sum, value| sum.saturating_add(*value))
     }
@@ -75,7 +75,7 @@ impl IndexMut<PageClass> for PerClass {
 /// What the cache did with the pages of a class since the store was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassReport {
-    /// The class.
+    /// Class that the figures are of.
     pub class: PageClass,
     /// Pages that are in the cache now; pages that are read where a medium is mapped are not.
     pub resident: u64,

@@ -1,4 +1,4 @@
-//! Whose bytes are erased when they are given up: [`crate::erase`] does it.
+//! Which s-nodes have secure deletion; [`crate::erase`] overwrites their freed blocks.
 
 use crate::TagFlags;
 use crate::ids::HomeId;

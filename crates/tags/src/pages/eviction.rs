@@ -1,4 +1,4 @@
-//! Which classes of pages leave the cache when it needs room.
+//! Eviction policies: which classes of pages leave the cache first.
 //!
 //! A policy is asked for the classes of the next victims; which page of these goes, the hand of a clock says, which passes
 //! over what was used lately. The idea is that of "prioritized caching" in "ADAPT", section 5.4.

@@ -1,4 +1,4 @@
-//! Pages: what is known of each ([`table`]), and which of them are in memory ([`pool`]).
+//! Pages: the page table ([`table`]) and the cache ([`pool`]).
 //!
 //! A page has a number in the single-level store, which is where node ids point, and a block on the medium, which is a
 //! new one each time the page is written. So no page is ever overwritten in place, and a checkpoint of a thousand

@@ -1,4 +1,4 @@
-//! What pages held, for the snapshots that are open.
+//! Old versions of pages, kept for open snapshots.
 //!
 //! While a snapshot is open, a page is copied before it is changed for the first time after the snapshot's birth; what its
 //! descriptor said of committed nodes likewise. A page that is given up needs no copy when it is on the medium: its

@@ -1,4 +1,4 @@
-//! Edges by key whose page is lost are found again by the nodes that they led to, which have the key.
+//! Recovers edges by key from lost pages: the destination nodes contain the keys.
 //!
 //! That is no guess: a node that had an edge and has none has lost it with one of the pages that are lost. If all of these are of
 //! tables of edges by key, each with one source and type, the hash of the node's key says which of them it was.

@@ -1,4 +1,4 @@
-//! What is known of nodes and tables on the way.
+//! What a salvage has learned of nodes and tables so far.
 
 use crate::edges::RawEdge;
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};

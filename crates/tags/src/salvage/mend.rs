@@ -1,4 +1,4 @@
-//! What is made good at the end: roots, bodies, edges without an end, nodes that nothing leads to, counts of in-edges.
+//! The last step of a salvage: repairs roots, bodies, dangling edges, orphaned nodes and counts of in-edges.
 
 use super::FOUND;
 use super::copy::Copy;

@@ -1,4 +1,4 @@
-//! Salvage: what can be read of a damaged store goes into a new one.
+//! Salvage: copies the readable data of a damaged store to a new one.
 //!
 //! The damaged store is only read. Pages of nodes whose checksums hold come into the copy under their own numbers, so that ids,
 //! which are persistent pointers, stay what they were. Edge tables are made anew from the cells that can be read, in-edges
@@ -46,7 +46,7 @@ const HELD: &str = "weft.salvage.lost";
 const LOST: NodeType = NodeType(0x6c6f_7374);
 
 /// Copies what can be read of a damaged store into a new store on an empty medium. Nodes keep their ids. The damaged store is not
-/// changed. `progress` is told the bytes of pages that are done and those there are.
+/// changed. `progress` gets the bytes of the pages done and of all.
 ///
 /// It takes some 250 bytes of memory for each page of the store and 40 for each node, beside the cache.
 ///

@@ -1,4 +1,4 @@
-//! What a salvage has found, copied and lost.
+//! The report of a salvage: what it found, copied and lost.
 
 use std::fmt;
 

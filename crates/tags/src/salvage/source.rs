@@ -1,4 +1,4 @@
-//! Reads of a damaged medium: what cannot be read is told of and passed over.
+//! Reads a damaged medium: reports unreadable blocks and skips them.
 
 use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;

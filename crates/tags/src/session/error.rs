@@ -1,4 +1,4 @@
-//! What a session refuses. Nothing of it tells an id of the store.
+//! The errors of a session. None of them contains an id of the store.
 
 use crate::error::Error;
 

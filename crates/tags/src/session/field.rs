@@ -1,4 +1,4 @@
-//! Values as they go over a socket.
+//! Encoding of values in the protocol of sessions.
 
 use super::error::{Refusal, SessionError};
 use super::{PIECE_BYTES_MAX, SessionEdge, SessionNode};

@@ -1,4 +1,4 @@
-//! Sessions: a part of a store for a caller that is not trusted with it.
+//! Sessions: access to a part of a store for a caller that is not trusted with all of it.
 //!
 //! A session begins at a root and hands out ids of its own ([`ids`]) for what is reached from there by edges: they cannot
 //! be guessed, mean nothing in another session, and end with it or with their node. Every crossing goes through a
@@ -52,7 +52,7 @@ pub struct SessionEdge {
     pub etype: EdgeType,
     /// Its number, for types of [`InfoForm::Number`]; `None` for keys, which the destination's data begins with.
     pub number: Option<u64>,
-    /// The destination.
+    /// Node that the edge leads to, by its id in the session.
     pub to: SessionNode,
 }
 
@@ -346,7 +346,6 @@ impl<'s> Session<'s> {
         })
     }
 
-    /// The transaction.
     fn tx(&mut self) -> Outcome<&mut Transaction<'s>> {
         self.enter()?;
         Ok(&mut self.open.as_mut().ok_or(Refusal::NoTransaction)?.tx)

@@ -1,4 +1,4 @@
-//! Who is at the other end of a socket, as the kernel says.
+//! The credentials of the peer of a socket, as the kernel reports them.
 
 use crate::snodes::access::Credentials;
 use std::io;

@@ -1,4 +1,4 @@
-//! What a client and a server of sessions say to each other. One table has all calls; both sides are made from it.
+//! The protocol of sessions: one table of calls, from which both sides are generated.
 
 use super::client::{RemoteSession, unreadable};
 use super::error::{Refusal, SessionError};

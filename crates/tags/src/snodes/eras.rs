@@ -1,4 +1,4 @@
-//! Whether every transaction that was open at some moment has ended, without a list of transactions.
+//! Eras of transactions: tell when every transaction that was open at some moment has ended, without a list of them.
 //!
 //! Each transaction counts in the era it begins in. An era may follow only when nobody is left from the one before the
 //! current, so two counters are enough, and what happened in era *e* lies before every open transaction from era

@@ -1,4 +1,4 @@
-//! Memory taken from the kernel ahead of its use, by a thread of its own.
+//! Prefaults memory: a thread touches pages before the store uses them.
 //!
 //! The first touch of a huge page has the kernel clear it: 0.1 ms, and some 4 ms in a virtual machine whose host takes free
 //! memory back, a third of the time of an insert. So while a region is being filled, the next part of it is populated meanwhile.

@@ -1,4 +1,4 @@
-//! Reads and writes under way in numbers, by io_uring.
+//! Many reads and writes in flight, by io_uring.
 //!
 //! A ring is used by one caller at a time: it is taken from a list, and goes back when nothing of the caller is under way
 //! any more. So callers never wait for each other, and a completion is always the caller's own.

@@ -1,4 +1,4 @@
-//! How a committed change reaches the store's pages: for commits and for replays alike.
+//! Applies committed changes to the store's pages, for commits and for replays alike.
 
 use crate::edges::many::GROUP;
 use crate::edges::{EdgeChange, RawEdge};

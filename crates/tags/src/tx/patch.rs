@@ -170,7 +170,6 @@ pub(crate) struct Edit<'t> {
 }
 
 impl Edit<'_> {
-    /// The data.
     #[inline]
     pub(crate) fn data(&self) -> &[u8] {
         &self.update.bytes[NODE_HEADER..]

@@ -1,4 +1,4 @@
-//! What a transaction has changed and nobody else sees yet.
+//! The write set: the changes of a transaction before its commit.
 //!
 //! Edges are kept here until the commit; the data of new nodes is in its pages already, where no edge leads to it. An
 //! undo log, kept while there are savepoints, takes the set back to any of them.
