@@ -12,7 +12,7 @@ pub enum DeviceError {
         "zone {zone}: {blocks} blocks at block {at} cross the writable end of the zone (capacity {capacity} blocks)"
     )]
     ZoneBoundary {
-        /// The zone.
+        /// Zone that the command addresses.
         zone: ZoneId,
         /// First block of the command within the zone.
         at: u32,
@@ -33,7 +33,7 @@ pub enum DeviceError {
     /// Status "Zone Invalid Write": not at the write pointer.
     #[error("zone {zone}: write at block {at}, but the write pointer is at block {write_pointer}")]
     ZoneInvalidWrite {
-        /// The zone.
+        /// Zone that the command addresses.
         zone: ZoneId,
         /// Where the write was to begin.
         at: u32,
@@ -45,7 +45,7 @@ pub enum DeviceError {
     TooManyActiveZones {
         /// The zone that was to become active.
         zone: ZoneId,
-        /// The limit.
+        /// Most zones in that state.
         limit: u32,
     },
     /// Status "Too Many Open Zones".
@@ -53,13 +53,13 @@ pub enum DeviceError {
     TooManyOpenZones {
         /// The zone that was to be opened.
         zone: ZoneId,
-        /// The limit.
+        /// Most zones in that state.
         limit: u32,
     },
     /// Status "Invalid Zone State Transition".
     #[error("zone {zone} is {state}: {action} is not allowed")]
     InvalidTransition {
-        /// The zone.
+        /// Zone that the command addresses.
         zone: ZoneId,
         /// Its state.
         state: ZoneState,
@@ -81,7 +81,7 @@ pub enum DeviceError {
     /// A read of blocks at or beyond the write pointer.
     #[error("zone {zone}: read of block {at}, but only {write_pointer} blocks are written")]
     ReadBeyondWritePointer {
-        /// The zone.
+        /// Zone that the command addresses.
         zone: ZoneId,
         /// First block that is not written.
         at: u32,
@@ -94,7 +94,7 @@ pub enum DeviceError {
     /// The flash under the command failed: program, erase or uncorrectable read.
     #[error("zone {zone}, block {at}: {what} failed")]
     Media {
-        /// The zone.
+        /// Zone that the command addresses.
         zone: ZoneId,
         /// The block within the zone.
         at: u32,
@@ -107,7 +107,7 @@ pub enum DeviceError {
     /// The image file's content is not a device that this version can read.
     #[error("{path}: {what}")]
     BadImage {
-        /// The image.
+        /// Path of the image.
         path: PathBuf,
         /// What is wrong, and what to do.
         what: String,
@@ -143,7 +143,7 @@ pub enum DeviceError {
         "zone {zone}: the drive's write pointer is at block {found}, but was left at {expected}: another program has used the drive"
     )]
     WritePointerMoved {
-        /// The zone.
+        /// Zone that the command addresses.
         zone: ZoneId,
         /// Where it was left, in blocks.
         expected: u32,

@@ -1,6 +1,6 @@
 //! Writes the flush log of an image; its format is in [`crate::image::log`].
 
-use crate::image::log::{DATA_BLOCKS_MAX, ITEMS_MAX, Item, LogPosition, seal};
+use crate::image::log::{DATA_BLOCKS_MAX, ITEMS_MAX, Item, LogPosition, read, seal};
 use std::io;
 use weft_core::BLOCK_BYTES;
 use weft_sys::AlignedBuf;
@@ -68,10 +68,19 @@ impl FlushLog {
 
     /// Writes the entry; it is durable when this returns.
     pub fn write(&mut self) -> io::Result<()> {
+        assert!(self.has_room(), "an entry goes beyond the log, over the copies of the records");
         let blocks = 1 + self.data_blocks;
+        debug_assert_eq!(
+            self.items.iter().map(|item| (item.to - item.from) as usize).sum::<usize>(),
+            self.data_blocks
+        );
         let bytes = &mut self.buffer[..blocks * BLOCK_BYTES];
         let (head, data) = bytes.split_at_mut(BLOCK_BYTES);
         seal(head, data, &self.items, self.place, self.seq);
+        debug_assert!(
+            read(bytes, self.place).is_some_and(|entry| entry.seq == self.seq && entry.items == self.items),
+            "an entry that no start would read"
+        );
         self.file.write_durably(bytes, self.offset + self.place.at)?;
         self.place.at += (blocks * BLOCK_BYTES) as u64;
         self.seq += 1;

@@ -1,4 +1,4 @@
-//! Power cuts: a device in memory that loses power at a chosen command and comes back with what could be left.
+//! Power cuts: a device in memory that loses power at a chosen command, and restarts in a state that the cut can leave.
 //!
 //! What was flushed is there. Of what came after the last flush, each zone keeps some first part of its own history:
 //! any number of its commands, and of the write after them any number of blocks. Zones are independent, so a later

@@ -61,7 +61,6 @@ pub enum Use {
 
 /// An image and how far what it says may be believed.
 pub struct Opened {
-    /// The image.
     pub image: Image,
     /// What its header says.
     pub header: Header,

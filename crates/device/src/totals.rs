@@ -1,4 +1,4 @@
-//! What the device counted as a whole, and the check that it agrees with what the zones say.
+//! The counters of the whole device, and the check that they agree with those of the zones.
 
 use crate::DeviceError;
 use crate::geometry::Geometry;

@@ -1,4 +1,4 @@
-//! What the flash has been through: erases, bad blocks, and the way of the bytes between host and flash.
+//! The wear of the flash: erases, bad blocks, and the bytes between host and flash.
 
 use crate::geometry::Geometry;
 use crate::image::record::ZoneRecord;

@@ -1,4 +1,4 @@
-//! What a drive needs of the interface that leads to its zones: the commands, and nothing that remembers.
+//! The interface to a drive's zones: commands only, no state.
 
 use crate::DeviceError;
 use crate::zoned::{ZoneState, ZonedInfo};

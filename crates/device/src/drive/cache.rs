@@ -45,7 +45,6 @@ struct Shard {
     hand: usize,
 }
 
-/// The cache.
 #[derive(Debug)]
 pub struct Cache {
     shards: Box<[Mutex<Shard>]>,

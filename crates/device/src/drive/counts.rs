@@ -1,4 +1,4 @@
-//! What a drive was told, since it was opened.
+//! Counters of the commands that a drive has received since it was opened.
 
 use crate::clock::Latencies;
 use crate::zoned::DeviceCounters;

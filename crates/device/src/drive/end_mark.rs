@@ -20,7 +20,6 @@ const VERSION: u16 = 1;
 /// A mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EndMark {
-    /// The zone.
     pub zone: u32,
     /// Blocks of data before the mark: the mark's own place.
     pub end: u32,

@@ -1,4 +1,4 @@
-//! What a real drive's user can rely on, tried on a strict drive that fails where it is told to.
+//! Tests of the guarantees of a real drive, on a strict fake with injected faults.
 
 use super::end_mark::EndMark;
 use super::fake::{COMMAND_BLOCKS, Command, FakeDrive, Fault, INFO};

@@ -1,4 +1,4 @@
-//! What is known of a zone: guarded by a lock for those who change it, published for those who read.
+//! The state of a zone in memory: writers take its lock, readers read the published copy.
 
 use crate::zoned::{ZoneReport, ZoneState};
 use parking_lot::{Mutex, MutexGuard};

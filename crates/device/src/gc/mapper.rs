@@ -162,6 +162,7 @@ impl PageMapper {
             }
             mapper.bad += u32::from(matches!(block.state, State::Bad | State::Failing));
         }
+        debug_assert_eq!(mapper.verify(), Ok(()));
         Ok(mapper)
     }
 
@@ -353,6 +354,11 @@ impl PageMapper {
             }
             return Err(error);
         }
+        assert_eq!(
+            self.blocks[victim as usize].valid, 0,
+            "block {victim} is erased while slots of it are valid"
+        );
+        debug_assert!(self.owned(victim) == 0 && !self.open.contains(&victim));
         let outcome = media.erase(victim).map_err(GcError::Media);
         if outcome.is_err() && !failing {
             // Nothing in it is valid; it is cleaned again when there is power.
@@ -369,6 +375,7 @@ impl PageMapper {
                 self.counts.erases += 1;
                 self.counts.erased += u64::from(block.filled);
                 block.erases += 1;
+                debug_assert_ne!(block.state, State::Free);
                 block.filled = 0;
                 block.state = State::Free;
                 self.free.push(Reverse((block.erases, victim)));
@@ -432,6 +439,13 @@ impl PageMapper {
         Ok(())
     }
 
+    /// Slots of a block that the map leads to.
+    fn owned(&self, block: u32) -> u32 {
+        let first = (block * self.setup.slots_per_block) as usize;
+        let owners = &self.owner[first..first + self.setup.slots_per_block as usize];
+        owners.iter().filter(|page| **page != NONE).count() as u32
+    }
+
     /// Checks the erase identity and that the map, the owners and the blocks agree. Takes time in proportion to the
     /// device.
     pub fn verify(&self) -> Result<(), String> {
@@ -473,7 +487,14 @@ impl PageMapper {
         front: usize,
     ) -> Result<Option<u32>, GcError<M::Error>> {
         let number = self.open[front];
-        let first = number * self.setup.slots_per_block + self.blocks[number as usize].filled;
+        let block = &self.blocks[number as usize];
+        debug_assert!(block.state == State::Open && usize::from(block.front) == front);
+        debug_assert!(block.filled + pages.len() as u32 <= self.setup.slots_per_block);
+        debug_assert!(
+            pages.iter().all(|(page, from)| from.is_none_or(|slot| self.map[*page as usize] == slot)),
+            "a slot is copied that is not its page's newest"
+        );
+        let first = number * self.setup.slots_per_block + block.filled;
         let outcome = match pages {
             [(page, from)] => media.program(first, *page, *from, front),
             pages => media.program_together(first, pages, front),
@@ -527,6 +548,7 @@ impl PageMapper {
         }
         let Some(Reverse((_, number))) = self.free.pop() else { return Err(self.full()) };
         let block = &mut self.blocks[number as usize];
+        debug_assert!(block.state == State::Free && block.filled == 0 && block.valid == 0);
         block.state = State::Open;
         block.front = front as u16;
         self.open[front] = number;
@@ -534,6 +556,7 @@ impl PageMapper {
     }
 
     fn invalidate(&mut self, slot: u32) {
+        debug_assert_ne!(self.owner[slot as usize], NONE, "slot {slot} is invalidated twice");
         self.owner[slot as usize] = NONE;
         let number = slot / self.setup.slots_per_block;
         self.blocks[number as usize].valid -= 1;

@@ -1,4 +1,4 @@
-//! What a page map needs of the flash below it, and how it is set up.
+//! The trait of the flash below a page map, and the map's setup.
 
 use super::victim::VictimPolicy;
 
@@ -174,7 +174,7 @@ pub enum GcError<E> {
     /// A logical page that the map does not have.
     #[error("logical page {page}: there are {pages}; address one below that")]
     NoSuchPage {
-        /// The page.
+        /// Logical page that the command names.
         page: u32,
         /// Logical pages.
         pages: u32,
@@ -182,7 +182,7 @@ pub enum GcError<E> {
     /// A write front that the map does not have.
     #[error("write front {front}: there are {fronts}; name one below that")]
     NoSuchFront {
-        /// The front.
+        /// Write front that the command names.
         front: usize,
         /// Fronts.
         fronts: usize,

@@ -171,7 +171,7 @@ impl Victims {
         }
     }
 
-    /// The policy.
+    /// How the next victim is chosen.
     pub fn policy(&self) -> VictimPolicy {
         self.policy
     }
@@ -196,6 +196,7 @@ impl Victims {
     pub fn close(&mut self, block: u32, valid: u32) {
         debug_assert!(valid <= self.pages_per_block);
         self.remove(block);
+        debug_assert!(self.len < self.blocks.len() && !self.contains(block));
         self.clock += 1;
         self.len += 1;
         let candidate = &mut self.blocks[block as usize];
@@ -227,7 +228,8 @@ impl Victims {
             }
             VictimPolicy::CostBenefit => {
                 let entry = (candidate.changed, block);
-                self.ages[candidate.valid as usize].remove(&entry);
+                let was_there = self.ages[candidate.valid as usize].remove(&entry);
+                debug_assert!(was_there, "a candidate is listed under another count");
                 candidate.valid -= 1;
                 self.ages[candidate.valid as usize].insert(entry);
             }

@@ -1,4 +1,4 @@
-//! What theory says of write amplification under uniformly random page writes.
+//! The theoretical write amplification under uniformly random page writes.
 //!
 //! `alpha` is the room that data can spread over, divided by the data: (pages of all blocks - pages of the free blocks
 //! held in reserve - empty pages of open blocks) / logical pages ([`alpha`](super::MapperSetup::alpha)). An FTL that

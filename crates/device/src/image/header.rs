@@ -28,7 +28,6 @@ const SESSION_BYTES: usize = 64;
 pub struct Header {
     /// Random id of the image.
     pub id: [u8; 16],
-    /// The device.
     pub geometry: Geometry,
 }
 

@@ -30,7 +30,6 @@ pub fn log_bytes(geometry: &Geometry) -> u64 {
 /// One zone in an entry: its record, and where the entry's blocks of it belong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Item {
-    /// The zone.
     pub zone: u32,
     /// First block.
     pub from: u32,
@@ -56,7 +55,6 @@ pub struct LogPosition {
 pub struct Entry {
     /// Its number in the session.
     pub seq: u64,
-    /// The zones.
     pub items: Vec<Item>,
     /// The blocks of all items, one after the other.
     pub data: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What the device keeps of a zone, and the accounting of its bytes.
+//! The record of a zone, and the accounting of its bytes.
 
 use super::slot::{CONTENT_WORDS, Content};
 use crate::zoned::ZoneState;
@@ -10,7 +10,6 @@ use weft_core::{BLOCK_BYTES, Origin};
 /// `written + padding == programmed + buffered + dropped` and `programmed == erased with content + standing`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ZoneRecord {
-    /// The state.
     pub state: ZoneState,
     /// Blocks written.
     pub write_pointer: u32,

@@ -1,4 +1,4 @@
-//! The second copy of what an image keeps beside its blocks, at the end of the file.
+//! The second copy of the image's metadata, at the end of the file.
 //!
 //! ```text
 //!  copy of the session page | of the counters page | of the zone table | of the header page |

@@ -177,6 +177,11 @@ impl ZonedModel {
 
     /// Stores the zone's record in the image, if there is one, and shows state and write pointer to readers.
     fn publish(&self, id: ZoneId, cell: &ZoneCell, zone: &mut Zone) {
+        debug_assert_eq!(
+            ZoneRecord::decode(&zone.record.encode(), self.shape).as_ref(),
+            Some(&zone.record),
+            "a record of {id} that no start would take"
+        );
         if let Some(image) = self.store.image() {
             zone.slot = image.table.set_zone(id.0, zone.slot, &zone.record.encode());
             if image.lasting && !zone.dirty {

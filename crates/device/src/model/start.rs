@@ -1,4 +1,4 @@
-//! How a device comes to be: new, from an image, or as a copy of another.
+//! Makes a device: new, from an image, or as a copy of another one.
 
 use super::{FlushGate, Zone, ZoneCell, ZoneSnapshot, ZonedModel, pack, unpack};
 use crate::DeviceError;
@@ -39,7 +39,7 @@ impl ZonedModel {
         ZonedModel::format(image, header)
     }
 
-    /// Creates an image file and opens it. Every byte of it is written, which takes a while; `progress` is told the
+    /// Creates an image file and opens it. Every byte of it is written, which takes a while; `progress` gets the
     /// bytes done and the bytes in all. An existing file is refused unless `overwrite` is set.
     pub fn create(
         path: &Path,

@@ -1,4 +1,4 @@
-//! Physical addresses and the shape that they are judged by.
+//! Physical addresses, and the shape of the device that bounds them.
 
 use super::error::FlashError;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use std::fmt;
 /// A LUN: a die, which carries out one operation at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct LunAddr {
-    /// The channel.
+    /// Channel, from 0.
     pub channel: u32,
     /// The LUN on its channel.
     pub lun: u32,
@@ -16,7 +16,7 @@ pub struct LunAddr {
 /// An erase block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct BlockAddr {
-    /// The channel.
+    /// Channel, from 0.
     pub channel: u32,
     /// The LUN on its channel.
     pub lun: u32,

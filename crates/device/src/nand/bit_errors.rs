@@ -1,4 +1,4 @@
-//! Bits that come back wrong: from wear, from reads of the same block, and from age.
+//! Bit errors of reads: from wear, from read disturb, and from retention.
 
 use serde::{Deserialize, Serialize};
 use weft_core::random::SplitMix;

@@ -1,4 +1,4 @@
-//! What the flash keeps of an erase block.
+//! The state of an erase block.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +46,7 @@ impl BlockState {
 /// What the device reports of an erase block, as the chunk report of an open-channel drive does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct BlockInfo {
-    /// The state.
+    /// Whether it is erased, written or bad.
     pub state: BlockState,
     /// Pages programmed since the last erase, torn ones included; the next program goes to the page of this number.
     pub programmed: u32,

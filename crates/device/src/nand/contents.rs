@@ -1,4 +1,4 @@
-//! What the pages of a LUN in memory hold. A programmed page never changes, so copies of a device share its pages.
+//! The contents of the pages of a LUN in memory. A programmed page never changes, so copies of a device share its pages.
 
 use super::setup::Keep;
 use std::sync::Arc;

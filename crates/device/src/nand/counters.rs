@@ -1,4 +1,4 @@
-//! What the flash counted.
+//! The counters of the flash.
 
 use super::error::Refusal;
 use serde::{Deserialize, Serialize};

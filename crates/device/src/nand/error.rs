@@ -1,4 +1,4 @@
-//! What flash refuses, and how it fails.
+//! The errors of flash: refused commands and failures.
 
 use super::address::{BlockAddr, PageAddr};
 use crate::DeviceError;
@@ -14,7 +14,7 @@ pub enum FlashError {
          geometry has", limit - 1
     )]
     NoSuchAddress {
-        /// The address.
+        /// Page that the command addresses.
         address: PageAddr,
         /// The part of it that is too large.
         part: &'static str,
@@ -24,9 +24,9 @@ pub enum FlashError {
         limit: u32,
     },
     /// Refused: a buffer that is not as long as it has to be.
-    #[error("{address}: {given} bytes of {what}, and {wanted} is the length; give a buffer of that length")]
+    #[error("{address}: {given} bytes of {what}, {wanted} expected; give a buffer of that length")]
     WrongLength {
-        /// The page.
+        /// Page that the command addresses.
         address: PageAddr,
         /// Data or out-of-band bytes.
         what: &'static str,
@@ -38,7 +38,7 @@ pub enum FlashError {
     /// Refused: the block is bad. One whose program failed can still be read.
     #[error("{block} is bad ({state}): it takes no {command}; use another block and move what can be read")]
     BadBlock {
-        /// The block.
+        /// Block that the command addresses.
         block: BlockAddr,
         /// Why it is bad.
         state: &'static str,
@@ -48,13 +48,13 @@ pub enum FlashError {
     /// Refused: an erase of the block was interrupted, and it has to be erased before it is programmed.
     #[error("{block}: its last erase was interrupted; erase it again before it is programmed")]
     EraseIncomplete {
-        /// The block.
+        /// Block that the command addresses.
         block: BlockAddr,
     },
     /// Refused: pages before this one in the block are not programmed.
     #[error("{address}: pages are programmed in order and page {next} is next; program that one")]
     OutOfOrder {
-        /// The page.
+        /// Page that the command addresses.
         address: PageAddr,
         /// The page that may be programmed.
         next: u32,
@@ -62,13 +62,13 @@ pub enum FlashError {
     /// Refused: the page was programmed since the last erase.
     #[error("{address} was programmed since the last erase of its block; erase the block first")]
     AlreadyProgrammed {
-        /// The page.
+        /// Page that the command addresses.
         address: PageAddr,
     },
     /// Refused: a read of a page that was not programmed since the last erase.
     #[error("{address} is not programmed: the block has {programmed} programmed pages; read only those")]
     NotProgrammed {
-        /// The page.
+        /// Page that the command addresses.
         address: PageAddr,
         /// Pages programmed since the erase.
         programmed: u32,
@@ -80,7 +80,7 @@ pub enum FlashError {
         first: PageAddr,
         /// The one that does not go with it.
         other: PageAddr,
-        /// The rule.
+        /// Rule that the two break together.
         why: &'static str,
     },
     /// Refused: a command with no addresses or with too many.
@@ -88,7 +88,7 @@ pub enum FlashError {
     VectorLength {
         /// Addresses given.
         given: usize,
-        /// The most.
+        /// Most addresses of a command.
         most: usize,
     },
     /// A program failed. The block has become bad: its other pages can be read, this one cannot.
@@ -96,7 +96,7 @@ pub enum FlashError {
         "{address}: the program failed and the block is bad now; write elsewhere and move the block's pages"
     )]
     ProgramFailed {
-        /// The page.
+        /// Page that the command addresses.
         address: PageAddr,
         /// When the flash reported it.
         done: Nanos,
@@ -104,7 +104,7 @@ pub enum FlashError {
     /// An erase failed, or the block has had all erases that it stands. The block has become bad.
     #[error("{block}: the erase failed after {erases} erases and the block is bad now; take another one")]
     EraseFailed {
-        /// The block.
+        /// Block that the command addresses.
         block: BlockAddr,
         /// Erases before this one.
         erases: u32,
@@ -116,7 +116,7 @@ pub enum FlashError {
     /// A page that cannot be read: more bits are wrong than the code corrects, or its program or erase was interrupted.
     #[error("{address} cannot be read: {why}; take the data from elsewhere")]
     Uncorrectable {
-        /// The page.
+        /// Page that the command addresses.
         address: PageAddr,
         /// What is the matter with it.
         why: Unreadable,
@@ -157,7 +157,7 @@ pub enum Unreadable {
     #[error("more bits are wrong than the code corrects")]
     Bits,
     /// The image file has something else in its place.
-    #[error("what the image has of it does not match its checksum")]
+    #[error("its content in the image does not match its checksum")]
     Image,
     /// A test asked for the failure ([`Fault::Read`](super::Fault::Read)).
     #[error("the failure was asked for")]

@@ -1,4 +1,4 @@
-//! The power switch: when power goes, and what the command of that moment leaves.
+//! Power cuts: when the power goes, and how far the command of that moment is executed.
 
 use super::error::FlashError;
 use std::sync::atomic::AtomicU8;

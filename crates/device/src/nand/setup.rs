@@ -1,4 +1,4 @@
-//! What a device is made from: a geometry and what only the open-channel presentation needs.
+//! The setup of a device: its geometry, and the options of the open-channel presentation.
 
 use super::address::FlashShape;
 use crate::geometry::Geometry;

@@ -1,4 +1,4 @@
-//! What a drive refuses, and how it fails.
+//! The errors of a drive: refused commands and failures.
 
 use crate::DeviceError;
 use crate::gc::GcError;
@@ -28,7 +28,7 @@ pub enum SsdError {
     /// Refused: a placement handle that the drive does not have.
     #[error("placement handle {handle}: the drive has {handles}; name one below that")]
     NoSuchHandle {
-        /// The handle.
+        /// Handle that the command names.
         handle: u16,
         /// Handles of the drive.
         handles: u16,
@@ -36,7 +36,7 @@ pub enum SsdError {
     /// A block whose flash could not be read, now or when the drive moved it. It can be written again.
     #[error("block {block} cannot be read: its flash page is lost; write it again from elsewhere")]
     Unreadable {
-        /// The block.
+        /// Logical block that cannot be read.
         block: u64,
     },
     /// So many blocks of the flash are bad that nothing can be written any more. What is there can be read.

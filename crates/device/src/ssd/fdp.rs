@@ -1,4 +1,4 @@
-//! What an FDP drive reports, by the names of the NVMe log pages.
+//! The reports of an FDP drive, named as the NVMe log pages.
 
 use super::setup::Isolation;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct FdpStatistics {
 /// The reclaim unit handle usage log page and status of one placement handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct HandleUsage {
-    /// The handle.
+    /// Placement handle, from 0.
     pub handle: u16,
     /// Its isolation.
     pub isolation: Isolation,
@@ -49,14 +49,14 @@ pub enum FdpEvent {
     /// A handle was given another reclaim unit before its own was full (type 00h, "reclaim unit not fully written to
     /// capacity").
     UnitNotFull {
-        /// The handle.
+        /// Placement handle, from 0.
         handle: u16,
         /// Bytes that were not written.
         left_bytes: u64,
     },
     /// A write named a handle that is not there (type 03h, "invalid placement identifier"). It was refused.
     InvalidPlacement {
-        /// The handle.
+        /// Placement handle, from 0.
         handle: u16,
     },
 }

@@ -1,4 +1,4 @@
-//! A drive as it is bought: logical blocks, and a translation layer inside. Two presentations of it.
+//! An ordinary SSD: logical blocks, with a translation layer inside. It has two presentations.
 //!
 //! **Conventional**: blocks of 4 KiB are written anywhere; the drive maps them to flash, out of place, and cleans.
 //! **FDP** (NVMe Flexible Data Placement): the same, but each write may name a placement handle. What is written through

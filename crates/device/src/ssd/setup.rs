@@ -1,4 +1,4 @@
-//! What a drive is made from.
+//! The setup of a drive.
 
 use super::error::SsdError;
 use crate::gc::{MapperSetup, VictimPolicy};

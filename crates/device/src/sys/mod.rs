@@ -1,4 +1,4 @@
-//! What devices alone need of the operating system, each call with a safe face.
+//! System calls that only devices need, each behind a safe function.
 
 pub mod aio;
 pub mod pool;

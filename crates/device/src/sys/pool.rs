@@ -1,4 +1,4 @@
-//! Memory that this process writes and others map: words, then slots.
+//! Shared memory that this process writes and others map: words, then slots.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -35,7 +35,6 @@ impl Pool {
         self.memory.len()
     }
 
-    /// The words.
     pub fn words(&self) -> &[AtomicU64] {
         &self.memory.atomics()[..self.word_bytes / size_of::<u64>()]
     }

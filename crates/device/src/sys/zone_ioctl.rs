@@ -67,7 +67,7 @@ const BLKREPORTZONE: u64 = request(READ | WRITE, 130, REPORT_HEADER_BYTES);
 const BLKGETZONESZ: u64 = request(READ, 132, size_of::<u32>());
 const BLKGETNRZONES: u64 = request(READ, 133, size_of::<u32>());
 
-/// What a zone can be told.
+/// The commands for a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Management {

@@ -1,4 +1,4 @@
-//! What sysfs tells of a block device's queue: its limits.
+//! The limits of a block device's queue, from sysfs.
 
 use crate::sys::zone_ioctl::SECTOR_BYTES;
 use crate::zoned::ZonedInfo;
