@@ -1,4 +1,4 @@
-//! What the monitor needs of a device, no more: the seam for other flash, and for tests that watch every operation.
+//! The trait of the device below the monitor. Other flash, and tests that watch every operation, implement it.
 
 use std::fmt;
 use weft_core::Nanos;

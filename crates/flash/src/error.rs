@@ -1,4 +1,4 @@
-//! What the levels refuse, and how flash fails them. Addresses are those of the grant, never physical ones.
+//! The errors of the levels. Addresses are those of the grant, never physical ones.
 
 use crate::address::{GrantBlock, GrantPage};
 use weft_core::Nanos;
@@ -14,7 +14,7 @@ pub enum LevelError {
          the grant's geometry has"
     )]
     OutsideGrant {
-        /// The address.
+        /// Page that the command addresses.
         address: GrantPage,
         /// The part of it that is too large.
         part: &'static str,
@@ -35,9 +35,9 @@ pub enum LevelError {
         now: Nanos,
     },
     /// Refused: a buffer that is not as long as it has to be.
-    #[error("{address}: {given} bytes of {what}, and {wanted} is the length; give a buffer of that length")]
+    #[error("{address}: {given} bytes of {what}, {wanted} expected; give a buffer of that length")]
     WrongLength {
-        /// The page.
+        /// Page that the command addresses.
         address: GrantPage,
         /// Data or out-of-band bytes.
         what: &'static str,
@@ -49,7 +49,7 @@ pub enum LevelError {
     /// Refused: pages before this one in the block are not programmed.
     #[error("{address}: pages are programmed in order and page {next} is next; program that one")]
     OutOfOrder {
-        /// The page.
+        /// Page that the command addresses.
         address: GrantPage,
         /// The page that may be programmed.
         next: u32,
@@ -57,13 +57,13 @@ pub enum LevelError {
     /// Refused: the page was programmed since the last erase.
     #[error("{address} was programmed since the last erase of its block; erase the block first")]
     AlreadyProgrammed {
-        /// The page.
+        /// Page that the command addresses.
         address: GrantPage,
     },
     /// Refused: a read of a page that was not programmed since the last erase.
     #[error("{address} is not programmed: the block has {programmed} programmed pages; read only those")]
     NotProgrammed {
-        /// The page.
+        /// Page that the command addresses.
         address: GrantPage,
         /// Pages programmed since the erase.
         programmed: u32,
@@ -71,7 +71,7 @@ pub enum LevelError {
     /// Refused: an erase of the block was interrupted, and it has to be erased before it is programmed.
     #[error("{block}: its last erase was interrupted; erase it again before it is programmed")]
     EraseIncomplete {
-        /// The block.
+        /// Block that the command addresses.
         block: GrantBlock,
     },
     /// The block has become bad and its LUN has no spare block left. What was programmed before may still be read.
@@ -79,13 +79,13 @@ pub enum LevelError {
         "{block} is bad and its LUN has no spare block left; use another block and move what can be read"
     )]
     BlockRetired {
-        /// The block.
+        /// Block that the command addresses.
         block: GrantBlock,
     },
     /// A page that cannot be read: its program was interrupted, or more bits are wrong than the code corrects.
     #[error("{address} cannot be read: {why}; take the data from elsewhere")]
     Unreadable {
-        /// The page.
+        /// Page that the command addresses.
         address: GrantPage,
         /// What is the matter with it.
         why: Unreadable,
@@ -124,7 +124,7 @@ pub enum LevelError {
         of: &'static str,
     },
     /// The device holds no monitor, or not one that can be read.
-    #[error("no monitor can be opened on this device: {0}; format it, which destroys what is on it")]
+    #[error("no monitor can be opened on this device: {0}; format it (all data on it is lost)")]
     NotFormatted(String),
     /// The records of a monitor or of a level cannot be written any more: too many of their blocks are bad.
     #[error("no block is left for {0}: too many are bad; move the data to another device")]
@@ -140,12 +140,12 @@ pub enum LevelError {
     NotMapped(GrantBlock),
     /// Function level: so many blocks are mapped that over-provisioning would not be kept.
     #[error(
-        "{mapped} blocks are mapped and {limit} may be with this over-provisioning; trim blocks or lower it"
+        "{mapped} blocks are mapped, the most with this over-provisioning is {limit}; trim blocks or lower the over-provisioning"
     )]
     TooManyMapped {
         /// Blocks mapped.
         mapped: u32,
-        /// The most.
+        /// Most blocks that may be mapped.
         limit: u32,
     },
     /// Function level: a channel without a free block.

@@ -1,4 +1,4 @@
-//! The raw level: a grant's flash as it is. Blocks, pages in order, erase before reuse; no bad blocks.
+//! The raw level: the flash of a grant without translation. Pages in order, erase before reuse, no bad blocks.
 //!
 //! The application does all of it itself, mapping, cleaning, and finding its data again after a power cut; in return it
 //! decides about every operation. The calls are those of Prism-SSD's raw-flash level (ICDCS 2019, section IV).

@@ -57,7 +57,7 @@ pub enum Mapping {
 /// A block that was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
-    /// The block.
+    /// Block in the addresses of the grant.
     pub block: GrantBlock,
     /// Blocks of its channel that are free now.
     pub free: u32,
@@ -66,7 +66,7 @@ pub struct Mapped {
 /// One page of a block to write.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockWrite<'a> {
-    /// The block.
+    /// Block in the addresses of the grant.
     pub block: GrantBlock,
     /// The page, by place or by number as the block is mapped.
     pub page: u32,
@@ -79,7 +79,7 @@ pub struct BlockWrite<'a> {
 /// One page of a block to read, or a part of it.
 #[derive(Debug)]
 pub struct BlockRead<'a> {
-    /// The block.
+    /// Block in the addresses of the grant.
     pub block: GrantBlock,
     /// The page, by place or by number as the block is mapped.
     pub page: u32,
@@ -92,7 +92,7 @@ pub struct BlockRead<'a> {
 /// A block as it was found after a restart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FoundBlock {
-    /// The block.
+    /// Block in the addresses of the grant.
     pub block: GrantBlock,
     /// Its id: blocks taken later have larger ones.
     pub id: u64,

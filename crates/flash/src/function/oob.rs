@@ -1,4 +1,4 @@
-//! What the function level writes in the out-of-band bytes of a page.
+//! The out-of-band record of a page at the function level.
 
 use super::Mapping;
 use weft_core::codec::{Reader, Truncated, WriteFields, seal, unseal};

@@ -1,4 +1,4 @@
-//! Finding out what is on a grant: each block is mapped, free, to be erased, or bad, and nothing else.
+//! Opens a grant: finds for each block whether it is mapped, free, to be erased, or bad.
 
 use super::oob::{self, EMPTY, LOST, PageNote};
 use super::{FunctionLevel, Holder, LunBlocks, Mapping, State, Use};
@@ -91,7 +91,7 @@ impl FunctionLevel {
         copies.into_iter().try_for_each(|number| self.erase_taken(Nanos(0), &[number]).map(|_| ()))
     }
 
-    /// Who holds a block, by what is on it; `None` when nothing on it can be told.
+    /// Who holds a block, by what is on it; `None` when nothing on it identifies a holder.
     fn scan_block(&self, number: u32, programmed: u32) -> Result<Option<Holder>, LevelError> {
         let mut found: Option<Holder> = None;
         let mut unread = None;

@@ -1,4 +1,4 @@
-//! The device's clock, as its applications share it.
+//! The clock of the device, which its applications share.
 //!
 //! Device time is virtual: a command says when it is issued and learns when it is over. Applications have no clock between
 //! them, so each may be at a time of its own; but none of them takes the device far beyond what it has done, because LUNs

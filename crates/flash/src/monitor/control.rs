@@ -1,4 +1,4 @@
-//! The master copy of all tables, with its log: what one lock guards.
+//! The master copy of all tables, with its log. One lock guards both.
 
 use super::GrantInfo;
 use super::grant::GrantState;

@@ -1,4 +1,4 @@
-//! Which blocks of each LUN are whose: a function of the device's shape and of the number of spares.
+//! Divides the blocks of each LUN between the log, grants and spares, by the shape of the device and the number of spares.
 //!
 //! The blocks of a LUN are numbered across its planes: block `n` is in plane `n % planes`. What the log takes is spread over
 //! the planes, and an application gets as many blocks of each.

@@ -1,4 +1,4 @@
-//! Global wear leveling: which LUNs change places, and what it cost.
+//! Global wear leveling: chooses the LUNs to exchange, and reports the cost.
 //!
 //! FlashBlox (Huang et al., FAST 2017) lets wear diverge between tenants for a while and corrects it coarsely: when the
 //! most worn unit is above the mean by more than a threshold, it changes places with the least worn one. Here a unit is

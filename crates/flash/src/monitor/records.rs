@@ -1,4 +1,4 @@
-//! What the monitor's log holds: the master copy of grants and places, and the changes to them.
+//! The records in the monitor's log: the master copy of grants and their blocks, and the changes to it.
 
 use super::layout::{Layout, PhysBlock};
 use crate::error::LevelError;

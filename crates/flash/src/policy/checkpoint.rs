@@ -1,4 +1,4 @@
-//! What a checkpoint holds: the ranges, their units, and the maps of page-mapped ranges.
+//! The checkpoint: the ranges, their units, and the maps of page-mapped ranges.
 
 use super::units::Flash;
 use super::{Kind, PolicySetup, Range, RangeMapping, RangePolicy, Trim};

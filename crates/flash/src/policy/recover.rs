@@ -1,4 +1,4 @@
-//! Opening: the last checkpoint, and what the notes beside the pages say that was written after it.
+//! Opens a grant: reads the last checkpoint, and the out-of-band records of pages written after it.
 //!
 //! A unit that has not been begun anew since the checkpoint is read from where the checkpoint left it; any other from its
 //! first slot. A page counts from the checkpoint unless a note with a larger sequence number names it, or a trim that was

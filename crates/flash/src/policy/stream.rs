@@ -1,4 +1,4 @@
-//! Which open unit data of a tag goes to.
+//! Chooses the open unit for the data of a tag.
 
 use weft_core::Tag;
 

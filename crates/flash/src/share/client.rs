@@ -1,4 +1,4 @@
-//! The side that has not.
+//! The client: a grant of a monitor in another process.
 
 use super::FRAME_BYTES_MAX;
 use super::wire::{self, ReadOne, Request, WriteOne};

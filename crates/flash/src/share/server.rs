@@ -1,4 +1,4 @@
-//! The side that has the monitor.
+//! The server: serves the grants of its monitor to clients.
 
 use super::wire::{self, ReadOne, Request, WriteOne};
 use super::{CONNECTIONS_MAX, FRAME_BYTES_MAX};

@@ -1,4 +1,4 @@
-//! Frames, and what is in them.
+//! The protocol between client and server: the encoding of requests and replies.
 
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
