@@ -1,4 +1,4 @@
-//! Signal handlers wait while their thread is in the middle of something that must be brought to its end.
+//! Defers signal handlers while their thread is inside a call that must complete.
 //!
 //! A handler may leave the call that it interrupted for good (`siglongjmp`), or make calls of its own. For the kernel a call on a
 //! file is one step: the handler runs before or after it. Here the call is made of many, and a handler in the middle of them
@@ -103,7 +103,7 @@ pub fn end() {
 fn settle(thread: &Thread) {
     if thread.due.replace(false) {
         thread.restarts.set(true);
-        // SAFETY: libc gives each thread a valid pointer. What the call says is told after what the handlers do.
+        // SAFETY: libc gives each thread a valid pointer. The errno of the call must survive the handlers.
         let errno = unsafe { *libc::__errno_location() };
         // Handlers run here, and may not come back.
         sys::set_signal_mask(thread.mask.get());

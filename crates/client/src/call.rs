@@ -188,12 +188,10 @@ impl Answer<'_> {
         Ok(self)
     }
 
-    /// The result.
     pub fn ret(&self) -> i64 {
         self.response.ret
     }
 
-    /// The payload.
     pub fn payload(&self) -> &[u8] {
         // SAFETY: the slot is still claimed and the length was checked against the payload's.
         unsafe { std::slice::from_raw_parts(self.call.payload(), self.response.len as usize) }

@@ -27,7 +27,7 @@ pub struct Client {
     pub(crate) socket: AtomicI32,
     pub(crate) channel: AtomicPtr<Channel>,
     pub(crate) connection: AtomicU32,
-    pub(crate) volume_tag: u64,
+    pub(crate) volume_id: u64,
     pub(crate) session: u64,
     /// Looked at by way of [`Client::leases`].
     pub(crate) leases: Option<Leases>,
@@ -143,8 +143,8 @@ impl Client {
     }
 
     /// Tells this volume from others, whoever serves it.
-    pub fn volume_tag(&self) -> u64 {
-        self.volume_tag
+    pub fn volume_id(&self) -> u64 {
+        self.volume_id
     }
 
     /// Tells this server from others, of other volumes and of this one before and later.

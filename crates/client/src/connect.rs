@@ -1,4 +1,4 @@
-//! Making a connection: the hello, and mapping what comes with its answer.
+//! Makes a connection: sends the hello, and maps the memory that the reply carries.
 
 use crate::client::{Child, Client, ForkTicket, Image, Leases};
 use crate::identity::IDENTITY_TRIES;
@@ -62,7 +62,7 @@ impl Client {
             socket: AtomicI32::new(socket),
             channel: AtomicPtr::new(accepted.channel),
             connection: AtomicU32::new(accepted.reply.connection),
-            volume_tag: accepted.reply.volume_tag,
+            volume_id: accepted.reply.volume_id,
             session: accepted.reply.session,
             leases,
             leases_given_up: AtomicBool::new(false),

@@ -1,4 +1,4 @@
-//! Who the threads of the process are: telling the server when that has changed.
+//! Reports changes of user, groups and capabilities of threads to the server.
 //!
 //! In most processes all threads are one user, and the server takes a request for that user's. Where threads differ (`setfsuid`,
 //! system calls by number), each tells who it is and names itself in its requests.

@@ -159,6 +159,11 @@ impl Client {
             copy_into_ring(ring, at, part);
             at += part.len() as u64;
         }
+        debug_assert_eq!(at, size + len as u64, "an append writes all its parts");
+        debug_assert!(
+            at - head <= RING_BYTES as u64,
+            "an append overwrites bytes that the server has not taken"
+        );
         inode.mtime_ns.store(sys::coarse_now_ns(), Relaxed);
         // From here on the bytes are accepted: they live in the server's memory.
         inode.size.store(at, Release);
@@ -422,7 +427,7 @@ mod tests {
                 socket: AtomicI32::new(-1),
                 channel: AtomicPtr::new(leaked(1)),
                 connection: AtomicU32::new(0),
-                volume_tag: 1,
+                volume_id: 1,
                 session: NEXT_SESSION.fetch_add(1, Relaxed),
                 leases: Some(leases),
                 leases_given_up: AtomicBool::new(false),

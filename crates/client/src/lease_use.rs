@@ -1,4 +1,4 @@
-//! Which threads are in the memory of leases at the moment, so that it can be unmapped while others run.
+//! Tracks the threads that use the memory of leases, so that it can be unmapped while others run.
 //!
 //! A thread that uses leases has a word of its own that counts how deep it is in them: a plain store when it begins and when it
 //! ends. Whoever gives the leases up sets a flag, has the kernel pass a memory barrier to all threads (`membarrier`), and then
@@ -61,7 +61,10 @@ impl Drop for Using<'_> {
     fn drop(&mut self) {
         match self.slot {
             Some(slot) => slot.depth.store(slot.depth.load(Relaxed).wrapping_sub(1), Release),
-            None => drop(OTHERS.fetch_sub(1, SeqCst)),
+            None => {
+                let others = OTHERS.fetch_sub(1, SeqCst);
+                debug_assert_ne!(others, 0, "a use of leases ends that did not begin");
+            }
         }
         compiler_fence(SeqCst);
         if self.client.leases_given_up.load(Relaxed) {

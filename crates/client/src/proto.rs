@@ -1,4 +1,4 @@
-//! What clients and server say to each other.
+//! The protocol between clients and server.
 //!
 //! A connection begins with [`Hello`] and [`HelloReply`] on a Unix socket (the reply carries the shared memory's
 //! descriptors); after it, the only bytes on the socket are slot numbers that the client uses for the first time, and
@@ -68,7 +68,7 @@ pub struct HelloReply {
     /// Bytes of the image up to the end of its data area, or of the cache.
     pub image_bytes: u64,
     /// Tells the volume from others in names outside it, whoever serves it.
-    pub volume_tag: u64,
+    pub volume_id: u64,
     /// Tells this server from others, of other volumes and of this one before and later: open files are its own.
     pub session: u64,
 }
@@ -86,12 +86,10 @@ impl FileRef {
         FileRef(u64::from(generation) << 32 | u64::from(slot))
     }
 
-    /// The slot.
     pub fn slot(self) -> u32 {
         self.0 as u32
     }
 
-    /// The generation.
     pub fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -209,7 +207,7 @@ ops! {
     Resolve = 29,
     /// file -> its path in the volume now; ret 1, with ` (deleted)` behind the path it had, when its name is gone.
     PathOf = 30,
-    /// 0, or 1 and a file (`syncfs`): makes everything durable; the file is told of failed write-backs.
+    /// 0, or 1 and a file (`syncfs`): makes everything durable; reports failed write-backs to the file.
     Sync = 31,
     /// `FileRef`s (8 bytes each) that the process holds after `exec`, with multiplicity; all others are given back.
     Retain = 32,

@@ -85,6 +85,7 @@ impl<T: AnyBytes> Scratch<T> {
             let number = first.wrapping_add(turn) % SLOTS;
             let Some(owner) = OWNERS.get(number) else { break };
             if owner.load(Relaxed) == 0 && owner.compare_exchange(0, thread, Acquire, Relaxed).is_ok() {
+                debug_assert!(number < SLOTS && thread != 0);
                 // SAFETY: within the static memory.
                 let at = unsafe { MEMORY.0.get().cast::<u8>().add(number * SCRATCH_BYTES) };
                 let at = NonNull::new(at.cast()).ok_or(libc::ENOMEM)?;
@@ -123,7 +124,10 @@ impl<T: AnyBytes> DerefMut for Scratch<T> {
 impl<T: AnyBytes> Drop for Scratch<T> {
     fn drop(&mut self) {
         match self.owner {
-            Some(owner) => owner.store(0, Release),
+            Some(owner) => {
+                let before = owner.swap(0, Release);
+                debug_assert_ne!(before, 0, "a slot of scratch memory is given back twice");
+            }
             // SAFETY: mapped by `any` for this scratch.
             None => unsafe { sys::unmap(self.at.as_ptr().cast(), SCRATCH_BYTES) },
         }

@@ -1,4 +1,4 @@
-//! How many places may be open at once.
+//! How many zones may be open for placement at once.
 //!
 //! Every open zone holds, on average, half a zone of capacity that nothing else can use, and data that is kept apart
 //! dies apart only if there is room to wait for it. So the number of streams that are really kept apart follows the

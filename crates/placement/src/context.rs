@@ -1,4 +1,4 @@
-//! What is known of a file when its data has to be placed.
+//! The properties of a file that placement uses.
 
 use std::time::Duration;
 

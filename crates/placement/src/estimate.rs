@@ -1,4 +1,4 @@
-//! How long the data of a stream lives, learned from the files that died.
+//! Estimates the lifetime of a stream's data from the files that died.
 //!
 //! Lifetimes are counted in bytes that the volume takes from programs, because that is what fills zones: an idle hour
 //! ages nothing. They spread over orders of magnitude, so the mean that predicts is that of the logarithm; old
@@ -80,6 +80,8 @@ impl LifetimeEstimate {
         let off = log2 - seen.mean_log2;
         seen.mean_log2 += weight * off;
         seen.variance_log2 = (1.0 - weight) * (seen.variance_log2 + weight * off * off);
+        debug_assert_eq!(seen.by_power.iter().sum::<u64>(), seen.deaths, "a death is in one bucket");
+        debug_assert!((0.0..=64.0).contains(&seen.mean_log2) && seen.variance_log2 >= 0.0);
         if seen.deaths >= TRUSTED_AFTER {
             self.expected.store(seen.mean_log2.exp2() as u64, Relaxed);
         }

@@ -97,6 +97,8 @@ impl Holders {
             Some(entry) => *entry = holder,
             None => self.entries.push(holder),
         }
+        debug_assert!(self.entries.len() <= usize::from(slots.max(1)), "more groups than slots");
+        debug_assert_eq!(self.entries.iter().filter(|entry| entry.key == key).count(), 1);
         at as u64
     }
 }

@@ -1,4 +1,4 @@
-//! How the engine decides.
+//! The placement modes of the engine.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What a path tells: directory, name, suffix, and the name's shape.
+//! The parts of a path: directory, name, suffix, and the name's shape.
 
 /// Longest suffix that is taken for one; what is longer is part of a name that has a dot in it.
 const SUFFIX_MAX: usize = 16;

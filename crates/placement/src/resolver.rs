@@ -1,4 +1,4 @@
-//! From tags, of which there are thousands, to the few places that can be open at once.
+//! Maps tags, of which there are thousands, to the few zones that can be open at once.
 //!
 //! A place ("slot") is an open zone; kernel write hints and FDP placement handles are places in the same sense. A key
 //! is a stream and a lifetime group. While there are enough slots, each key has its own. When there are not:
@@ -33,7 +33,7 @@ const GROUP_IDLE: u64 = 256;
 const STREAM_IDLE: u64 = 4096;
 /// Keys that are remembered; the one unused for longest is forgotten first.
 const KEYS_MAX: usize = 512;
-/// The stream of what writes too little to be told apart.
+/// The stream shared by all that write too little for a slot of their own.
 const SMALL: StreamId = StreamId(u16::MAX);
 /// The cleaner's slot.
 const GC_SLOT: usize = 0;
@@ -104,6 +104,8 @@ impl Resolver for ZoneResolver {
             entry.used = self.clock;
             entry.death = tag.death;
         }
+        debug_assert!((GC_SLOT + 1..slots_now).contains(&slot), "host data in slot {slot} of {slots_now}");
+        debug_assert!(self.keys.len() <= KEYS_MAX && self.slots[slot].owner.is_some());
         slot
     }
 
@@ -124,6 +126,7 @@ impl ZoneResolver {
     fn admit(&mut self, tag: &Tag) -> usize {
         let host = GC_SLOT + 1..self.slots.len();
         if let Some(free) = host.clone().find(|&s| self.slots[s].owner.is_none()) {
+            debug_assert!(self.keys.values().all(|held| held.slot != free), "a free slot has keys");
             self.slots[free].owner = Some(tag.stream);
             return free;
         }
@@ -153,6 +156,7 @@ impl ZoneResolver {
 
     /// Gives a slot to a stream. Keys that had it are sent away and find another at their next write.
     fn take_over(&mut self, slot: usize, stream: StreamId) -> usize {
+        debug_assert_ne!(slot, GC_SLOT, "the cleaner's slot goes to a stream");
         self.keys.retain(|_, held| held.slot != slot);
         self.slots[slot].owner = Some(stream);
         slot
@@ -163,6 +167,7 @@ impl ZoneResolver {
     }
 
     fn idle(&self, slot: usize) -> u64 {
+        debug_assert!(self.slots[slot].used <= self.clock);
         self.clock - self.slots[slot].used
     }
 
@@ -176,6 +181,8 @@ impl ZoneResolver {
             let last_use: Vec<u64> = self.slots.iter().map(|s| s.used).collect();
             self.keys.retain(|_, held| held.used == last_use[held.slot]);
         }
+        debug_assert!(self.slots[GC_SLOT].owner.is_none(), "a stream has the cleaner's slot");
+        debug_assert!(self.keys.values().all(|held| self.slots[held.slot].owner.is_some()));
     }
 
     fn forget_oldest(&mut self) {

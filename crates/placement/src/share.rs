@@ -1,4 +1,4 @@
-//! Which streams write enough to be worth a place of their own.
+//! Decides which streams write enough to get a slot of their own.
 //!
 //! An open zone costs half a zone of capacity. A stream that writes next to nothing (a manifest, an info log, small
 //! temporary files) fills its zone for hours, and what little of it dies could not have caused copies worth that
@@ -27,6 +27,7 @@ impl Shares {
         *self.streams.entry(stream).or_insert(0) += bytes;
         self.total += bytes;
         if self.total > WINDOW_BYTES {
+            debug_assert_eq!(self.total, self.streams.values().sum(), "shares do not add up");
             self.streams.retain(|_, written| {
                 *written /= 2;
                 *written > 0

@@ -5,7 +5,7 @@
 
 use crate::context::WriteHint;
 
-/// Decides what the kernel is told about a stream.
+/// Chooses the write hint that the kernel gets for a stream.
 pub trait HintResolver: Send + Sync {
     /// The hint for a stream whose data is expected to die when the volume has taken so many more bytes; `None` when
     /// nothing is known.

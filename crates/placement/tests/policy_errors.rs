@@ -1,4 +1,4 @@
-//! What a user is told of a policy that is wrong: the file, the line, the value and the remedy.
+//! The error of a wrong policy names the file, the line, the value and the remedy.
 
 // The lint spares test functions but not the functions that they share.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

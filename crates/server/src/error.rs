@@ -19,7 +19,7 @@ pub enum ServerError {
     /// The socket cannot be made.
     #[error("{path}: cannot listen: {source}")]
     Listen {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,

@@ -1,4 +1,4 @@
-//! libc's own functions, found behind this library (`RTLD_NEXT`).
+//! The functions of libc behind the hooks (`RTLD_NEXT`).
 //!
 //! All are looked up at start. A call that comes earlier, from a constructor that runs before ours, looks its function up
 //! itself; looking up may allocate, which is why it is not left to a moment inside `mmap` or a signal handler.

@@ -1,6 +1,6 @@
-//! What the program asked for and weft refused: an errno for the caller and one line in the report.
+//! Refusals: an errno for the program, and one line in the report.
 //!
-//! Each kind is told once per process.
+//! Each kind is reported once per process.
 
 use crate::process;
 use crate::sys;

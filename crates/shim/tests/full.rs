@@ -1,4 +1,4 @@
-//! Programs on a full volume: what is refused is told, and what was taken is there.
+//! Programs on a full volume: refused writes return an error, and accepted ones are there.
 
 #![allow(clippy::unwrap_used)]
 

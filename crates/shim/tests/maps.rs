@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::OnceLock;
 use support::{Served, probe};
 
-/// A process with one file and one map of it, which does what it is told.
+/// A process with one file and one map of it, which executes commands from the test.
 struct Mapper {
     child: Child,
     input: Option<ChildStdin>,

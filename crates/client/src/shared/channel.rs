@@ -1,4 +1,4 @@
-//! The channel of one client process: call slots and what it measured.
+//! The channel of one client process: call slots and counters.
 //!
 //! A thread claims a free slot, writes a request and its payload, sets `SUBMITTED`, and sleeps until `DONE`. Each slot
 //! that was ever used has a server thread of its own, so calls of one process do not queue behind one another.

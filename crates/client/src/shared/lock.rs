@@ -22,6 +22,7 @@ impl Lock {
     /// Takes the lock for `holder` (a connection number plus 1, or [`SERVER`]). `give_up` is asked now and then whether to
     /// stop waiting; then the lock is not held and the result is false.
     pub fn lock(&self, holder: u32, mut give_up: impl FnMut() -> bool) -> bool {
+        debug_assert!(holder != 0 && holder & WAITERS == 0, "{holder:#x} cannot hold a lock");
         if self.0.compare_exchange(0, holder, Acquire, Relaxed).is_ok() {
             return true;
         }

@@ -50,7 +50,6 @@ impl Header {
         Header { valid, session, at_work: (from, to), joins }
     }
 
-    /// The bytes.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let words = [self.valid, self.session, self.at_work.0, self.at_work.1, self.joins];

@@ -1,4 +1,4 @@
-//! Whose turn a slot is: how one side passes it to the other, and how a side sleeps until it is passed.
+//! The state word of a slot: how one side passes the slot to the other, and sleeps until it comes back.
 //!
 //! ```text
 //!   passes                                sleeps

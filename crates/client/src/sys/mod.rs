@@ -223,7 +223,7 @@ pub fn shut_down(fd: i32) {
     let _ = call!(shutdown, fd, libc::SHUT_RDWR);
 }
 
-/// Threads of the process; `None` when that cannot be told.
+/// Threads of the process; `None` when the system does not say.
 pub fn thread_count() -> Option<u64> {
     // SAFETY: an all-zero stat is valid.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -351,7 +351,7 @@ pub fn calibrate_ticks() {
     }
 }
 
-/// The scale as far as it can be told by now.
+/// The scale as measured so far.
 #[cold]
 fn measure_scale() -> u64 {
     let ticks0 = CALIBRATION[1].load(Acquire);

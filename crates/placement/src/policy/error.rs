@@ -1,4 +1,4 @@
-//! What is wrong with a policy, where, and what to do.
+//! The errors of policies: each names the line, the value and the remedy.
 
 use std::fmt;
 
@@ -40,9 +40,9 @@ pub enum Problem {
     /// A pattern that is not a glob.
     #[error("{key} = \"{value}\" is not a pattern: {why}; use *, ?, [abc], {{a,b}} and, in paths, **")]
     BadGlob {
-        /// The key.
+        /// Key with the wrong value.
         key: &'static str,
-        /// The pattern.
+        /// Value as the file has it.
         value: String,
         /// What the pattern's reader said.
         why: String,
@@ -50,7 +50,7 @@ pub enum Problem {
     /// A rule or default that sends files to a stream that is not defined.
     #[error("there is no stream \"{name}\"; define it with [[stream]], or use one of: {known}")]
     UnknownStream {
-        /// The name.
+        /// Name as the file has it.
         name: String,
         /// The streams that are defined.
         known: String,
@@ -58,13 +58,13 @@ pub enum Problem {
     /// Two streams of one name.
     #[error("stream \"{0}\" is defined twice; rename one of them")]
     DuplicateStream(String),
-    /// A name that could not be told in reports.
+    /// A name that reports cannot show.
     #[error("\"{0}\" is not a name; use 1 to 32 letters, digits, '-' and '_'")]
     BadName(String),
     /// A size that cannot be read.
     #[error("{key}: {why}")]
     BadSize {
-        /// The key.
+        /// Key with the wrong value.
         key: &'static str,
         /// What is wrong with it.
         why: String,
@@ -77,7 +77,7 @@ pub enum Problem {
     /// A window that cannot be read.
     #[error("window = \"{value}\" does not go with by = \"{by}\"; use {remedy}")]
     BadWindow {
-        /// The window.
+        /// Value as the file has it.
         value: String,
         /// How the group is formed.
         by: &'static str,
@@ -95,7 +95,7 @@ pub enum Problem {
     /// A number beyond its limits.
     #[error("{key} = {value} is out of range; use {min} to {max}")]
     OutOfRange {
-        /// The key.
+        /// Key with the wrong value.
         key: &'static str,
         /// Its value.
         value: u64,

@@ -1,4 +1,4 @@
-//! The policy as it stands in its TOML file. What the keys mean is told in `docs/formats/policy-toml.md`.
+//! The policy as its TOML file has it. `docs/formats/policy-toml.md` defines the keys.
 
 use crate::context::WriteHint;
 use serde::Deserialize;

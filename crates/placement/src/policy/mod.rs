@@ -1,4 +1,4 @@
-//! Policies: which files belong to which stream, told in TOML.
+//! Policies: TOML files that assign files to streams.
 //!
 //! A policy names streams and, in order, the rules that send files to them; the first rule that matches decides. It is
 //! compiled when it is read: the patterns of one kind are one automaton, and each rule is a bit, so that finding the

@@ -35,7 +35,7 @@ pub struct StreamSpec {
 /// A stream that stands for several, one for each value of a property.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Split {
-    /// The property.
+    /// Property that decides on the stream.
     pub by: SplitBy,
     /// Streams at most; files with further values stay in the undivided stream.
     pub max: u16,
@@ -48,7 +48,7 @@ pub enum GroupKey {
     Stream,
     /// The thread that creates the file: a compaction writes its outputs from one thread.
     Thread,
-    /// The file.
+    /// Each file by itself.
     File,
     /// The file's directory.
     Directory,

@@ -30,7 +30,7 @@ pub enum Event {
     Hint {
         /// Number of the file.
         file: u32,
-        /// The lifetime.
+        /// Lifetime that the program expects.
         hint: WriteHint,
     },
     /// Bytes are appended.
@@ -174,7 +174,8 @@ impl Blocks {
         if let Some(end) = self.ranges.remove(&to) {
             to = end;
         }
-        self.ranges.insert(from, to);
+        let before = self.ranges.insert(from, to);
+        debug_assert!(from < to && before.is_none(), "ranges overlap");
     }
 }
 
@@ -211,6 +212,7 @@ impl Workload {
                 }
                 _ => {}
             }
+            debug_assert!(before <= live, "a file has more live blocks than all together");
             live = live - before + counted.blocks.count;
             peak = peak.max(live);
         }

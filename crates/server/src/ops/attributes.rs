@@ -9,7 +9,7 @@ use weft_vfs::{Attr, Capability, Cred, FileKind, SetAttr, TimeSpec, XattrMode, a
 /// What is to be changed of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Change {
-    /// The size.
+    /// New size in bytes.
     pub size: Option<u64>,
     /// Permission bits.
     pub perm: Option<u32>,

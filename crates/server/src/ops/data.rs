@@ -48,7 +48,7 @@ pub enum Position<'a> {
     At(u64),
     /// To a shared map: at an offset even with `O_APPEND`, and only what lies below the file's end.
     InPlace {
-        /// The offset.
+        /// First byte of the file.
         offset: u64,
         /// Given: what the map held before. Only bytes that differ from it are written.
         old: Option<&'a [u8]>,

@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
         Session { volume, process, credentials }
     }
 
-    /// The volume.
+    /// Volume that the session is on.
     pub fn volume(&self) -> &'a Volume {
         self.volume
     }

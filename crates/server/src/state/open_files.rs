@@ -19,9 +19,7 @@ const PASSED_MAX: usize = 1024;
 /// A name in a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name {
-    /// The directory.
     pub dir: Ino,
-    /// The name.
     pub name: Vec<u8>,
 }
 

@@ -81,7 +81,7 @@ fn enter(client: &Client, file: FileRef, flags: c_int) -> Result<c_int, Errno> {
     Ok(fd)
 }
 
-/// Closes a weft descriptor, whatever it says. A last descriptor that could write is told of a write-back that failed
+/// Closes a weft descriptor, whatever it says. The last writable descriptor returns the error of a failed write-back
 /// and of which it has not heard.
 pub fn close(fd: c_int) -> Result<c_int, Errno> {
     let _busy = Busy::new();

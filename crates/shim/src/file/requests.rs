@@ -33,7 +33,6 @@ pub struct Block {
     pub opcode: u16,
     /// Priority, when `flags` say so.
     pub priority: i16,
-    /// The file.
     pub fd: c_int,
     /// Bytes or pieces.
     pub buffer: u64,
@@ -56,7 +55,6 @@ const _: () = assert!(size_of::<Block>() == 64);
 pub struct Event {
     /// Of the request.
     pub data: u64,
-    /// The request.
     pub block: *mut Block,
     /// What came of it: a count or a negated errno.
     pub result: i64,
@@ -171,6 +169,7 @@ pub unsafe fn claim(context: u64, program: *mut Block) -> Result<Claimed, Errno>
                         (*place).block = block;
                         &*place
                     };
+                    debug_assert_eq!(stand_in.state.load(Relaxed), FREE, "a stand-in is claimed twice");
                     stand_in.program.store(program, Relaxed);
                     stand_in.context.store(context, Relaxed);
                     stand_in.state.store(UNDER_WAY, Release);
@@ -188,20 +187,23 @@ impl Claimed {
         (&raw const self.0.block).cast_mut()
     }
 
-    /// Gives it back: nobody will be told of it.
+    /// Gives it back, without an event.
     pub fn give_back(self) {
         // Once, whoever comes first: behind the bit stands the next one who claims it.
         if self.0.state.swap(FREE, AcqRel) != FREE
             && let Some(word) = USED.get(self.1 / WORD_BITS)
         {
-            word.fetch_and(!(1 << (self.1 % WORD_BITS)), AcqRel);
+            let bits = word.fetch_and(!(1 << (self.1 % WORD_BITS)), AcqRel);
+            debug_assert_ne!(bits & 1 << (self.1 % WORD_BITS), 0, "a stand-in was in use without its bit");
         }
     }
 
     /// The request is done: its result is for whoever takes the event.
     pub fn done(self, result: i64) {
         self.0.result.store(result as u64, Relaxed);
-        if self.0.state.swap(DONE, AcqRel) == AWAITED {
+        let before = self.0.state.swap(DONE, AcqRel);
+        debug_assert_ne!(before, DONE, "a request is done twice");
+        if before == AWAITED {
             weft_client::sys::futex_wake(&self.0.state, u32::MAX >> 1);
         }
     }

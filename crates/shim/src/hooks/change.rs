@@ -50,7 +50,7 @@ fn change_mode(
     change(client, at, path, flags, &permissions(mode))
 }
 
-/// A time that is none is told after what is wrong with the path, as in Linux.
+/// An error of the path comes before one of the time, as in Linux.
 fn change_times(
     client: &Client,
     at: FileRef,

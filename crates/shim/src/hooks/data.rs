@@ -59,7 +59,7 @@ fn signed(result: Result<usize, Errno>) -> ssize_t {
     finish(result.map(|n| n as ssize_t))
 }
 
-/// What is wrong with a call's memory is told after what is wrong with the file, as in Linux.
+/// An error of the file comes before one of the memory, as in Linux.
 fn memory<T>(result: Result<T, Errno>, file: FileRef, allowed: fn(c_int) -> bool) -> Result<T, Errno> {
     match result {
         Err(_) if !allowed(process::client()?.flags(file)?) => Err(libc::EBADF),

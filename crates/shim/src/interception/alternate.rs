@@ -2,7 +2,7 @@
 //!
 //! The kernel hands a call over by a signal, and a program makes calls on stacks that have no room for one (Go's
 //! goroutines, coroutines). So the handler runs on the thread's alternate stack, and a thread without one gets one of ours.
-//! To the program it looks as if it were not there: whoever asks is told that none is set, and one that the program sets takes
+//! To the program it looks as if it were not there: a query returns that none is set, and one that the program sets takes
 //! its place until the program disables it. The program's own may be just large enough for its own handlers; when too
 //! little is left there, a call is done on ours, which lies idle then.
 //!
@@ -99,7 +99,7 @@ fn none() -> stack_t {
     stack_t { ss_sp: ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 }
 }
 
-/// What the kernel is told when the program has none.
+/// What the kernel gets when the program has none.
 fn ours() -> stack_t {
     match OURS.get() {
         stack if stack.is_null() => none(),
@@ -135,7 +135,7 @@ fn kernel(new: *const stack_t, old: *mut stack_t) -> Result<(), Errno> {
     }
 }
 
-/// What the program is told is in force.
+/// What the program sees as the stack in force.
 fn told(now: &stack_t) -> stack_t {
     if is_ours(now) { none() } else { *now }
 }

@@ -46,7 +46,7 @@ impl Path {
 pub fn directory(client: &Client) -> Path {
     let mut path = Path { bytes: [0; 128], len: 0 };
     path.put(ROOT);
-    path.put_number(client.volume_tag());
+    path.put_number(client.volume_id());
     path.put(b"-");
     path.put_number(sys::fsuid().into());
     path

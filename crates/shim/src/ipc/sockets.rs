@@ -1,6 +1,6 @@
 //! Unix sockets on the volume. As with named pipes ([`crate::ipc::fifo`]), the volume holds the name, its owner and its mode; behind
 //! it is a socket of the kernel, which processes of the same user find by the inode ([`crate::ipc::shadow`]). Beside it lies a
-//! symlink with the path by which it was bound, so that whoever asks for an address is told that one.
+//! symlink with the path by which it was bound, so that a query for an address returns that path.
 
 use crate::ipc::shadow;
 use crate::sys;

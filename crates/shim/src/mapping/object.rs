@@ -46,7 +46,6 @@ pub struct Object {
     birth_ns: i64,
     /// A reference of this object's own, able to write.
     pub file: FileRef,
-    /// The pages.
     pub pages: c_int,
     base: c_int,
     /// Maps of it; 0 = the entry is free.

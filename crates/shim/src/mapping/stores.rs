@@ -1,4 +1,4 @@
-//! Which pages of its maps this process has stored to, as the kernel tells it (Linux 6.7).
+//! Finds the pages of its maps that this process has written, by the kernel's tracking (Linux 6.7).
 //!
 //! A map is registered for write protection with a `userfaultfd` that resolves faults by itself (`WP_ASYNC`): a store to a
 //! protected page takes the protection away, and nobody is asked. `PAGEMAP_SCAN` gives the pages without protection and

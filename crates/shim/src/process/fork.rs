@@ -1,4 +1,4 @@
-//! What a fork does to this library's state.
+//! The state of the library across a fork.
 
 use crate::descriptors::limit;
 use crate::mapping::pages::{self, Held};
@@ -75,7 +75,7 @@ fn no_child() -> c_int {
 /// Before a fork.
 pub fn prepare() -> Ticket {
     let held = limit::with_descriptors(pages::before_fork);
-    // Before the connection is made: what is changed meanwhile is told once more.
+    // Before the connection is made: a change meanwhile is reported once more.
     let changes = identity::changes();
     let client = if process::is_connected() { process::client().ok() } else { None };
     Ticket {

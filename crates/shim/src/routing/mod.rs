@@ -247,7 +247,6 @@ fn resolve_outside(
 pub struct PathArgument {
     /// Directory descriptor or `AT_FDCWD`.
     pub dirfd: c_int,
-    /// The path.
     pub path: *const c_char,
     /// How its last component is taken.
     pub last: Last,

@@ -5,7 +5,6 @@ use weft_client::{Errno, OUTSIDE};
 
 /// What a libc function returns when it fails.
 pub trait Failed {
-    /// The value.
     const FAILED: Self;
 }
 

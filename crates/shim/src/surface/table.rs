@@ -1,4 +1,4 @@
-//! The list itself.
+//! The table of all functions of the surface.
 //!
 //! A row of `served` and `refused` is a hook (a function that some module below `hooks` declares by `hooks!`, or an entry in
 //! assembly) and the names that lead to it.
@@ -22,7 +22,6 @@ macro_rules! surface {
             $($($(($refused_hook $signature:tt) => { $(hooks!(@export $refused_name $refused_hook $signature);)+ };)*)*)*
         }
 
-        /// The surface.
         pub static TABLE: &[Area] = &[$(Area {
             title: $title,
             library: surface!(@library $($library)?),

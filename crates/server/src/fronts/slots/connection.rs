@@ -37,7 +37,6 @@ const HELLO_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A process that is connected by a socket.
 pub struct Connection {
-    /// The volume.
     pub volume: Arc<Volume>,
     all: Arc<Connections>,
     /// What the volume knows of it.
@@ -259,7 +258,7 @@ impl Connection {
             leases: u32::from(lease_fds.is_some()),
             image_mappable: image,
             image_bytes,
-            volume_tag: self.volume.id(),
+            volume_id: self.volume.id(),
             session: self.volume.session,
         };
         message::send(socket, bytes_of(&reply), &fds)

@@ -29,7 +29,6 @@ impl Link {
         self.channel.fd()
     }
 
-    /// The channel.
     pub fn channel(&self) -> &Channel {
         // SAFETY: the memory holds a `Channel`, made of atomics and of cells that only the methods below access.
         unsafe { self.channel.view() }
