@@ -68,14 +68,10 @@ pub enum CliError {
     },
     /// A file exists that would be lost.
     #[error("{path} exists")]
-    WouldOverwrite {
-        /// The file.
-        path: PathBuf,
-    },
+    WouldOverwrite { path: PathBuf },
     /// A program that cannot run under weft.
     #[error("{program}: {why}")]
     Program {
-        /// The program.
         program: String,
         /// Why not.
         why: String,
@@ -101,7 +97,6 @@ pub enum CliError {
     /// A volume with problems.
     #[error("{image}: {problems} found")]
     Unclean {
-        /// The image.
         image: String,
         /// How many.
         problems: String,
@@ -109,7 +104,6 @@ pub enum CliError {
     /// A volume that cannot be checked.
     #[error("{image}: cannot be checked: {why}")]
     Uncheckable {
-        /// The image.
         image: String,
         /// Why not.
         why: String,
@@ -127,7 +121,6 @@ pub enum CliError {
     /// A tag store of which nothing can be read.
     #[error("{store}: nothing can be salvaged: {why}")]
     Unsalvageable {
-        /// The store.
         store: String,
         /// Why not.
         why: String,

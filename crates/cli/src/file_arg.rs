@@ -13,7 +13,6 @@ pub enum FileArg {
     Local(Vec<u8>),
     /// On a volume.
     Volume {
-        /// The image.
         image: PathBuf,
         /// The path, beginning with a slash.
         path: Vec<u8>,

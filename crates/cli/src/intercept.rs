@@ -12,7 +12,7 @@ pub enum Intercept {
     /// Calls of libc functions
     #[default]
     Preload,
-    /// Calls of libc functions, and system calls that the program makes without libc; each of the latter costs a signal
+    /// Calls of libc functions, and system calls that the program makes without libc; each such system call costs a signal
     /// (Linux 5.11 or newer, x86-64)
     Sud,
 }

@@ -81,7 +81,7 @@ fn start_log() {
     log.with_target(false).with_ansi(io::stderr().is_terminal()).init();
 }
 
-/// Whether the reader of standard output went away (`weft ls | head`): nobody is left to be told.
+/// Whether the reader of standard output went away (`weft ls | head`): nobody reads the output any more.
 fn is_reader_gone(error: &CliError) -> bool {
     matches!(error, CliError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
 }

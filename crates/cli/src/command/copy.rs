@@ -27,10 +27,13 @@ const COPY_BYTES: usize = 256 << 10;
 
 /// `weft cp`
 #[derive(Args, Debug)]
-#[command(after_help = "EXAMPLES\n  weft cp -r /var/lib/data vol.img:/\n  weft cp vol.img:/db/LOG .\n  \
+#[command(
+    override_usage = "weft cp [OPTIONS] <SOURCE>... <TARGET>",
+    after_help = "EXAMPLES\n  weft cp -r /var/lib/data vol.img:/\n  weft cp vol.img:/db/LOG .\n  \
     weft cp -r vol.img:/db other.img:/db\n\n\
     'weft cp' keeps modes, times, holes, extended attributes, and hard links between the copied files. It keeps owners \
-    and the superuser's extended attributes only when the superuser runs it.")]
+    and the superuser's extended attributes only when the superuser runs it."
+)]
 pub struct CpArgs {
     /// Copy directories and everything below them.
     #[arg(short, long)]
@@ -39,7 +42,7 @@ pub struct CpArgs {
     #[arg(short, long)]
     pub quiet: bool,
     /// Files on the host or as IMAGE:/path; the last one is the target.
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub paths: Vec<OsString>,
 }
 
@@ -203,7 +206,7 @@ fn inside(path: &[u8], target: &[u8]) -> bool {
     target.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// Bytes below a path; what cannot be looked at is told of when it is copied.
+/// Bytes below a path; errors are reported when the file is copied.
 pub fn weigh(tree: &dyn Tree, path: &[u8], recursive: bool, depth: usize) -> u64 {
     let Ok(meta) = tree.stat(path, depth == 0) else { return 0 };
     match meta.kind {

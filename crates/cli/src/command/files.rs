@@ -45,15 +45,16 @@ pub struct MkdirArgs {
 /// `weft mv`
 #[derive(Args, Debug)]
 #[command(
+    override_usage = "weft mv <SOURCE>... <TARGET>",
     after_help = "EXAMPLES\n  weft mv vol.img:/a vol.img:/b\n  weft mv vol.img:/a vol.img:/b vol.img:/dir"
 )]
 pub struct MvArgs {
     /// IMAGE:/path, all on one volume; the last one is the target.
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... TARGET")]
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub paths: Vec<OsString>,
 }
 
-/// Failures that are told one by one, so that one file does not keep the others from being done.
+/// Failures, reported one by one: a failure of one file does not stop the others.
 #[derive(Default)]
 pub struct Failures(usize);
 

@@ -41,7 +41,7 @@ pub struct ReplayArgs {
     /// Size of a zone; a list separated by commas gives a row for each size.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4M")]
     pub zone: Vec<String>,
-    /// Fill of the volume at the peak in percent; a list separated by commas gives a row for each.
+    /// How full the volume is at the program's peak, in percent; a list separated by commas gives a row for each value.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "80")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
     pub full: Vec<u64>,
@@ -139,7 +139,7 @@ impl From<Played> for ReplayCounts {
 pub fn run(args: &ReplayArgs) -> Result<u8, CliError> {
     let zones = args.zone.iter().map(|text| parse_size(text)).collect::<Result<Vec<_>, _>>()?;
     let flash = Geometry::preset(&args.preset)?;
-    // What is wrong with the policy is told before the work, not after it.
+    // An error in the policy is reported before the work, not after it.
     choice(args, Mode::Rules).engine()?;
     let recordings =
         args.recordings.iter().map(|path| read(path, &args.process)).collect::<Result<Vec<_>, _>>()?;

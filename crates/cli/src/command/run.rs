@@ -37,7 +37,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["volume", "hints", "preset", "geometry", "zone_size", "record", "real_time", "read_only"])]
     pub socket: Option<PathBuf>,
     /// Use no volume. Files stay where they are, and weft gives the kernel the lifetime of each file's stream as a
-    /// write hint. weft repairs hints that the program passes wrongly.
+    /// write hint. weft also corrects hints that the program passes in a form that the kernel refuses.
     #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept"])]
     pub hints: bool,
     /// Which calls of the program weft intercepts

@@ -25,8 +25,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --watch vol.img\n  \
     weft stats --json --watch=10 --count 6 vol.img | jq .device.media_bytes\n\n\
-    The counters of the device start at the format of the volume. Those of streams and latencies start at the mount, so \
-    they say something only while a server runs. They include programs that still run.")]
+    The counters of the device start at the format of the volume. The counters of streams and latencies start at \
+    the mount, so they are useful only while a server runs. They include programs that still run.")]
 pub struct StatsArgs {
     /// Repeat every SECONDS seconds, with rates, while a server runs [default: 1]
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]

@@ -218,7 +218,7 @@ fn what_is_no_archive_is_refused_before_anything_is_made() {
     bench.weft(&["import", "vol.img:/d", "f.tgz"]).failure().stderr(contains("gzip -dc f.tgz | weft import"));
     bench.weft(&["import", "vol.img:/d", "none"]).failure().stderr(contains("read none: No such file"));
     assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "");
-    // One that was cut: what stands before is there, and the user is told.
+    // One that was cut: the files before the cut are there, and the user gets an error.
     tar(&bench, &["-cf", "f.tar", "text", "f"]);
     let whole = std::fs::read(bench.path("f.tar")).unwrap();
     std::fs::write(bench.path("cut.tar"), &whole[..3500]).unwrap();

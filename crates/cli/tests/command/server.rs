@@ -7,7 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// A server that is told to stop at the end.
+/// A server that is stopped at the end.
 pub struct Serving {
     child: Child,
 }

@@ -25,11 +25,11 @@ pub struct ServeArgs {
     /// or whose reading of an answer takes more than 10 seconds [default: the image's name with .sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// If the device has no flash monitor, put one on it; the data on the device is lost then.
+    /// If the device has no flash monitor, format it for one; all data on the device is then lost.
     #[arg(long)]
     format: bool,
-    /// Do not level wear between grants. Without this option the server levels wear each time the programs have
-    /// programmed as many pages as the device has.
+    /// Do not level wear between grants. Without this option, the server levels wear once for each full write of the
+    /// device.
     #[arg(long)]
     no_leveling: bool,
 }

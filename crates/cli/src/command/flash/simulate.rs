@@ -78,8 +78,8 @@ pub struct SimulateArgs {
     /// Cleaning starts below this number of free blocks (reclaim units, zones).
     #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     pub reserve: u32,
-    /// LUNs in a reclaim unit of a conventional or FDP drive [default: the number that gives 256 units], or in a unit of
-    /// the policy level [default: up to 8, or more that leave 64 units]
+    /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level [default: on a
+    /// drive, the number that gives 256 units; at the policy level, up to 8, or more if they leave 64 units]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub luns_per_unit: Option<u32>,
     /// Number of placement handles of an FDP drive; the streams of the workload take them in turn. At the policy level:
@@ -94,7 +94,7 @@ pub struct SimulateArgs {
     /// Issue requests no earlier than the trace did, instead of as fast as the queue allows.
     #[arg(long, requires = "trace")]
     pub recorded_times: bool,
-    /// Passes of the workload over the device before the measurement; a trace is not repeated.
+    /// Passes of the workload over the device before the measurement; weft plays a trace only once.
     #[arg(long, value_name = "TIMES", default_value_t = 4.0)]
     pub settle: f64,
     /// Passes of the workload over the device during the measurement.

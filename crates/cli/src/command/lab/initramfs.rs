@@ -24,7 +24,7 @@ const MODULES: [&str; 13] = [
     "fuse",
 ];
 
-/// Modules that a guest loads when it is told to.
+/// Modules that a guest loads on request.
 pub const OPTIONAL: [&str; 2] = ["btrfs", "null_blk"];
 
 const INIT: &str = include_str!("init.sh");

@@ -58,7 +58,7 @@ pub fn parse_node(text: &str) -> std::result::Result<NodeId, String> {
         .ok_or_else(|| "expected a node such as s1:0x2010; 'weft tags scan' lists the nodes".to_string())
 }
 
-/// The part of a store that is told of.
+/// The part of a store that is printed.
 struct Picture {
     nodes: BTreeMap<NodeId, (NodeView, Vec<Edge>)>,
     order: Vec<NodeId>,

@@ -58,7 +58,7 @@ pub enum TagsCommand {
 /// `weft tags create`
 #[derive(Args, Debug)]
 pub struct CreateArgs {
-    /// Size of the journal; it limits the time of a recovery.
+    /// Size of the journal. A larger journal allows longer recoveries.
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "64M")]
     journal: u64,
     /// Overwrite an existing file, or use a block device. All data in it is lost.

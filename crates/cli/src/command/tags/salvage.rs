@@ -92,7 +92,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     ))
 }
 
-/// What is told of, in its order: the field of the JSON, what it is, how much.
+/// The lines of the report in their order: field of the JSON, description, count.
 fn rows(report: &SalvageReport) -> [(&'static str, &'static str, u64); 15] {
     [
         ("nodes", "nodes copied", report.nodes),

@@ -18,7 +18,7 @@ use weft_tags::{SnodeId, SnodeTags, Store};
 pub struct SnodeArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// The s-node, such as s1 [default: all are listed]
+    /// The s-node, such as s1 [default: list all s-nodes]
     #[arg(value_name = "SNODE", value_parser = parse_snode, conflicts_with = "new")]
     snode: Option<SnodeId>,
     /// Make a new s-node.
