@@ -16,7 +16,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// There is no weft command.
-    #[error("{0} is not there; build it ('make build') or name it with --weft")]
+    #[error("{0} does not exist; build it ('make build') or name it with --weft")]
     NoWeft(PathBuf),
     /// A program failed.
     #[error("{command}: status {status}: {output}")]

@@ -99,7 +99,6 @@ enum Command {
     /// Makes one kind of call over and over and prints its nanoseconds; what hook-cost starts.
     #[command(hide = true)]
     CallLoop {
-        /// The call.
         call: String,
         /// A file to call it on.
         file: PathBuf,

@@ -65,7 +65,6 @@ pub enum Unit {
 /// One workload on both sides.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// The workload.
     pub name: String,
     /// What the figures count.
     pub unit: Unit,

@@ -1,4 +1,4 @@
-//! What functions return when they fail.
+//! The return codes of functions.
 
 use weft_core::serve::ServeError;
 use weft_flash::LevelError;

@@ -1,4 +1,4 @@
-//! Edges that are told apart by keys.
+//! Edges by key.
 
 use crate::error::{TagsFailure, tags_call};
 use crate::handle::{bytes, handle, put, text};

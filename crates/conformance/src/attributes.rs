@@ -12,7 +12,7 @@ const ROOT: Ino = Ino::ROOT;
 /// A moment long ago, that no operation sets by itself.
 const LONG_AGO: TimeSpec = TimeSpec(1_000_000_000_123_456_789);
 
-/// `setattr` changes what it is told, leaves the rest, and returns what `getattr` then returns.
+/// `setattr` changes the given attributes, leaves the rest, and returns what `getattr` then returns.
 pub fn setattr_changes_what_it_is_told(make: Make<'_>) {
     let fs = &*make();
     let ino = fs.file_with("file", b"abc");

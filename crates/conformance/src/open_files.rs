@@ -128,7 +128,7 @@ pub fn a_file_that_has_lost_its_names_gets_none_again(make: Make<'_>) {
     }
 }
 
-/// A hundred unlinked files are told apart.
+/// A hundred unlinked files stay distinct.
 pub fn many_unlinked_open_files_keep_their_own_bytes(make: Make<'_>) {
     let fs = &*make();
     let inos: Vec<Ino> = (0..100)

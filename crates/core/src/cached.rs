@@ -1,4 +1,4 @@
-//! How a device's owner and those who read from its cache speak of what the cache holds.
+//! The words in shared memory by which readers find blocks in the cache of a device.
 //!
 //! A cache lies in memory that both map: a table of words, one for each chunk of the device, then slots of the size of
 //! a chunk. The owner changes a slot only while no word leads to it, and a word that is taken back never comes again
@@ -52,7 +52,7 @@ impl CacheWord {
         (self.0 >> 40) as u32
     }
 
-    /// The slot.
+    /// Slot of the cache that holds the chunk.
     pub fn slot(self) -> u32 {
         (self.0 >> 8) as u32
     }

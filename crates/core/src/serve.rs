@@ -83,7 +83,7 @@ pub enum ServeError {
     Io {
         /// Where.
         path: PathBuf,
-        /// The reason.
+        /// Reason of the system.
         source: io::Error,
     },
 }

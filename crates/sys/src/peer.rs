@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, as the kernel says.
+//! The credentials of the peer of a Unix socket, as the kernel reports them.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,4 +1,4 @@
-//! Where threads run.
+//! Threads and processors.
 
 /// Processors that threads can run on.
 pub fn processors() -> u32 {

@@ -62,7 +62,6 @@ pub struct Cred {
 }
 
 impl Default for Cred {
-    /// The superuser.
     fn default() -> Cred {
         Cred::new(0, 0, Vec::new())
     }

@@ -1,4 +1,4 @@
-//! What a front needs of a core beside its files: work in the background, a clock, an end, and figures.
+//! The trait of what a front needs of a core beside its files: background work, byte clock, shutdown, statistics.
 
 use crate::{FileSystem, FsResult};
 use weft_core::hist::Summary;
@@ -10,13 +10,13 @@ pub trait Core: FileSystem {
     /// fails, what programs wrote may be lost.
     fn tick(&self) -> FsResult<()>;
 
-    /// Bytes that programs wrote since the volume was made: the clock by which lifetimes are told.
+    /// Bytes that programs wrote since the volume was made: the clock of lifetimes.
     fn volume_bytes(&self) -> u64;
 
     /// Makes everything durable and marks the volume as closed. No operation may follow.
     fn close(&self) -> FsResult<()>;
 
-    /// Sets who is told when a file's content goes. A core that does not know when content began tells nobody.
+    /// Sets the observer of the deaths of file content. A core that does not know when content was born calls nobody.
     fn set_death_observer(&self, observer: DeathObserver);
 
     /// What it has counted.
@@ -26,7 +26,7 @@ pub trait Core: FileSystem {
 /// A file's content that went: removed, replaced or truncated to nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Death {
-    /// The file.
+    /// File that died.
     pub ino: Ino,
     /// The tag that its data carried.
     pub tag: Tag,

@@ -1,4 +1,4 @@
-//! Methods that only hand on what they are asked.
+//! A macro for methods that only forward their arguments.
 
 /// Methods of a trait's implementation, each of which calls one with the same arguments: that of a field, or another of the
 /// same value.

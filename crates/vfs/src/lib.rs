@@ -151,7 +151,7 @@ pub trait FileSystem: Send + Sync {
     /// The tag that the file's data carries.
     fn tag(&self, ino: Ino) -> FsResult<Tag>;
 
-    /// Whether every change is refused. Those that open a file for writing can be told at once.
+    /// Whether the core refuses every change, so that opening a file for writing can fail at once.
     fn is_read_only(&self) -> bool {
         false
     }

@@ -57,7 +57,7 @@ pub trait BlockMap: Send + Sync {
     /// Ends the watch of an inode.
     fn unwatch(&self, ino: Ino);
 
-    /// Sets who is told. At most once, before the first [`watch`](BlockMap::watch).
+    /// Sets the observer. At most once, before the first [`watch`](BlockMap::watch).
     fn set_observer(&self, observer: std::sync::Arc<dyn MapObserver>);
 }
 

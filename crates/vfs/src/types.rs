@@ -1,4 +1,4 @@
-//! What passes between a core and a front.
+//! The types that pass between a core and a front.
 
 use weft_core::{Ino, Tag};
 

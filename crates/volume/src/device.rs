@@ -13,7 +13,7 @@ pub const CACHE_BYTES_DEFAULT: u64 = 256 << 20;
 /// The device under a volume.
 #[derive(Clone)]
 pub enum Device {
-    /// The model.
+    /// A zoned device of the NAND model.
     Model(Arc<ZonedModel>),
     /// A real drive.
     Drive(Arc<ZonedDrive>),

@@ -1,4 +1,4 @@
-//! What programs may reach of a volume's device without the server.
+//! The parts of a volume's device that programs read without the server.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

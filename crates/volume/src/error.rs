@@ -16,18 +16,18 @@ pub enum VolumeError {
     /// An image that can only be read.
     #[error("{}: cannot be opened for writing: {source}", path.display())]
     NotWritable {
-        /// The image.
+        /// Path that the volume's name gives.
         path: PathBuf,
         /// What the system said.
         source: io::Error,
     },
     /// A real drive that is to delay as a modelled one does.
-    #[error("{}: a real drive takes the time that it takes; only a modelled device can delay", .0.display())]
+    #[error("{}: --real-time applies to modelled devices only; leave it out, a real drive has its own timing", .0.display())]
     KeepsItsTime(PathBuf),
     /// A drive to be formatted holds data.
     #[error("{}: {zones} of the drive's zones hold data", path.display())]
     Written {
-        /// The drive.
+        /// Path that the volume's name gives.
         path: PathBuf,
         /// How many zones.
         zones: u32,
@@ -35,7 +35,7 @@ pub enum VolumeError {
     /// The log-structured core cannot mount, make or close the volume.
     #[error("{volume}: {source}")]
     Lfs {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
         /// Why.
         source: LfsError,
@@ -43,7 +43,7 @@ pub enum VolumeError {
     /// A core cannot be closed.
     #[error("{volume}: {source}")]
     Close {
-        /// The volume.
+        /// Name of the volume.
         volume: String,
         /// Why.
         source: FsError,

@@ -1,4 +1,4 @@
-//! What a mounted volume tells of itself.
+//! Statistics and zones of a mounted volume, for reports.
 
 use crate::mount::{Mounted, Store};
 use crate::report::{CoreFacts, ProgramView, Snapshot, Space, Stream, VolumeFacts, Zone, Zones};

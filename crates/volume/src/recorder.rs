@@ -357,7 +357,7 @@ impl FileSystem for RecordedCore {
             if matches!(mode, FallocateMode::PunchHole | FallocateMode::ZeroRange { .. }) {
                 state.event(ino, |file| Event::Punch { file: file.number, offset, bytes: len });
             }
-            // A collapsed or inserted range is told by what it does to the size: that many bytes die, or none.
+            // A collapsed or inserted range is recorded by its effect on the size: that many bytes die, or none.
             if let Ok(size) = size {
                 state.resize(ino, size);
             }

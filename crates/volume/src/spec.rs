@@ -1,4 +1,4 @@
-//! What a user calls a volume.
+//! Names of volumes on the command line.
 
 use std::ffi::OsStr;
 use std::fmt;

@@ -75,7 +75,7 @@ pub struct CutReport {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{case:?}, power cut after {cut_after} device operations, event {events}: {violation}")]
 pub struct Casualty {
-    /// The workload.
+    /// Workload in which it happened.
     pub case: CrashCase,
     /// Device operations that were done.
     pub cut_after: u64,

@@ -49,7 +49,7 @@ impl Default for Effort {
 pub struct Mismatch {
     /// Which operation of the sequence, counted from 0; the sequence's length for the comparison at the end.
     pub at: usize,
-    /// The operation.
+    /// Operation after which the two differ.
     pub op: String,
     /// What was different.
     pub what: String,

@@ -66,7 +66,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a trace; `progress` is told the bytes of each line.
+    /// Reads a trace; `progress` gets the bytes of each line.
     pub fn read(
         mut from: impl BufRead,
         format: Option<TraceFormat>,

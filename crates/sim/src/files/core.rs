@@ -90,7 +90,7 @@ pub fn device_for(flash: &Geometry, zone_bytes: u64, bytes: u64) -> Result<Geome
     }
 }
 
-/// Plays a recording on a fresh volume on such a device, and checks the device's counters. `progress` is told how many
+/// Plays a recording on a fresh volume on such a device, and checks the device's counters. `progress` gets how many
 /// bytes have been played, every few megabytes.
 pub fn replay(
     workload: &Workload,

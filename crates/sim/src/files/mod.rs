@@ -1,4 +1,4 @@
-//! What a policy would do, tried on a model before it is tried on a device.
+//! Simulates placement policies on models, before they run on a device.
 //!
 //! A [`Workload`](weft_placement::recording::Workload) is a list of file events: a [recording](weft_placement::recording),
 //! or what [`lsm`] makes, which behaves like leveled RocksDB. [`model`] plays it against an engine, a resolver and a model of

@@ -1,4 +1,4 @@
-//! How many slabs a cache keeps free.
+//! Chooses how many slabs a cache keeps free.
 //!
 //! A cache that does not see the flash keeps a fixed share. One that does keeps as many as the rates ask for, after
 //! DIDACache (Shen et al., FAST 2017): slabs are asked for at the rate **lambda** and come back at the rate **mu** while
@@ -11,10 +11,7 @@ use weft_core::Nanos;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reserve {
     /// So many thousandths of all slabs.
-    Fixed {
-        /// The thousandths.
-        permille: u32,
-    },
+    Fixed { permille: u32 },
     /// As many as the rates of use and of cleaning ask for.
     Rates,
 }

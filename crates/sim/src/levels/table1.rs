@@ -4,7 +4,7 @@
 //! The paper: 30 GB of flash, 140 million sets of normally distributed keys, 50 GB in all, blocks of 8 MiB (inferred from
 //! the table itself). Here: the same proportions, the flash and the block about a hundredth. Two numbers are not in the
 //! paper and are chosen such that the ratios come out near the paper's: the share of the flash that is live data, and
-//! the over-provisioning of the bought SSD. Both are the same at every size, as is the share of its flash that the SSD keeps
+//! the over-provisioning of the ordinary SSD. Both are the same at every size, as is the share of its flash that the SSD keeps
 //! free; and each row has the same flash: what the monitor keeps for itself (its log, spares) the SSD keeps as spare blocks.
 //!
 //! - **Original**: on a conventional SSD ([`Ssd`]) with greedy cleaning that gets no trims; slabs are an eighth of its
@@ -37,7 +37,7 @@ const CHANNELS: u32 = 8;
 const LUNS: u32 = 4;
 /// Live data over the flash that a row has, in thousandths: chosen such that the first row copies what it does in the paper.
 const LIVE_PERMILLE: u64 = 290;
-/// Over-provisioning inside the bought SSD.
+/// Over-provisioning inside the ordinary SSD.
 const SSD_OVER_PROVISIONING: f64 = 0.313;
 /// Erase blocks of a reclaim unit of the SSD: slabs are an eighth of them.
 const SSD_UNIT_BLOCKS: u32 = 8;
@@ -49,7 +49,7 @@ const STATIC: Reserve = Reserve::Fixed { permille: 250 };
 /// A row of the table.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Table1Row {
-    /// The level.
+    /// Name of the level, as in the paper.
     pub level: &'static str,
     /// Bytes of items set.
     pub set_bytes: u64,
@@ -78,7 +78,7 @@ pub struct Table1 {
     pub sets: u64,
     /// Different keys.
     pub keys: u32,
-    /// The rows.
+    /// One row for each level.
     pub rows: Vec<Table1Row>,
 }
 
@@ -107,7 +107,7 @@ pub fn table1(blocks_per_lun: u32, seed: u64) -> Result<Table1, LevelError> {
     let drive = study.drive()?;
     let slabs = (drive.capacity_blocks() / u64::from(PAGES_PER_BLOCK)) as u32;
     let mut rows = vec![
-        study.row("Original", 1.0, STATIC, BoughtSsd { drive, slabs })?,
+        study.row("Original", 1.0, STATIC, OrdinarySsd { drive, slabs })?,
         study.row("Policy", 0.892, STATIC, Policy::new(study.granted()?, slabs)?)?,
         study.row("Function", 0.705, Reserve::Rates, Functions::new(study.granted()?)?)?,
         study.row("Raw", 0.702, Reserve::Rates, Blocks::new(study.granted()?)?)?,
@@ -127,7 +127,7 @@ struct Study {
 }
 
 impl Study {
-    /// The bought SSD.
+    /// The ordinary SSD.
     fn drive(&self) -> Result<Ssd, LevelError> {
         let shape = self.setup.shape();
         let units = shape.luns() * self.blocks / SSD_UNIT_BLOCKS;
@@ -213,13 +213,13 @@ impl Normal {
     }
 }
 
-/// A bought SSD.
-struct BoughtSsd {
+/// An ordinary SSD: the drive model.
+struct OrdinarySsd {
     drive: Ssd,
     slabs: u32,
 }
 
-impl SlabStore for BoughtSsd {
+impl SlabStore for OrdinarySsd {
     fn slabs(&self) -> u32 {
         self.slabs
     }
