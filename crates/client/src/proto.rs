@@ -86,10 +86,12 @@ impl FileRef {
         FileRef(u64::from(generation) << 32 | u64::from(slot))
     }
 
+    /// Number of the slot in the table.
     pub fn slot(self) -> u32 {
         self.0 as u32
     }
 
+    /// Generation of the slot when the reference was made.
     pub fn generation(self) -> u32 {
         (self.0 >> 32) as u32
     }

@@ -50,6 +50,7 @@ impl Header {
         Header { valid, session, at_work: (from, to), joins }
     }
 
+    /// The bytes of the header, as they lie at the beginning of the base file.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let words = [self.valid, self.session, self.at_work.0, self.at_work.1, self.joins];

@@ -33,6 +33,7 @@ pub struct Block {
     pub opcode: u16,
     /// Priority, when `flags` say so.
     pub priority: i16,
+    /// Descriptor that the request is on.
     pub fd: c_int,
     /// Bytes or pieces.
     pub buffer: u64,
@@ -55,6 +56,7 @@ const _: () = assert!(size_of::<Block>() == 64);
 pub struct Event {
     /// Of the request.
     pub data: u64,
+    /// Control block of the request.
     pub block: *mut Block,
     /// What came of it: a count or a negated errno.
     pub result: i64,

@@ -31,6 +31,7 @@ use weft_client::scratch::Scratch;
 
 /// Asks for it; the only value is [`WANTED`].
 pub const ENV_INTERCEPT: &[u8] = b"WEFT_INTERCEPT";
+/// Value of `WEFT_INTERCEPT` that asks for the interception.
 pub const WANTED: &[u8] = b"sud";
 
 const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;

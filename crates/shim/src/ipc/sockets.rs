@@ -138,10 +138,8 @@ impl ReturnedAddress {
     /// Nothing so far.
     pub fn new() -> ReturnedAddress {
         // SAFETY: all-zero is a valid address.
-        ReturnedAddress {
-            storage: unsafe { std::mem::zeroed() },
-            len: size_of::<sockaddr_storage>() as socklen_t,
-        }
+        let storage = unsafe { std::mem::zeroed() };
+        ReturnedAddress { storage, len: size_of::<sockaddr_storage>() as socklen_t }
     }
 
     /// Where the kernel puts it.

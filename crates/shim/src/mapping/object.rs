@@ -46,6 +46,7 @@ pub struct Object {
     birth_ns: i64,
     /// A reference of this object's own, able to write.
     pub file: FileRef,
+    /// Descriptor of the memory file with the pages.
     pub pages: c_int,
     base: c_int,
     /// Maps of it; 0 = the entry is free.

@@ -247,6 +247,7 @@ fn resolve_outside(
 pub struct PathArgument {
     /// Directory descriptor or `AT_FDCWD`.
     pub dirfd: c_int,
+    /// Path as the program gave it.
     pub path: *const c_char,
     /// How its last component is taken.
     pub last: Last,

@@ -5,6 +5,7 @@ use weft_client::{Errno, OUTSIDE};
 
 /// What a libc function returns when it fails.
 pub trait Failed {
+    /// Value that the function returns on failure.
     const FAILED: Self;
 }
 

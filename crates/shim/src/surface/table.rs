@@ -22,6 +22,7 @@ macro_rules! surface {
             $($($(($refused_hook $signature:tt) => { $(hooks!(@export $refused_name $refused_hook $signature);)+ };)*)*)*
         }
 
+        /// All areas of the surface, with their functions.
         pub static TABLE: &[Area] = &[$(Area {
             title: $title,
             library: surface!(@library $($library)?),

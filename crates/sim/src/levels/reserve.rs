@@ -11,7 +11,10 @@ use weft_core::Nanos;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reserve {
     /// So many thousandths of all slabs.
-    Fixed { permille: u32 },
+    Fixed {
+        /// Share of the slabs, in thousandths.
+        permille: u32,
+    },
     /// As many as the rates of use and of cleaning ask for.
     Rates,
 }
