@@ -379,14 +379,12 @@ impl FlashMedia {
             buffer.first = to;
             buffer.ready = 0;
         }
-        debug_assert_eq!(to, buffer.first + buffer.filled, "slots of a front are filled in order");
         if let (Some(protected), Some(life), Some(image)) = (&mut self.protected, life, self.flash.image()) {
             let lost = (from.is_some() || self.rewriting) && self.lost.contains(&page);
             let tag = Tag { logical: page, sequence: protected.next_sequence(), front, lost };
             buffer.cells.push((tag, protected.put(image, tag, to, life, data)?));
         }
         buffer.filled += 1;
-        debug_assert!(buffer.filled <= self.slots_per_program);
         buffer.ready = buffer.ready.max(ready);
         if self.keeps_data {
             buffer.data.extend_from_slice(data);
@@ -441,10 +439,6 @@ impl FlashMedia {
     /// Programs what a front's buffer has, padded to a whole program unit; returns when the flash had taken it.
     fn program_buffer(&mut self, front: usize) -> Result<(Outcome, u64), FlashError> {
         let mut buffer = std::mem::take(&mut self.buffers[front]);
-        debug_assert!(
-            buffer.first.is_multiple_of(self.slots_per_program),
-            "a program unit begins in its middle"
-        );
         let issued = Nanos(buffer.ready);
         let unit = buffer.first / self.slots_per_unit;
         let page_bytes = if self.keeps_data { self.shape.page_bytes as usize } else { 0 };
