@@ -175,7 +175,7 @@ impl Blocks {
             to = end;
         }
         let before = self.ranges.insert(from, to);
-        debug_assert!(from < to && before.is_none(), "ranges overlap");
+        debug_assert!(from < to && before.is_none_or(|end| end < to), "a range is longer than the one it joins");
     }
 }
 
