@@ -1,18 +1,24 @@
 //! How fast the NAND model runs on this machine, on one core: page operations without data, and bytes with data. Time is
-//! that of the processor, so that other programs do not matter much. Then how much faster threads are on LUNs of their own, of a
-//! device in memory and of one in an image (by the clock on the wall).
+//! that of the processor, so that other programs do not matter much. Then (by the clock on the wall) how long a large grant
+//! takes, and how much faster threads are on LUNs of their own, of a device in memory and of one in an image. Beside the image,
+//! what the machine does with the same bytes: threads that write, read and sync a file each, or a part of one file each.
 //!
 //! ```text
-//! cargo run --release -p weft-sim --example flash_speed
+//! cargo run --release -p weft-sim --example flash_speed [DIRECTORY]
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "an example for people to run")]
 
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 use weft_core::Nanos;
 use weft_device::Geometry;
 use weft_device::nand::{FlashSetup, Keep, OpenChannel};
 use weft_device::ssd::{Ssd, SsdSetup};
+use weft_flash::{GrantRequest, Monitor, MonitorSetup};
 use weft_sim::block::HostQueue;
 
 /// Seconds of the processor that this process has had, to a hundredth.
@@ -53,41 +59,143 @@ fn whole_device(device: &OpenChannel, rounds: u32) -> u64 {
     operations
 }
 
-/// Programs, reads and erases blocks on `threads` LUNs, a thread each; page operations per second.
-fn on_luns(device: &OpenChannel, threads: u32, blocks: u32) -> f64 {
-    let shape = device.shape();
-    let begun = Instant::now();
-    let work = |lun: u32| {
+/// What each thread does: programs and reads every page of a block, block after block.
+#[derive(Clone, Copy)]
+struct Work {
+    /// How much there is of a block.
+    pages: u32,
+    blocks: u32,
+    /// Whether the block is then erased, which syncs an image.
+    erases: bool,
+}
+
+impl Work {
+    fn operations(self) -> u32 {
+        self.blocks * (2 * self.pages + u32::from(self.erases))
+    }
+
+    /// A block of LUN `lun`.
+    fn on_flash(self, device: &OpenChannel, lun: u32) {
+        let shape = device.shape();
         let mut data = vec![lun as u8; shape.page_bytes as usize];
-        for block in 0..blocks {
-            let block = shape.lun_at(lun).block(0, block % shape.blocks_per_plane);
-            for page in 0..shape.pages_per_block {
+        for block in 0..self.blocks {
+            let block = shape.lun_at(lun).block(0, block);
+            for page in 0..self.pages {
                 device.program(Nanos(0), block.page(page), &data, &[]).unwrap();
                 device.read(Nanos(0), block.page(page), 0, &mut data, &mut []).unwrap();
             }
-            device.erase(Nanos(0), block).unwrap();
+            if self.erases {
+                device.erase(Nanos(0), block).unwrap();
+            }
         }
-    };
-    std::thread::scope(|scope| {
-        (0..threads).for_each(|lun| drop(scope.spawn(move || work(lun))));
-    });
-    let operations = u64::from(threads * blocks) * (2 * u64::from(shape.pages_per_block) + 1);
-    operations as f64 / begun.elapsed().as_secs_f64()
+    }
+
+    /// As many bytes in a file, from there on, and synced instead of erased.
+    fn on_file(self, file: &File, mut offset: u64) {
+        let mut data = vec![7; 4096];
+        for _ in 0..self.blocks {
+            for _ in 0..self.pages {
+                file.write_all_at(&data, offset).unwrap();
+                file.read_exact_at(&mut data, offset).unwrap();
+                offset += data.len() as u64;
+            }
+            if self.erases {
+                file.sync_data().unwrap();
+            }
+        }
+    }
+
+    /// Page operations per second of `threads` threads.
+    fn rate(self, threads: u32, act: impl Fn(u32) + Sync) -> f64 {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let act = &act;
+            (0..threads).for_each(|thread| drop(scope.spawn(move || act(thread))));
+        });
+        f64::from(threads * self.operations()) / begun.elapsed().as_secs_f64()
+    }
+
+    fn compare(self, name: &str, before: impl Fn(), act: impl Fn(u32) + Sync) {
+        let mut ratios = Vec::new();
+        // The first round finds the files empty.
+        for _ in 0..6 {
+            before();
+            let one = self.rate(1, &act);
+            before();
+            let four = self.rate(4, &act);
+            ratios.push((four / one, one, four));
+        }
+        ratios.remove(0);
+        ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (ratio, one, four) = ratios[2];
+        println!(
+            "  {name}: {:.0} thousand page operations per second with one thread, {:.0} with 4: {ratio:.2} times ({:.2} to {:.2})",
+            one / 1e3,
+            four / 1e3,
+            ratios[0].0,
+            ratios[4].0
+        );
+    }
 }
 
-fn threads(name: &str, device: &OpenChannel) {
-    let mut ratios = Vec::new();
-    for _ in 0..5 {
-        let (one, four) = (on_luns(device, 1, 32), on_luns(device, 4, 32));
-        ratios.push((four / one, one, four));
+/// Threads on LUNs of their own, and beside them on files.
+fn threads(directory: &Path) {
+    let works = [
+        ("programs and reads", Work { pages: 256, blocks: 32, erases: false }),
+        ("erases of blocks of 256 pages", Work { pages: 256, blocks: 32, erases: true }),
+        ("erases of blocks of 8 pages", Work { pages: 8, blocks: 200, erases: true }),
+    ];
+    for (name, work) in works {
+        println!("{name}:");
+        let geometry =
+            Geometry { channels: 4, luns_per_channel: 1, pages_per_block: work.pages, ..Geometry::bbssd() };
+        let block_bytes = u64::from(work.pages) * 4096;
+        let setup = FlashSetup::new(geometry.with_size(4 * u64::from(work.blocks) * block_bytes));
+        let devices = [
+            ("memory", OpenChannel::memory(&setup).unwrap()),
+            ("image", OpenChannel::create(&directory.join("flash.img"), &setup, true).unwrap()),
+        ];
+        for (name, device) in &devices {
+            let erase = || {
+                for (lun, block) in (0..4).flat_map(|lun| (0..work.blocks).map(move |block| (lun, block))) {
+                    let block = device.shape().lun_at(lun).block(0, block);
+                    if device.block_info(block).unwrap().programmed > 0 {
+                        device.erase(Nanos(0), block).unwrap();
+                    }
+                }
+            };
+            work.compare(name, erase, |lun| work.on_flash(device, lun));
+        }
+        let files = [0, 1, 2, 3].map(|number| {
+            let path = directory.join(format!("{number}"));
+            OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap()
+        });
+        let thread_bytes = u64::from(work.blocks) * block_bytes;
+        work.compare("a file each", || (), |number| work.on_file(&files[number as usize], 0));
+        work.compare("one file", || (), |number| work.on_file(&files[0], u64::from(number) * thread_bytes));
     }
-    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (ratio, one, four) = ratios[2];
-    println!(
-        "{name}: {:.0} thousand page operations per second with one thread, {:.0} with 4 on 4 LUNs: {ratio:.2} times",
-        one / 1e3,
-        four / 1e3
-    );
+}
+
+/// How long a grant of all of a device of 192 LUNs of 1,024 blocks takes.
+fn grant() {
+    let geometry = Geometry { channels: 12, luns_per_channel: 16, pages_per_block: 8, ..Geometry::bbssd() };
+    let setup = FlashSetup::new(geometry.with_size(192 * 1024 * 8 * 4096)).keeping(Keep::Oob);
+    let device = Arc::new(OpenChannel::memory(&setup).unwrap());
+    let monitor = Monitor::format(device, MonitorSetup::default()).unwrap();
+    let bytes = u64::from(monitor.free_luns().unwrap()) * monitor.lun_bytes();
+    let mut times: Vec<_> = (0..5)
+        .map(|round| {
+            let name = format!("{round}");
+            let request = GrantRequest { name: name.clone(), bytes, over_provisioning_permille: 0 };
+            let begun = Instant::now();
+            drop(monitor.allocate(&request).unwrap());
+            let taken = begun.elapsed();
+            monitor.release(&name).unwrap();
+            taken
+        })
+        .collect();
+    times.sort();
+    println!("a grant of 192 LUNs of 1024 blocks: {:.1?} ({:.1?} to {:.1?})", times[2], times[0], times[4]);
 }
 
 fn main() {
@@ -104,12 +212,9 @@ fn main() {
             bytes / seconds / 1e9
         );
     }
-    let setup = FlashSetup::new(geometry.clone());
-    threads("memory", &OpenChannel::memory(&setup).unwrap());
-    let directory = tempfile::tempdir().unwrap();
-    let image = OpenChannel::create(&directory.path().join("flash.img"), &setup, false).unwrap();
-    threads("image", &image);
-    drop(image);
+    grant();
+    let directory = std::env::args_os().nth(1).unwrap_or_else(|| ".".into());
+    threads(tempfile::tempdir_in(directory).unwrap().path());
     let flash = FlashSetup::new(geometry).keeping(Keep::Nothing);
     let drive = Ssd::new(&SsdSetup::conventional(flash, 0.125)).unwrap();
     let capacity = drive.capacity_blocks();
