@@ -175,7 +175,10 @@ impl Blocks {
             to = end;
         }
         let before = self.ranges.insert(from, to);
-        debug_assert!(from < to && before.is_none_or(|end| end < to), "a range is longer than the one it joins");
+        debug_assert!(
+            from < to && before.is_none_or(|end| end < to),
+            "a range is longer than the one it joins"
+        );
     }
 }
 
