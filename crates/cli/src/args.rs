@@ -19,7 +19,7 @@ const MONITORED_SIZE_DEFAULT: u64 = 8 << 30;
 const VOLUME_ZONES_TRIED: u64 = 4096;
 
 /// The modelled device.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct GeometryArgs {
     /// Flash and timing of a known device: zn540, tlc, mlc, slc, qlc or bbssd [default: zn540]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(PRESETS))]
@@ -99,7 +99,7 @@ impl GeometryArgs {
 }
 
 /// The flash of a device without zones.
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct FlashArgs {
     #[command(flatten)]
     geometry: GeometryArgs,

@@ -227,6 +227,11 @@ impl CliError {
             {
                 "'weft flash create IMAGE' makes a device"
             }
+            CliError::Drive(SsdError::Flash(FlashError::Device(DeviceError::Io { source, .. })))
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                "'weft flash create --presentation conventional IMAGE' makes a drive"
+            }
             CliError::Drive(SsdError::BadSetup(_)) => {
                 "--size, --op, --reserve and --luns-per-unit decide this: a larger device, a larger --op, a smaller --reserve, \
                  or units of fewer LUNs"

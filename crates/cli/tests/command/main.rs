@@ -5,6 +5,8 @@ mod archive;
 #[cfg(test)]
 mod copy;
 #[cfg(test)]
+mod drives;
+#[cfg(test)]
 mod errors;
 #[cfg(test)]
 mod files;

@@ -104,6 +104,11 @@ impl OpenChannel {
         Ok((OpenChannel::assemble(setup, Some(image.clone()), restore), annex, host_crashed))
     }
 
+    /// Whether the device is the flash of a conventional or FDP drive in an image.
+    pub fn holds_drive(&self) -> bool {
+        self.image.as_ref().is_some_and(|image| image.has_annex())
+    }
+
     /// The image that the device is in, if it is in one.
     pub(crate) fn image(&self) -> Option<&FlashImage> {
         self.image.as_deref()

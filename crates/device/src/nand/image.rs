@@ -527,6 +527,10 @@ impl FlashImage {
         self.write_session(&Session { clean: true, ..self.session })
     }
 
+    pub fn has_annex(&self) -> bool {
+        self.layout.annex_bytes > 0
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -143,11 +143,6 @@ impl SsdSetup {
 const ENCODING_VERSION: u32 = 1;
 
 impl SsdSetup {
-    /// The name of what the drive presents itself as.
-    pub fn kind(&self) -> &'static str {
-        if self.handles.is_empty() { "conventional" } else { "FDP" }
-    }
-
     /// Everything but the flash, as an image keeps it.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();

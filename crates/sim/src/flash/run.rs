@@ -54,6 +54,11 @@ impl Plan {
         Plan { settle, measure, request_bytes: bytes(u64::from(request_blocks)), filled_bytes: bytes(blocks) }
     }
 
+    /// The same on a device that is full already.
+    pub fn without_filling(self) -> Plan {
+        Plan { filled_bytes: 0, ..self }
+    }
+
     /// Bytes of all requests, about.
     pub fn bytes(&self) -> u64 {
         self.filled_bytes + (self.settle + self.measure) * self.request_bytes
@@ -85,7 +90,9 @@ impl<'a> Run<'a> {
 
     /// Fills the device, lets it settle, and measures.
     pub fn play(mut self, workload: &mut Workload, plan: &Plan) -> Result<Phase, SimError> {
-        self.fill(workload)?;
+        if plan.filled_bytes > 0 {
+            self.fill(workload)?;
+        }
         match workload {
             Workload::Synthetic(synthetic, _) => {
                 self.issue(plan.settle, plan, &mut || synthetic.request())?;

@@ -5,8 +5,9 @@ use super::heat::{self, HeatRow};
 use super::host_map::HostMap;
 use super::policy_range::PolicyRange;
 use crate::block::{Action, Request};
-use weft_core::Nanos;
 use weft_core::hist::Summary;
+use weft_core::{BLOCK_BYTES, Nanos};
+use weft_device::nand::Keep;
 use weft_device::ssd::{FdpStatistics, HandleUsage, Ssd};
 
 /// What a device has counted.
@@ -79,9 +80,17 @@ impl Target {
             Target::Drive(drive) => {
                 let handles = drive.setup().handles.len() as u16;
                 let handle = request.stream.checked_rem(handles);
+                // In an image a drive keeps its data: each block has its number.
+                let mut data = Vec::new();
+                if drive.setup().flash.keep == Keep::All && request.action == Action::Write {
+                    data.resize(request.blocks as usize * BLOCK_BYTES, 0);
+                    for (block, data) in (request.block..).zip(data.chunks_exact_mut(BLOCK_BYTES)) {
+                        data[..8].copy_from_slice(&block.to_le_bytes());
+                    }
+                }
                 Ok(match request.action {
                     Action::Read => drive.read(issued, request.block, blocks, &mut [])?,
-                    Action::Write => drive.write(issued, request.block, blocks, &[], handle)?,
+                    Action::Write => drive.write(issued, request.block, blocks, &data, handle)?,
                     Action::Deallocate => drive.deallocate(issued, request.block, blocks)?,
                 })
             }
@@ -143,6 +152,14 @@ impl Target {
             }),
             _ => None,
         }
+    }
+
+    /// Makes what was written to a drive in an image survive a crash of the host.
+    pub fn flush(&self) -> Result<(), SimError> {
+        if let Target::Drive(drive) = self {
+            drive.flush(drive.now())?;
+        }
+        Ok(())
     }
 
     /// Checks the erase identity.

@@ -1,16 +1,18 @@
 //! `weft flash info` and `weft flash create`.
 
+use super::drive::DriveArgs;
 use crate::args::FlashArgs;
 use crate::error::CliError;
 use crate::say::{json_line, print};
 use crate::table::{Align, Table};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::path::Path;
-use std::path::PathBuf;
-use weft_core::Nanos;
+use std::path::{Path, PathBuf};
 use weft_core::units::{format_nanos, format_size};
+use weft_core::{BLOCK_BYTES, Nanos};
+use weft_device::FaultPlan;
 use weft_device::nand::{BlockState, FlashSetup, FlashShape, OpenChannel};
+use weft_device::ssd::{FdpStatistics, HandleUsage, Ssd};
 
 /// `weft flash info`
 #[derive(Args, Debug)]
@@ -25,13 +27,30 @@ pub struct InfoArgs {
     json: bool,
 }
 
+/// How a device in an image presents itself.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum ImagePresentation {
+    /// Physical addresses; programs map and clean.
+    #[default]
+    OpenChannel,
+    /// Logical blocks; the drive maps and cleans.
+    Conventional,
+    /// Logical blocks with placement handles; the drive maps and cleans.
+    Fdp,
+}
+
 /// `weft flash create`
 #[derive(Args, Debug)]
 pub struct CreateArgs {
     /// The image file; the command makes it sparse.
     image: PathBuf,
+    /// Interface of the device.
+    #[arg(long, value_enum, default_value_t)]
+    presentation: ImagePresentation,
     #[command(flatten)]
     flash: FlashArgs,
+    #[command(flatten)]
+    drive: DriveArgs,
     /// Out-of-band bytes in each page [default: 64]
     #[arg(long, value_name = "N")]
     oob_bytes: Option<u32>,
@@ -59,6 +78,58 @@ struct Info {
     setup: FlashSetup,
     /// Of a device in an image.
     image: Option<InUse>,
+    /// Of a conventional or FDP drive in an image.
+    drive: Option<Drive>,
+}
+
+/// A drive, and what it has counted since it was made.
+#[derive(Serialize)]
+struct Drive {
+    presentation: &'static str,
+    capacity_bytes: u64,
+    over_provisioning_percent: f64,
+    gc: &'static str,
+    units: u32,
+    unit_bytes: u64,
+    host_bytes: u64,
+    media_bytes: u64,
+    moved_bytes: u64,
+    waf: f64,
+    erases: u64,
+    /// Of an FDP drive.
+    fdp: Option<Fdp>,
+}
+
+#[derive(Serialize)]
+struct Fdp {
+    #[serde(flatten)]
+    statistics: FdpStatistics,
+    media_reallocated_events: u64,
+    handles: Vec<HandleUsage>,
+}
+
+impl Drive {
+    fn of(drive: &Ssd) -> Drive {
+        let (setup, counters, (units, blocks)) = (drive.setup(), drive.counters(), drive.units());
+        Drive {
+            presentation: if setup.handles.is_empty() { "conventional" } else { "fdp" },
+            capacity_bytes: drive.capacity_blocks() * BLOCK_BYTES as u64,
+            over_provisioning_percent: setup.over_provisioning * 100.0,
+            gc: setup.victim.name(),
+            units,
+            unit_bytes: u64::from(blocks) * BLOCK_BYTES as u64,
+            host_bytes: counters.host_bytes,
+            media_bytes: counters.media_bytes,
+            moved_bytes: counters.gc_bytes,
+            waf: counters.waf(),
+            erases: counters.erases,
+            fdp: (!setup.handles.is_empty()).then(|| Fdp {
+                statistics: drive.fdp_statistics(),
+                media_reallocated_events: drive.media_reallocated_events(),
+                handles: drive.handle_usage(),
+            }),
+        }
+    }
 }
 
 /// What became of a device.
@@ -79,9 +150,13 @@ struct InUse {
 
 /// Shows a device.
 pub fn run(args: &InfoArgs) -> Result<(), CliError> {
+    let mut drive = None;
     let (setup, image) = match &args.image {
         Some(path) => {
-            let device = OpenChannel::open(path)?;
+            let device = OpenChannel::look(path)?;
+            if device.holds_drive() {
+                drive = Some(Drive::of(&Ssd::look(path)?));
+            }
             (device.setup().clone(), Some(in_use(path, &device)?))
         }
         None => {
@@ -92,17 +167,28 @@ pub fn run(args: &InfoArgs) -> Result<(), CliError> {
     };
     let shape = setup.shape();
     let flash_bytes = shape.blocks() * shape.block_bytes();
-    let info = Info { version: INFO_VERSION, shape, flash_bytes, setup, image };
+    let info = Info { version: INFO_VERSION, shape, flash_bytes, setup, image, drive };
     print(&if args.json { json_line(&info)? } else { text(&info) })
 }
 
-/// Makes an open-channel device in an image file.
+/// Makes a device in an image file.
 pub fn create(args: &CreateArgs) -> Result<(), CliError> {
     if args.image.exists() && !args.force {
         return Err(CliError::WouldOverwrite { path: args.image.clone() });
     }
     let setup = args.setup()?;
-    drop(OpenChannel::create(&args.image, &setup, args.force)?);
+    let fdp = args.presentation == ImagePresentation::Fdp;
+    if args.presentation == ImagePresentation::OpenChannel {
+        if args.drive != DriveArgs::standard() {
+            return Err(CliError::said(
+                "only a drive maps and cleans: --op, --gc, --handles and the like describe one",
+                "give --presentation conventional or --presentation fdp",
+            ));
+        }
+        drop(OpenChannel::create(&args.image, &setup, args.force)?);
+        return Ok(());
+    }
+    drop(Ssd::create(&args.image, &args.drive.setup(setup, fdp, 1), FaultPlan::default(), args.force)?);
     Ok(())
 }
 
@@ -177,6 +263,35 @@ fn text(info: &Info) -> String {
             format!("{} least, {:.1} mean, {} most", used.erases_min, used.erases_mean, used.erases_max),
         );
         row("pages programmed", used.pages_programmed.to_string());
+    }
+    if let Some(drive) = &info.drive {
+        row(
+            "drive",
+            format!(
+                "{}: {} of capacity, {:.1} % over-provisioning, {} cleaning",
+                drive.presentation,
+                format_size(drive.capacity_bytes),
+                drive.over_provisioning_percent,
+                drive.gc
+            ),
+        );
+        row("reclaim units", format!("{} of {}", drive.units, format_size(drive.unit_bytes)));
+        row(
+            "written by the host, programmed, moved",
+            [drive.host_bytes, drive.media_bytes, drive.moved_bytes].map(format_size).join(", "),
+        );
+        row("write amplification", format!("{:.3}", drive.waf));
+        for usage in drive.fdp.iter().flat_map(|fdp| &fdp.handles) {
+            row(
+                &format!("placement handle {}", usage.handle),
+                format!(
+                    "{} written, {} moved since, {} left in its unit",
+                    format_size(usage.host_bytes),
+                    format_size(usage.moved_bytes),
+                    format_size(usage.available_bytes)
+                ),
+            );
+        }
     }
     table.to_string()
 }

@@ -1,6 +1,7 @@
 //! `weft flash`: shows modelled flash devices without a volume, and runs workloads on them.
 
 mod bench;
+mod drive;
 mod grants;
 mod heat;
 mod info;
@@ -17,6 +18,8 @@ use clap::Subcommand;
 #[derive(Subcommand, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft flash info --preset tlc\n  weft flash create --size 1G nand.img\n  \
+    weft flash create --presentation fdp --handles 4 drive.img\n  weft flash write drive.img data\n  \
+    weft flash simulate --image drive.img\n  \
     weft flash simulate --preset tlc --workload hot-cold --op 12.5 --json\n  \
     weft flash simulate --level policy --gc fifo --op 12.5\n  weft flash bench --table1\n  \
     weft flash wear nand.img\n  weft flash serve --format nand.img\n  \
@@ -25,8 +28,14 @@ use clap::Subcommand;
 pub enum FlashCommand {
     /// Show the geometry and timing of a modelled flash device, and the state of a device in an image file.
     Info(info::InfoArgs),
-    /// Make an open-channel device in an image file.
+    /// Make a device in an image file: open-channel flash, or a conventional or FDP drive.
     Create(info::CreateArgs),
+    /// Write to a conventional or FDP drive in an image file.
+    Write(drive::WriteArgs),
+    /// Read from a conventional or FDP drive in an image file.
+    Read(drive::ReadArgs),
+    /// Deallocate blocks of a conventional or FDP drive in an image file.
+    Deallocate(drive::DeallocateArgs),
     /// Run a workload or a block trace against a modelled device, in virtual time.
     Simulate(Box<simulate::SimulateArgs>),
     /// Compare one application at each level of flash.
@@ -46,6 +55,9 @@ pub fn run(command: &FlashCommand) -> Result<(), CliError> {
     match command {
         FlashCommand::Info(args) => info::run(args),
         FlashCommand::Create(args) => info::create(args),
+        FlashCommand::Write(args) => drive::write(args),
+        FlashCommand::Read(args) => drive::read(args),
+        FlashCommand::Deallocate(args) => drive::deallocate(args),
         FlashCommand::Simulate(args) => simulate::run(args),
         FlashCommand::Bench(args) => bench::run(args),
         FlashCommand::Wear(args) => wear::run(args),

@@ -1,5 +1,6 @@
 //! `weft flash simulate`: fills a modelled device, lets it settle, then measures.
 
+use super::drive::{DriveArgs, RESERVE_DEFAULT};
 use super::heat::{HeatMap, PictureFile};
 use super::report::{Erases, Fdp, LevelName, Presentation, Report, SIMULATION_VERSION, Theory};
 use super::workload::{self, PatternName, WorkloadArgs};
@@ -8,12 +9,13 @@ use crate::error::CliError;
 use crate::progress;
 use crate::say::{json_line, print};
 use clap::{Args, ValueEnum};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use weft_core::BLOCK_BYTES;
 use weft_device::Geometry;
 use weft_device::gc::{VictimPolicy, waf};
 use weft_device::nand::{FlashSetup, Keep};
-use weft_device::ssd::{Isolation, Ssd, SsdSetup};
+use weft_device::ssd::Ssd;
 use weft_flash::RangeMapping;
 use weft_sim::block::Workload;
 use weft_sim::flash::{
@@ -21,8 +23,23 @@ use weft_sim::flash::{
     Run, Target, ZonedFlash,
 };
 
-/// Number of free blocks below which cleaning starts, unless the user gives one.
-const RESERVE_DEFAULT: u32 = 2;
+/// Options that describe a device.
+const DESCRIPTIONS: [&str; 14] = [
+    "presentation",
+    "level",
+    "mapping",
+    "preset",
+    "geometry",
+    "size",
+    "op",
+    "gc",
+    "shared_relocation",
+    "reserve",
+    "luns_per_unit",
+    "spare_blocks",
+    "handles",
+    "isolation",
+];
 
 /// How the policy level maps.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,30 +51,24 @@ pub enum MappingName {
     Block,
 }
 
-/// What moved data of FDP handles may share.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum IsolationName {
-    /// Moved data of all handles shares reclaim units.
-    #[default]
-    Initially,
-    /// Moved data of each handle has reclaim units of its own.
-    Persistently,
-}
-
 /// `weft flash simulate`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_help = "EXAMPLES\n  \
     weft flash simulate --gc fifo --op 12.5 --json\n  \
     weft flash simulate --presentation fdp --handles 2 --workload hot-cold\n  \
     weft flash simulate --level policy --gc fifo --op 12.5 --workload uniform --json\n  \
     weft flash simulate --level function --wear --picture wear.png\n  \
-    weft flash simulate --trace hm_0.csv --size 8G\n\n\
+    weft flash simulate --trace hm_0.csv --size 8G\n  \
+    weft flash simulate --image drive.img --workload zipf\n\n\
     Time is virtual: results are the same on every machine. The command fills the device, lets it settle, then \
     measures. docs/how-to/simulate-flash.md explains the figures.")]
 pub struct SimulateArgs {
     /// Interface of the device.
     #[arg(long, value_enum, default_value_t)]
     pub presentation: Presentation,
+    /// Run on the drive in this image, which 'weft flash create --presentation' made; the image says what it is.
+    #[arg(long, value_name = "IMAGE", conflicts_with_all = DESCRIPTIONS)]
+    pub image: Option<PathBuf>,
     /// Use open-channel flash through the flash monitor, at this level.
     #[arg(long, value_enum, conflicts_with = "presentation")]
     pub level: Option<LevelName>,
@@ -66,29 +77,8 @@ pub struct SimulateArgs {
     pub mapping: MappingName,
     #[command(flatten)]
     pub flash: FlashArgs,
-    /// Over-provisioning in percent: (flash - capacity) / capacity.
-    #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
-    pub op: f64,
-    /// Choice of the next block to clean: greedy, fifo, lru, random or cost-benefit.
-    #[arg(long, value_name = "POLICY", default_value = "greedy", value_parser = victim)]
-    pub gc: VictimPolicy,
-    /// Write moved data into the same open block as new data.
-    #[arg(long)]
-    pub shared_relocation: bool,
-    /// Cleaning starts below this number of free blocks (reclaim units, zones).
-    #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
-    pub reserve: u32,
-    /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level [default: on a
-    /// drive, the number that gives 256 units; at the policy level, up to 8, or more if they leave 64 units]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub luns_per_unit: Option<u32>,
-    /// Number of placement handles of an FDP drive; the streams of the workload take them in turn. At the policy level:
-    /// number of streams that have open units of their own.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=128))]
-    pub handles: u16,
-    /// Isolation of the data that an FDP drive moves.
-    #[arg(long, value_enum, default_value_t)]
-    pub isolation: IsolationName,
+    #[command(flatten)]
+    pub drive: DriveArgs,
     #[command(flatten)]
     pub workload: WorkloadArgs,
     /// Issue requests no earlier than the trace did, instead of as fast as the queue allows.
@@ -117,24 +107,38 @@ pub struct SimulateArgs {
     pub quiet: bool,
 }
 
-fn victim(name: &str) -> Result<VictimPolicy, String> {
-    VictimPolicy::by_name(name)
-        .ok_or_else(|| format!("there are {}", VictimPolicy::ALL.map(VictimPolicy::name).join(", ")))
-}
-
 /// Runs a simulation.
 pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
-    for (name, value) in [("--op", args.op), ("--settle", args.settle), ("--measure", args.measure)] {
+    let Some(image) = &args.image else {
+        let geometry = match args.level {
+            Some(_) => args.flash.monitored_geometry()?,
+            None => args.flash.geometry()?,
+        };
+        return simulate(args, &geometry, |args| target(args, &geometry));
+    };
+    let drive = Ssd::open(image)?;
+    let (setup, geometry) = (drive.setup(), drive.setup().flash.geometry.clone());
+    let fdp = !setup.handles.is_empty();
+    let args = SimulateArgs {
+        presentation: if fdp { Presentation::Fdp } else { Presentation::Conventional },
+        drive: DriveArgs::of(setup),
+        ..args.clone()
+    };
+    simulate(&args, &geometry, |_| Ok(Target::Drive(Box::new(drive))))
+}
+
+fn simulate(
+    args: &SimulateArgs,
+    geometry: &Geometry,
+    target: impl FnOnce(&SimulateArgs) -> Result<Target, CliError>,
+) -> Result<(), CliError> {
+    for (name, value) in [("--op", args.drive.op), ("--settle", args.settle), ("--measure", args.measure)] {
         if !(0.0..=1000.0).contains(&value) {
             return Err(CliError::said(format!("{name} {value}: expected 0 to 1000"), ""));
         }
     }
-    let geometry = match args.level {
-        Some(_) => args.flash.monitored_geometry()?,
-        None => args.flash.geometry()?,
-    };
     let queue_depth = args.queue_depth.unwrap_or(geometry.timing.queue_depth);
-    let mut target = target(args, &geometry)?;
+    let mut target = target(args)?;
     let request_bytes = args.workload.request_size.unwrap_or(match args.level {
         Some(_) => u64::from(geometry.page_bytes),
         None => BLOCK_BYTES as u64,
@@ -142,19 +146,24 @@ pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
     let mut workload =
         workload::workload(&args.workload, request_bytes, target.capacity_blocks(), args.quiet)?;
     let begun = Instant::now();
-    let plan = Plan::new(&workload, args.settle, args.measure);
+    let mut plan = Plan::new(&workload, args.settle, args.measure);
+    // A drive in an image keeps what it was filled with before.
+    if args.image.is_some() && target.totals().host_bytes > 0 {
+        plan = plan.without_filling();
+    }
     let bar = progress::bytes("simulate", plan.bytes(), args.quiet || args.json);
     let issued = |bytes| bar.inc(bytes);
     let phase =
         Run::new(&mut target, queue_depth, args.recorded_times, &issued).play(&mut workload, &plan)?;
     bar.finish_and_clear();
     target.verify()?;
+    target.flush()?;
     let wall = begun.elapsed();
     let map = HeatMap::new(target.heat()?);
     if let Some(file) = &args.picture {
         file.write(&map)?;
     }
-    let report = report(args, &geometry, queue_depth, &target, &workload, phase, wall, map);
+    let report = report(args, geometry, queue_depth, &target, &workload, phase, wall, map);
     print(&if args.json { json_line(&report)? } else { report.to_string() })
 }
 
@@ -162,27 +171,11 @@ fn target(args: &SimulateArgs, geometry: &Geometry) -> Result<Target, CliError> 
     if let Some(level) = args.level {
         return level_target(args, level, geometry);
     }
-    let handles = match (args.presentation, args.isolation) {
-        (Presentation::Fdp, IsolationName::Initially) => {
-            vec![Isolation::Initially; usize::from(args.handles)]
-        }
-        (Presentation::Fdp, IsolationName::Persistently) => {
-            vec![Isolation::Persistently; usize::from(args.handles)]
-        }
-        _ => Vec::new(),
-    };
     Ok(match args.presentation {
         Presentation::Conventional | Presentation::Fdp => {
             let flash = FlashSetup::new(geometry.clone()).keeping(Keep::Nothing);
-            Target::Drive(Box::new(Ssd::new(&SsdSetup {
-                victim: args.gc,
-                own_relocation_unit: !args.shared_relocation,
-                reserve_units: args.reserve,
-                luns_per_unit: args.luns_per_unit,
-                handles,
-                seed: args.workload.seed,
-                ..SsdSetup::conventional(flash, args.op / 100.0)
-            })?))
+            let setup = args.drive.setup(flash, args.presentation == Presentation::Fdp, args.workload.seed);
+            Target::Drive(Box::new(Ssd::new(&setup)?))
         }
         Presentation::Zoned => mapped(args, Box::new(ZonedFlash::new(geometry)?))?,
         Presentation::OpenChannel => mapped(args, Box::new(OpenFlash::new(geometry)?))?,
@@ -192,10 +185,10 @@ fn target(args: &SimulateArgs, geometry: &Geometry) -> Result<Target, CliError> 
 /// A page map in the host.
 fn mapped(args: &SimulateArgs, flash: Box<dyn HostFlash>) -> Result<Target, CliError> {
     let choice = MapChoice {
-        over_provisioning: args.op / 100.0,
-        victim: args.gc,
-        shared: args.shared_relocation,
-        reserve: args.reserve,
+        over_provisioning: args.drive.op / 100.0,
+        victim: args.drive.gc,
+        shared: args.drive.shared_relocation,
+        reserve: args.drive.reserve,
         seed: args.workload.seed,
     };
     Ok(Target::Mapped(Box::new(HostMap::new(flash, &choice)?)))
@@ -212,7 +205,7 @@ fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> R
         LevelName::Raw => mapped(args, Box::new(RawFlash::new(geometry)?)),
         LevelName::Function => mapped(args, Box::new(FunctionFlash::new(geometry)?)),
         LevelName::Policy => {
-            if args.shared_relocation || args.reserve != RESERVE_DEFAULT {
+            if args.drive.shared_relocation || args.drive.reserve != RESERVE_DEFAULT {
                 return Err(CliError::said(
                     "the policy level sets its reserve and its relocation stream itself".to_string(),
                     "leave out --shared-relocation and --reserve, or use --level function",
@@ -224,10 +217,10 @@ fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> R
                     MappingName::Page => RangeMapping::Page,
                     MappingName::Block => RangeMapping::Block,
                 },
-                gc: args.gc,
-                over_provisioning_permille: (args.op * 10.0).round() as u32,
-                streams: if one_stream { 1 } else { u32::from(args.handles) },
-                stripe: args.luns_per_unit.unwrap_or(0),
+                gc: args.drive.gc,
+                over_provisioning_permille: (args.drive.op * 10.0).round() as u32,
+                streams: if one_stream { 1 } else { u32::from(args.drive.handles) },
+                stripe: args.drive.luns_per_unit.unwrap_or(0),
             };
             Ok(Target::Policy(Box::new(PolicyRange::new(geometry, &choice)?)))
         }
@@ -274,10 +267,10 @@ fn report(
         level: args.level,
         capacity_bytes: target.capacity_blocks() * BLOCK_BYTES as u64,
         flash_bytes: geometry.total_bytes,
-        over_provisioning_percent: args.op,
+        over_provisioning_percent: args.drive.op,
         alpha,
-        gc: VictimPolicy::name(args.gc),
-        shared_relocation: args.shared_relocation,
+        gc: VictimPolicy::name(args.drive.gc),
+        shared_relocation: args.drive.shared_relocation,
         workload: workload::name(workload, args.workload.trace.as_deref()),
         queue_depth,
         requests: phase.requests,

@@ -50,7 +50,7 @@ struct LunRow {
 
 /// Shows the wear of a device.
 pub fn run(args: &WearArgs) -> Result<(), CliError> {
-    let device = OpenChannel::open(&args.image)?;
+    let device = OpenChannel::look(&args.image)?;
     let shape = device.shape();
     let grants = grants(&device, &shape)?;
     let rows = rows_of_luns(&device, |lun| grants[lun as usize].clone())?;
@@ -102,6 +102,9 @@ impl Wear {
 /// By LUN: the grant that has it, if there is a monitor on the device.
 fn grants(device: &OpenChannel, shape: &FlashShape) -> Result<Vec<Option<String>>, CliError> {
     let mut grants = vec![None; shape.luns() as usize];
+    if device.holds_drive() {
+        return Ok(grants);
+    }
     let found = match Monitor::look(device) {
         Ok(found) => found,
         Err(LevelError::NotFormatted(_) | LevelError::BadRequest(_)) => return Ok(grants),

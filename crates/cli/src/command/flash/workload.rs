@@ -34,7 +34,7 @@ pub enum TraceName {
 }
 
 /// What is asked of the device.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct WorkloadArgs {
     /// Distribution of the requests.
     #[arg(long, value_enum, default_value_t, conflicts_with = "trace")]

@@ -1,0 +1,243 @@
+//! Conventional and FDP drives: what describes one, and the commands on one in an image.
+
+use crate::error::CliError;
+use crate::say::Out;
+use clap::{Args, ValueEnum};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use weft_core::units::parse_size;
+use weft_core::{BLOCK_BYTES, Nanos};
+use weft_device::gc::VictimPolicy;
+use weft_device::nand::FlashSetup;
+use weft_device::ssd::{Isolation, Ssd, SsdError, SsdSetup};
+
+/// Number of free blocks below which cleaning starts, unless the user gives one.
+pub const RESERVE_DEFAULT: u32 = 2;
+/// Bytes of a command to a drive.
+const COMMAND_BYTES: usize = 1 << 20;
+
+/// What moved data of FDP handles may share.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IsolationName {
+    /// Moved data of all handles shares reclaim units.
+    #[default]
+    Initially,
+    /// Moved data of each handle has reclaim units of its own.
+    Persistently,
+}
+
+/// How a drive maps and cleans.
+#[derive(Args, Clone, PartialEq, Debug)]
+pub struct DriveArgs {
+    /// Over-provisioning in percent: (flash - capacity) / capacity.
+    #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
+    pub op: f64,
+    /// Choice of the next block to clean: greedy, fifo, lru, random or cost-benefit.
+    #[arg(long, value_name = "POLICY", default_value = "greedy", value_parser = victim)]
+    pub gc: VictimPolicy,
+    /// Write moved data into the same open block as new data.
+    #[arg(long)]
+    pub shared_relocation: bool,
+    /// Cleaning starts below this number of free blocks (reclaim units, zones).
+    #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
+    pub reserve: u32,
+    /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level [default: on a
+    /// drive, the number that gives 256 units; at the policy level, up to 8, or more if they leave 64 units]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub luns_per_unit: Option<u32>,
+    /// Erase blocks in each plane that a conventional or FDP drive keeps to replace bad ones.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub spare_blocks: u32,
+    /// Number of placement handles of an FDP drive; the streams of the workload take them in turn. At the policy level:
+    /// number of streams that have open units of their own.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=128))]
+    pub handles: u16,
+    /// Isolation of the data that an FDP drive moves.
+    #[arg(long, value_enum, default_value_t)]
+    pub isolation: IsolationName,
+}
+
+fn victim(name: &str) -> Result<VictimPolicy, String> {
+    VictimPolicy::by_name(name)
+        .ok_or_else(|| format!("there are {}", VictimPolicy::ALL.map(VictimPolicy::name).join(", ")))
+}
+
+impl DriveArgs {
+    /// What the options are when none is given.
+    pub fn standard() -> DriveArgs {
+        DriveArgs {
+            op: 7.0,
+            gc: VictimPolicy::Greedy,
+            shared_relocation: false,
+            reserve: RESERVE_DEFAULT,
+            luns_per_unit: None,
+            spare_blocks: 0,
+            handles: 2,
+            isolation: IsolationName::Initially,
+        }
+    }
+
+    /// The options that describe a drive; of handles that differ, the isolation of the first.
+    pub fn of(setup: &SsdSetup) -> DriveArgs {
+        DriveArgs {
+            op: setup.over_provisioning * 100.0,
+            gc: setup.victim,
+            shared_relocation: !setup.own_relocation_unit,
+            reserve: setup.reserve_units,
+            luns_per_unit: setup.luns_per_unit,
+            spare_blocks: setup.spare_blocks_per_plane,
+            handles: setup.handles.len() as u16,
+            isolation: match setup.handles.first() {
+                Some(Isolation::Persistently) => IsolationName::Persistently,
+                _ => IsolationName::Initially,
+            },
+        }
+    }
+
+    /// A drive on this flash.
+    pub fn setup(&self, flash: FlashSetup, fdp: bool, seed: u64) -> SsdSetup {
+        let isolation = match self.isolation {
+            IsolationName::Initially => Isolation::Initially,
+            IsolationName::Persistently => Isolation::Persistently,
+        };
+        SsdSetup {
+            victim: self.gc,
+            own_relocation_unit: !self.shared_relocation,
+            reserve_units: self.reserve,
+            luns_per_unit: self.luns_per_unit,
+            spare_blocks_per_plane: self.spare_blocks,
+            handles: if fdp { vec![isolation; usize::from(self.handles)] } else { Vec::new() },
+            seed,
+            ..SsdSetup::conventional(flash, self.op / 100.0)
+        }
+    }
+}
+
+/// `weft flash write`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft flash write drive.img data\n  \
+    tar c dir | weft flash write --at 64M --pad drive.img\n\n\
+    When the command ends with success, the data survives a crash of the host. Data that the drive took before a kill \
+    or a power cut is on the drive.")]
+pub struct WriteArgs {
+    /// An image that 'weft flash create --presentation conventional' or 'fdp' made.
+    image: PathBuf,
+    /// The data [default: standard input]
+    file: Option<PathBuf>,
+    /// Byte of the drive at which to begin, a multiple of 4K.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
+    at: u64,
+    /// Placement handle of an FDP drive [default: 0]
+    #[arg(long, value_name = "N")]
+    handle: Option<u16>,
+    /// Fill the last 4 KiB with zeros.
+    #[arg(long)]
+    pad: bool,
+}
+
+/// `weft flash read`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft flash read --bytes 1M drive.img > data\n\n\
+    Read permission on the image is enough. Blocks that were never written, or were deallocated, read as zeros.")]
+pub struct ReadArgs {
+    /// An image that 'weft flash create --presentation conventional' or 'fdp' made.
+    image: PathBuf,
+    /// Byte of the drive at which to begin, a multiple of 4K.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
+    at: u64,
+    /// Bytes to read [default: to the end of the drive]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    bytes: Option<u64>,
+}
+
+/// `weft flash deallocate`
+#[derive(Args, Debug)]
+pub struct DeallocateArgs {
+    /// An image that 'weft flash create --presentation conventional' or 'fdp' made.
+    image: PathBuf,
+    /// Byte of the drive at which to begin, a multiple of 4K.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
+    at: u64,
+    /// Bytes to deallocate, a multiple of 4K.
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    bytes: u64,
+}
+
+/// Writes to a drive.
+pub fn write(args: &WriteArgs) -> Result<(), CliError> {
+    let mut block = blocks_of("--at", args.at)?;
+    let name = args.file.as_deref().unwrap_or(Path::new("standard input"));
+    let mut input: Box<dyn Read> = match &args.file {
+        Some(path) => Box::new(File::open(path).map_err(|e| CliError::io("open", path, e))?),
+        None => Box::new(io::stdin().lock()),
+    };
+    let drive = Ssd::open(&args.image)?;
+    loop {
+        let mut data = Vec::with_capacity(COMMAND_BYTES);
+        input
+            .by_ref()
+            .take(COMMAND_BYTES as u64)
+            .read_to_end(&mut data)
+            .map_err(|e| CliError::io("read", name, e))?;
+        if data.is_empty() {
+            break;
+        }
+        if args.pad {
+            data.resize(data.len().next_multiple_of(BLOCK_BYTES), 0);
+        }
+        if !data.len().is_multiple_of(BLOCK_BYTES) {
+            return Err(CliError::said(
+                format!("{}: its size is not a multiple of 4K, the block of a drive", name.display()),
+                "give --pad to fill the last block with zeros",
+            ));
+        }
+        let blocks = (data.len() / BLOCK_BYTES) as u64;
+        drive.write(drive.now(), block, blocks, &data, args.handle).map_err(|e| on(&args.image, e))?;
+        block += blocks;
+    }
+    drive.flush(drive.now())?;
+    Ok(())
+}
+
+/// Reads from a drive.
+pub fn read(args: &ReadArgs) -> Result<(), CliError> {
+    let first = blocks_of("--at", args.at)?;
+    let drive = Ssd::look(&args.image)?;
+    let left = drive.capacity_blocks().saturating_sub(first);
+    let mut bytes = args.bytes.unwrap_or(left * BLOCK_BYTES as u64);
+    let (mut out, mut block) = (Out::new(), first);
+    while bytes > 0 {
+        let blocks = bytes.min(COMMAND_BYTES as u64).div_ceil(BLOCK_BYTES as u64);
+        let mut data = vec![0; blocks as usize * BLOCK_BYTES];
+        drive.read(Nanos(0), block, blocks, &mut data).map_err(|e| on(&args.image, e))?;
+        data.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+        out.write_all(&data).map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+        (block, bytes) = (block + blocks, bytes - data.len() as u64);
+    }
+    out.flush().map_err(|e| CliError::io("write", Path::new("standard output"), e))
+}
+
+/// Deallocates blocks of a drive.
+pub fn deallocate(args: &DeallocateArgs) -> Result<(), CliError> {
+    let (block, blocks) = (blocks_of("--at", args.at)?, blocks_of("--bytes", args.bytes)?);
+    let drive = Ssd::open(&args.image)?;
+    drive.deallocate(drive.now(), block, blocks).map_err(|e| on(&args.image, e))?;
+    drive.flush(drive.now())?;
+    Ok(())
+}
+
+fn blocks_of(option: &str, bytes: u64) -> Result<u64, CliError> {
+    if bytes.is_multiple_of(BLOCK_BYTES as u64) {
+        return Ok(bytes / BLOCK_BYTES as u64);
+    }
+    Err(CliError::said(format!("{option} {bytes}: expected a multiple of 4K"), "give another, such as 64K"))
+}
+
+/// The error with the image that it is about.
+fn on(image: &Path, error: SsdError) -> CliError {
+    match error {
+        SsdError::Flash(error) => CliError::Flash(error),
+        error => CliError::said(format!("{}: {error}", image.display()), ""),
+    }
+}
