@@ -149,7 +149,15 @@ impl Run {
         let handle = (self.handles > 0).then(|| self.random.below(self.handles) as u16);
         match drive.write(T, first, count, &data, handle) {
             Ok(_) => self.acknowledged(first..first + count, version),
-            Err(SsdError::WornOut(_)) if self.met.refusals > 0 => self.worn_out = true,
+            Err(SsdError::WornOut(_)) if self.met.refusals > 0 => {
+                self.worn_out = true;
+                // A part of it may be written.
+                for block in first..first + count {
+                    let (found, before) = (self.read(drive, block)?, self.blocks[block as usize].now);
+                    assert!([before, version, LOST].contains(&found), "block {block}: {found}, not {before}");
+                    self.acknowledged(block..block + 1, found);
+                }
+            }
             Err(other) => return Err(other),
         }
         Ok(())
