@@ -39,32 +39,59 @@ pub fn escape(bytes: &[u8]) -> String {
 /// A sentence that names what stands after a backslash and should not.
 pub fn unescape(text: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(text.len());
+    match &text[unescape_part(text, &mut out)?..] {
+        [] => Ok(out),
+        [_] => Err("a backslash at the end; write \\\\ for one".to_string()),
+        [_, _, digits @ ..] => Err(no_byte(digits)),
+    }
+}
+
+/// Appends the bytes of a part of a text that [`escape`] gave; how much of the part that was. What begins in this part and ends in the next
+/// one is left.
+///
+/// # Errors
+/// As [`unescape`].
+pub fn unescape_part(text: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
     let mut rest = text;
     while let Some(at) = memchr::memchr(b'\\', rest) {
         out.extend_from_slice(&rest[..at]);
-        let (first, behind) =
-            rest[at + 1..].split_first().ok_or("a backslash at the end; write \\\\ for one")?;
-        rest = behind;
-        match first {
-            b'\\' => out.push(b'\\'),
-            b't' => out.push(b'\t'),
-            b'n' => out.push(b'\n'),
-            b'x' => {
-                let (digits, behind) = rest.split_at(rest.len().min(2));
-                rest = behind;
-                let parsed = parse_hex(digits).map_err(|_| {
-                    format!("'\\x{}' is no byte; write two hex digits", String::from_utf8_lossy(digits))
-                })?;
-                out.extend(parsed);
+        rest = &rest[at..];
+        match rest {
+            [_] | [_, b'x'] | [_, b'x', _] => return Ok(text.len() - rest.len()),
+            [_, b'x', high, low, ..] => {
+                let digits = [*high, *low];
+                out.extend(parse_hex(&digits).map_err(|_| no_byte(&digits))?);
+                rest = &rest[4..];
             }
-            other => {
-                let what = other.escape_ascii();
-                return Err(format!("'\\{what}' means nothing; write \\\\, \\t, \\n or \\xNN"));
+            [_, first, ..] => {
+                out.push(match first {
+                    b'\\' => b'\\',
+                    b't' => b'\t',
+                    b'n' => b'\n',
+                    other => {
+                        let what = other.escape_ascii();
+                        return Err(format!("'\\{what}' means nothing; write \\\\, \\t, \\n or \\xNN"));
+                    }
+                });
+                rest = &rest[2..];
             }
+            [] => {}
         }
     }
     out.extend_from_slice(rest);
-    Ok(out)
+    Ok(text.len())
+}
+
+fn no_byte(digits: &[u8]) -> String {
+    format!("'\\x{}' is no byte; write two hex digits", String::from_utf8_lossy(digits))
+}
+
+/// The bytes of `text` before a character of UTF-8 that begins in it and does not end there; all of them where it has nothing else.
+pub fn whole_characters(text: &[u8]) -> &[u8] {
+    let mut tail = text.len().saturating_sub(3)..text.len();
+    let begun = tail.rfind(|at| text[*at] >= 0xc0);
+    let is_cut = |at: &usize| std::str::from_utf8(&text[*at..]).is_err_and(|e| e.error_len().is_none());
+    begun.filter(|at| *at > 0 && is_cut(at)).map_or(text, |at| &text[..at])
 }
 
 /// Bytes as hex digits.
@@ -80,14 +107,15 @@ pub fn hex(bytes: &[u8]) -> String {
 /// # Errors
 /// A sentence that says what is wrong.
 pub fn parse_hex(text: &[u8]) -> Result<Vec<u8>, String> {
-    let shown = || String::from_utf8_lossy(text).into_owned();
-    if text.is_empty() || !text.len().is_multiple_of(2) {
-        return Err(format!("'{}' is not hex; write two digits a byte", shown()));
-    }
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-    let byte = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
-    let bytes: Option<Vec<u8>> = text.chunks_exact(2).map(byte).collect();
-    bytes.ok_or_else(|| format!("'{}' is not hex; write digits 0 to 9 and a to f", shown()))
+    let byte = |pair: &[u8]| match pair {
+        [high, low] => digit(*high).zip(digit(*low)).map(|(high, low)| high << 4 | low),
+        _ => None,
+    };
+    let wrong = |pair: &[u8]| {
+        format!("'{}' is not hex; write two digits, 0 to 9 and a to f, for each byte", pair.escape_ascii())
+    };
+    text.chunks(2).map(|pair| byte(pair).ok_or_else(|| wrong(pair))).collect()
 }
 
 #[cfg(test)]
@@ -101,9 +129,26 @@ mod tests {
             let line = escape(bytes);
             assert!(!line.contains(['\t', '\n']));
             assert_eq!(unescape(line.as_bytes()).unwrap(), bytes, "{line}");
-            assert_eq!(parse_hex(hex(bytes).as_bytes()).unwrap_or_default(), bytes);
+            assert_eq!(parse_hex(hex(bytes).as_bytes()).unwrap(), bytes);
         }
         assert_eq!(escape(b"a\\\xff"), "a\\\\\\xff");
+    }
+
+    #[test]
+    fn text_that_is_cut_anywhere_gives_the_same_bytes() {
+        let bytes = [&b"a\\x\t"[..], "gr\u{fc}n \u{85}\u{1f332}".as_bytes(), b"\xff\xf0\x9f\n\\"].concat();
+        let line = escape(&bytes).into_bytes();
+        for at in 0..=line.len() {
+            let mut out = Vec::new();
+            let used = unescape_part(&line[..at], &mut out).unwrap();
+            assert_eq!(unescape_part(&line[used..], &mut out).unwrap(), line.len() - used);
+            assert_eq!(out, bytes, "cut at {at}");
+        }
+        for at in 1..=bytes.len() {
+            let first = whole_characters(&bytes[..at]);
+            let parts = escape(first) + &escape(&bytes[first.len()..]);
+            assert_eq!(parts.as_bytes(), line, "cut at {at}");
+        }
     }
 
     #[test]
@@ -112,7 +157,7 @@ mod tests {
         assert!(unescape(b"a\\").unwrap_err().contains("end"));
         assert!(unescape(b"a\\x4").unwrap_err().contains("two hex digits"));
         assert!(unescape(b"a\\xzz").is_err());
-        assert!(parse_hex(b"abc").is_err());
+        assert!(parse_hex(b"abc").unwrap_err().contains("'c'"));
         assert!(parse_hex(b"0g").is_err());
     }
 }

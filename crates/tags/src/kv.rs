@@ -139,15 +139,28 @@ impl<'s> Kv<'s> {
     /// # Errors
     /// As [`Transaction::append`].
     pub fn append_in(&self, tx: &mut Transaction<'_>, key: &[u8], bytes: &[u8]) -> Result<u64> {
-        let node = match tx.edge(self.anchor, self.etype, Info::Key(key))? {
-            Some(node) => node,
-            None => {
-                self.change_in(tx, &[KvChange::Put(key, &[])])?;
-                let made = tx.edge(self.anchor, self.etype, Info::Key(key))?;
-                made.ok_or(crate::Error::NoSuchEdge(self.anchor))?
-            }
-        };
+        let node = self.pair_in(tx, key)?;
         Ok(tx.append(node, PAIR, bytes)? - 2 - key.len() as u64)
+    }
+
+    /// Keeps room for a key's value to grow to `bytes` by [`Kv::append_in`], which then writes each byte once. A value that the medium has
+    /// no room for is refused here, before it is written.
+    ///
+    /// # Errors
+    /// As [`Transaction::reserve_node`].
+    pub fn reserve_in(&self, tx: &mut Transaction<'_>, key: &[u8], bytes: u64) -> Result<()> {
+        let node = self.pair_in(tx, key)?;
+        tx.reserve_node(node, PAIR, bytes.saturating_add(2 + key.len() as u64))
+    }
+
+    /// The pair of a key, with an empty value if there was none.
+    fn pair_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<NodeId> {
+        if let Some(node) = tx.edge(self.anchor, self.etype, Info::Key(key))? {
+            return Ok(node);
+        }
+        self.change_in(tx, &[KvChange::Put(key, &[])])?;
+        let made = tx.edge(self.anchor, self.etype, Info::Key(key))?;
+        made.ok_or(crate::Error::NoSuchEdge(self.anchor))
     }
 
     /// Gives a key the value `new`, or takes it away, if its value is `expected` (`None`: it has none); whether it did.

@@ -53,10 +53,37 @@ impl Store {
         freed: u64,
         purpose: Purpose,
     ) -> Result<Option<BlockReservation<'_>>> {
-        let changed = (self.pool.dirty() + self.pool.reserved()) as u64 + blocks;
+        self.reserve_written(blocks, blocks, freed, purpose)
+    }
+
+    /// Refuses what takes so many blocks, which are written before the commit, where they are not there.
+    ///
+    /// # Errors
+    /// [`Error::Full`], and those of a checkpoint.
+    pub(crate) fn check_room(&self, blocks: u64) -> Result<()> {
+        let is_there = || {
+            let _gate = self.gate.read();
+            Ok::<_, Error>(self.reserve_written(blocks, 0, blocks, Purpose::More)?.is_some())
+        };
+        if is_there()? {
+            return Ok(());
+        }
+        self.checkpoint()?;
+        if is_there()? { Ok(()) } else { Err(self.full()) }
+    }
+
+    /// As [`Store::reserve_blocks`], where the next checkpoint writes `rewritten` pages anew of those in the blocks.
+    fn reserve_written(
+        &self,
+        blocks: u64,
+        rewritten: u64,
+        freed: u64,
+        purpose: Purpose,
+    ) -> Result<Option<BlockReservation<'_>>> {
+        let changed = (self.pool.dirty() + self.pool.reserved()) as u64 + rewritten;
         let stale = self.leaves.lock().stale.len() as u64;
         let tables = u64::from(self.numbers.tables.lock().end() - DATA_PAGES_MAX);
-        let pages = u64::from(self.numbers.data.lock().end()) + tables + changed;
+        let pages = u64::from(self.numbers.data.lock().end()) + tables + changed.max(blocks);
         // No more than the pages could fill, and a few that they begin.
         let leaves = (stale + freed + changed).min(pages / u64::from(LEAF_PAGES) + 4);
         // All but pages is written twice.

@@ -289,3 +289,58 @@ fn limits_of_parts_are_said_and_a_write_that_failed_half_way_is_not_committed() 
     assert_eq!(store.node_len(node, PLAIN).unwrap(), 5 + committed * 600_000);
     check(&store);
 }
+
+/// The longest value of a key of three bytes.
+const BYTES_MAX: u64 = NODE_BYTES_MAX as u64 - 5;
+
+#[test]
+fn data_that_room_is_kept_for_is_written_once_and_refused_before_it_is_written() {
+    let medium = Arc::new(Counting::default());
+    let limit = Options { store_bytes_max: 96 << 20, ..options(4 << 20) };
+    let store = Store::create(Box::new(medium.clone()), &limit).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    kv.put(b"key", b"before").unwrap();
+    let value = pattern(24 << 20);
+    let refused = |bytes: u64| {
+        let mut tx = store.begin();
+        let ((), _, written) = medium.count(|| {
+            let refused = kv.reserve_in(&mut tx, b"key", bytes).unwrap_err();
+            let is_so = match bytes > BYTES_MAX {
+                true => matches!(refused, Error::TooLarge { what: "a node", .. }),
+                false => matches!(refused, Error::Full { .. }),
+            };
+            assert!(is_so, "{bytes} bytes: {refused}");
+        });
+        assert!(written < 64, "{written} pages");
+        tx.commit().unwrap();
+        assert_eq!(kv.get(b"key").unwrap().as_deref(), Some(&b"before"[..]));
+    };
+    for bytes in [u64::MAX, 3 << 30, BYTES_MAX + 1, BYTES_MAX, 96 << 20, 80 << 20] {
+        refused(bytes);
+    }
+    let mut tx = store.begin();
+    let (room, _, written) = medium.count(|| {
+        kv.reserve_in(&mut tx, b"other", value.len() as u64).unwrap();
+        for piece in value.chunks(100_000) {
+            kv.append_in(&mut tx, b"other", piece).unwrap();
+        }
+        tx.commit().unwrap();
+        store.report().free_bytes
+    });
+    let pages = (value.len() / PAGE_BYTES) as u64;
+    assert!(written < pages + pages / 8, "{written} pages for {pages}");
+    assert!(kv.get(b"other").unwrap().as_deref() == Some(&value[..]));
+    check(&store);
+    // A room that is not filled is nothing but numbers of pages.
+    let mut tx = store.begin();
+    kv.reserve_in(&mut tx, b"third", 20 << 20).unwrap();
+    kv.append_in(&mut tx, b"third", b"short").unwrap();
+    tx.commit().unwrap();
+    assert!(store.report().free_bytes + (1 << 20) > room);
+    assert_eq!(kv.get(b"third").unwrap().as_deref(), Some(&b"short"[..]));
+    check(&store);
+    // What comes in one piece is refused as well.
+    let mut tx = store.begin();
+    let refused = tx.create_node(SnodeId::FIRST, PLAIN, &vec![0; NODE_BYTES_MAX + 1]);
+    assert!(matches!(refused, Err(Error::TooLarge { what: "a node", .. })), "{refused:?}");
+}

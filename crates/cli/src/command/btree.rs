@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, SnodeId, Store};
+use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, Options, SnodeId, Store};
 
 /// The name of the tree unless the user gives one.
 const NAME: &str = "default";
@@ -278,7 +278,8 @@ fn create(args: &CreateArgs) -> Result<(), CliError> {
     let store = if path.exists() {
         tags::open(&args.tree.store)?
     } else {
-        tags::create_store(path, JOURNAL_BYTES, false)?
+        let options = Options { journal_bytes: JOURNAL_BYTES, ..args.tree.store.options() };
+        tags::create_store(path, &options, false)?
     };
     let form = match args.form {
         Form::Bytes => BTreeForm::Bytes,

@@ -22,6 +22,8 @@ mod hints;
 #[cfg(test)]
 mod inspect;
 #[cfg(test)]
+mod large_values;
+#[cfg(test)]
 mod look;
 #[cfg(test)]
 mod media;

@@ -210,6 +210,16 @@ fn a_store_is_not_overwritten_unless_told_and_other_files_are_refused() {
     bench.weft(&["tags", "create", "--force", "a.tags"]).success();
     bench.weft(&["kv", "get", "a.tags", "apple"]).code(1).stderr(contains("no key-value store 'default'"));
     bench.weft(&["kv", "get", "none.tags", "a"]).code(1).stderr(contains("weft tags create STORE"));
+    for args in [["kv", "put", "none.tags", "a", "b"], ["kv", "load", "--quiet", "none.tags", "pairs.txt"]] {
+        bench.file("pairs.txt", "a\tb\n");
+        bench.weft(&args).code(1).stderr(contains("none.tags: No such file").and(contains("--create makes")));
+    }
+    assert!(!bench.path("none.tags").exists());
+    bench.file("empty", "");
+    bench
+        .weft(&["kv", "get", "empty", "a"])
+        .code(1)
+        .stderr(contains("--force overwrites").or(contains("with --force")));
     bench.file("text", "not a store".repeat(1000));
     bench.weft(&["tags", "stat", "text"]).code(1).stderr(contains("weft: text: no tag store here"));
     bench.weft(&["tags", "check", "text"]).code(2).stderr(contains("text: cannot be checked"));
@@ -520,4 +530,42 @@ fn stat_shows_what_the_cache_did_and_owner_whose_blocks_are() {
         .weft(&["tags", "owner", "a.tags", "99999999"])
         .code(1)
         .stderr(contains("there is no block 99999999"));
+}
+
+#[test]
+fn commands_that_read_a_store_leave_its_file_as_it_is() {
+    let bench = with_pairs();
+    bench.weft(&["btree", "create", "a.tags"]).success();
+    bench.weft(&["btree", "put", "a.tags", "pear", "green"]).success();
+    let reads: [&[&str]; 12] = [
+        &["kv", "get", "a.tags", "apple"],
+        &["kv", "scan", "a.tags"],
+        &["kv", "count", "a.tags"],
+        &["btree", "get", "a.tags", "pear"],
+        &["btree", "scan", "a.tags"],
+        &["tags", "stat", "a.tags"],
+        &["tags", "check", "a.tags"],
+        &["tags", "dump", "a.tags"],
+        &["tags", "scan", "a.tags"],
+        &["tags", "owner", "a.tags"],
+        &["tags", "snode", "a.tags"],
+        &["tags", "backup", "--force", "a.tags", "b.tags"],
+    ];
+    let path = bench.path("a.tags");
+    let state = || (std::fs::metadata(&path).unwrap().modified().unwrap(), std::fs::read(&path).unwrap());
+    for is_erased in [false, true] {
+        if is_erased {
+            bench.weft(&["tags", "snode", "--secure-delete", "on", "a.tags", "s1"]).success();
+        }
+        let before = state();
+        for args in reads {
+            bench.weft(args).success();
+            let now = state();
+            assert_eq!(now.0, before.0, "{args:?} wrote, secure deletion {is_erased}");
+            assert!(now.1 == before.1, "{args:?} changed the file");
+        }
+        // What changes it is still there after the next opening.
+        bench.weft(&["kv", "put", "a.tags", "apple", "brown"]).success();
+        assert_eq!(bench.stdout(&["kv", "get", "a.tags", "apple"]), "brown");
+    }
 }

@@ -40,6 +40,8 @@ pub(super) struct Scan {
     nodes: vec::IntoIter<NodeId>,
     /// Nodes of which the pages were asked for.
     ready: usize,
+    /// Bytes that are read of a value, at most.
+    value_bytes_max: u64,
 }
 
 impl<'s> Kv<'s> {
@@ -93,7 +95,14 @@ impl Scan {
     /// A scan that has not begun.
     pub(super) fn of(kv: &Kv<'_>) -> Scan {
         let (anchor, etype) = (kv.anchor, kv.etype);
-        Scan { anchor, etype, next: Some(EdgePlace::FIRST), nodes: Vec::new().into_iter(), ready: 0 }
+        Scan {
+            anchor,
+            etype,
+            next: Some(EdgePlace::FIRST),
+            nodes: Vec::new().into_iter(),
+            ready: 0,
+            value_bytes_max: u64::MAX,
+        }
     }
 
     /// How many pairs are still to come.
@@ -131,11 +140,15 @@ impl Scan {
             self.ready = group.len() + 1;
         }
         self.ready -= 1;
-        let mut key = state.data_of(node, PAIR)?;
+        let mut key = Vec::new();
+        // The longest key, with its length before it.
+        let bytes_max = self.value_bytes_max.saturating_add(2 + u64::from(u16::MAX));
+        state.read_part(node, PAIR, 0..bytes_max, &mut key)?;
         let Some((_, value)) = split_key(&key) else {
             return Err(crate::Error::damaged(format!("node {node}: a pair without its key")));
         };
-        let value = key.split_off(key.len() - value.len());
+        let mut value = key.split_off(key.len() - value.len());
+        value.truncate(self.value_bytes_max.min(usize::MAX as u64) as usize);
         key.drain(..2);
         Ok((key, value))
     }
@@ -169,5 +182,15 @@ impl Iterator for KvScan<'_> {
 impl<'k> KvScan<'k> {
     pub(super) fn at(scan: Scan, snapshot: &'k Snapshot<'k>) -> KvScan<'k> {
         KvScan { snapshot: ScanSource::Caller(snapshot), scan }
+    }
+
+    /// Reads no more than the first `bytes` of each value, so that values of any length need no memory: [`KvSnapshot::get_at`] reads the
+    /// rest of those that are longer.
+    ///
+    /// [`KvSnapshot::get_at`]: super::KvSnapshot::get_at
+    #[must_use]
+    pub fn values_up_to(mut self, bytes: u64) -> KvScan<'k> {
+        self.scan.value_bytes_max = bytes;
+        self
     }
 }

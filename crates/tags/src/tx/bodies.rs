@@ -11,7 +11,9 @@ use super::{Transaction, Use};
 use crate::edges::EdgeKey;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES, Permission};
-use crate::layout::node::{MOVED, NODE_BYTES_MAX, NODE_HEADER, body_class_of, read_header, write_header};
+use crate::layout::node::{
+    MOVED, NODE_BYTES_MAX, NODE_HEADER, body_class_of, read_header, run_pages, write_header,
+};
 use crate::partition::{NodePlace, NodeScope, find_body, find_node, header_at, node_header};
 
 /// A body with so many times the room that is needed is given up for a smaller one.
@@ -129,6 +131,23 @@ impl Transaction<'_> {
         }
         self.write_data(node, kind, &data, data.len, bytes)?;
         Ok(data.len as u64)
+    }
+
+    /// Keeps room for a node's data to grow to `len` bytes, so that what is appended is written once. Data that the medium has no room for is
+    /// refused here, before it is written; others may take the room meanwhile.
+    ///
+    /// # Errors
+    /// As [`Transaction::update_node`].
+    pub fn reserve_node(&mut self, node: NodeId, kind: NodeType, len: u64) -> Result<()> {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        let data = self.open_to_write(node, kind, len)?;
+        if NODE_HEADER + len > self.capacity_of(data.place) {
+            self.store.check_room(run_pages(len).into())?;
+            let kept = Some((&data, data.len));
+            let body = self.make_body(node, kind, (data.len, len), kept, &mut zeros)?;
+            self.move_to(node, kind, &data, body)?;
+        }
+        Ok(())
     }
 
     /// Makes a node's data longer, by zeros, or shorter.

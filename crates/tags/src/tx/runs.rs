@@ -90,6 +90,9 @@ impl Transaction<'_> {
         of: Use,
         fill: Fill<'_>,
     ) -> Result<NodeId> {
+        if len > NODE_BYTES_MAX {
+            return Err(Error::too_large("a node", len, NODE_BYTES_MAX));
+        }
         let store = self.store;
         let partition = store.partition(snode)?;
         let (pages, numbers) = (run_pages(len), run_pages(capacity.clamp(len, NODE_BYTES_MAX)));

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use weft_core::units::{format_size, parse_size};
-use weft_tags::{CheckReport, ClassReport, InfoForm, Kv, PAGE_BYTES, Store, StoreReport};
+use weft_tags::{CheckReport, ClassReport, InfoForm, Kv, Options, PAGE_BYTES, Store, StoreReport};
 
 /// `weft tags`
 #[derive(Subcommand, Debug)]
@@ -113,7 +113,8 @@ fn create(args: &CreateArgs) -> Result<(), CliError> {
     if args.store.exists() && !args.force {
         return Err(CliError::WouldOverwrite { path: args.store.clone() });
     }
-    store::create(&args.store, args.journal, args.force)?.close().map_err(|e| failed(&args.store, e))
+    let options = Options { journal_bytes: args.journal, ..Options::default() };
+    store::create(&args.store, &options, args.force)?.close().map_err(|e| failed(&args.store, e))
 }
 
 fn stat(args: &StatArgs) -> Result<(), CliError> {

@@ -111,7 +111,7 @@ fn is_of_writing(error: &io::Error) -> bool {
 }
 
 /// Makes an empty store; with `over` in what is there already.
-pub fn create(path: &Path, journal_bytes: u64, over: bool) -> Result<Store, CliError> {
+pub fn create(path: &Path, options: &Options, over: bool) -> Result<Store, CliError> {
     let exists = over && path.exists();
     let medium = if exists {
         FileStore::open(path, ReadPath::Kernel)
@@ -119,8 +119,7 @@ pub fn create(path: &Path, journal_bytes: u64, over: bool) -> Result<Store, CliE
         FileStore::create(path, ReadPath::Kernel)
     };
     let medium = medium.map_err(|e| failed(path, e))?;
-    let options = Options { journal_bytes, ..Options::default() };
-    Store::create(Box::new(medium), &options).map_err(|e| {
+    Store::create(Box::new(medium), options).map_err(|e| {
         if !exists {
             // What was made for nothing would be refused by the next try.
             let _ = std::fs::remove_file(path);

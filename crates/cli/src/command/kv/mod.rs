@@ -1,25 +1,28 @@
 //! `weft kv`: the key-value stores in a tag store.
 
-use crate::byte_text::{escape, hex, parse_hex, unescape};
+mod lines;
+
+pub use lines::pair_json;
+
+use crate::byte_text::{escape, hex, parse_hex};
 use crate::command::tags::{self, StoreArgs, failed};
 use crate::error::CliError;
 use crate::progress;
 use crate::say::{self, Out, json_line, print, unwritten};
 use clap::{Args, Subcommand};
-use serde_json::{Map, Value, json};
+use lines::{Form, Line, Lines, PIECE_BYTES, each_piece, write_pair_json};
+use serde_json::json;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal, Read, Seek, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use weft_tags::{Durability, Kv, KvChange, SnodeId, Store};
+use weft_core::units::parse_size;
+use weft_tags::{Durability, Kv, KvChange, KvSnapshot, Options, SnodeId, Store};
 
 /// Pairs of a batch of `weft kv load`, unless said.
 const BATCH: usize = 1000;
 /// Bytes after which a batch is full whatever its pairs.
-const BATCH_BYTES: usize = 8 << 20;
-/// Bytes of the longest key.
-const KEY_BYTES_MAX: usize = u16::MAX as usize;
-/// Size of the pieces in which a value is streamed.
-const PIECE_BYTES: usize = 1 << 20;
+const BATCH_BYTES: u64 = 8 << 20;
 /// The name of the key-value store unless the user gives one.
 const NAME: &str = "default";
 /// Bytes of the journal of a store that `--create` makes.
@@ -68,6 +71,10 @@ pub struct PutArgs {
     /// Key and value are in hex digits.
     #[arg(long)]
     hex: bool,
+    /// Size of the value on standard input. The command refuses a value that is too large before it writes any of it; it knows the
+    /// size of a file on standard input itself.
+    #[arg(long, value_name = "BYTES", value_parser = parse_value_size)]
+    size: Option<u64>,
     /// The key.
     key: String,
     /// The value; - reads it from standard input, unchanged.
@@ -132,6 +139,9 @@ pub struct LoadArgs {
     /// Make the tag store if it does not exist.
     #[arg(long)]
     create: bool,
+    /// Keys and values are in hex digits, as 'weft kv scan --hex' prints them.
+    #[arg(long)]
+    hex: bool,
     /// Number of pairs in a commit.
     #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     batch: usize,
@@ -196,9 +206,21 @@ impl KvArgs {
         work: impl FnOnce(&Store, &mut Kv<'_>) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
         let store = if create && !self.path().exists() {
-            tags::create_store(self.path(), JOURNAL_BYTES, false)?
+            let options = Options { journal_bytes: JOURNAL_BYTES, ..self.store.options() };
+            tags::create_store(self.path(), &options, false)?
         } else {
-            tags::open(&self.store)?
+            tags::open(&self.store).map_err(|error| match error {
+                CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. }
+                    if source.kind() == io::ErrorKind::NotFound =>
+                {
+                    let what = format!("{}: {source}", self.path().display());
+                    CliError::said(
+                        what,
+                        "--create makes the store; 'weft tags create STORE' makes an empty one",
+                    )
+                }
+                error => error,
+            })?
         };
         let mut kv = Kv::open(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
         let done = work(&store, &mut kv);
@@ -232,17 +254,41 @@ fn put(args: &PutArgs) -> Result<(), CliError> {
     args.kv.with_new(args.create, |_, kv| kv.put(&key, &value).map_err(|e| args.kv.fail(e)))
 }
 
+fn parse_value_size(text: &str) -> Result<u64, String> {
+    parse_size(text).map_err(|e| e.to_string())
+}
+
+/// Bytes that are left of a file that is standard input.
+fn bytes_of_file_on_stdin() -> Option<u64> {
+    let mut file = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
+    let of = file.metadata().ok().filter(|of| of.is_file())?;
+    Some(of.len().saturating_sub(file.stream_position().ok()?))
+}
+
 /// Gives a key the value that comes from standard input, a piece at a time, as one transaction.
 fn put_stream(args: &PutArgs, store: &Store, kv: &Kv<'_>, key: &[u8]) -> Result<(), CliError> {
     let fail = |error| args.kv.fail(error);
-    let (mut from, mut piece) = (io::stdin().lock().take(0), Vec::with_capacity(PIECE_BYTES));
     let mut tx = store.begin();
     kv.change_in(&mut tx, &[KvChange::Put(key, &[])]).map_err(fail)?;
+    if let Some(bytes) = args.size.or_else(bytes_of_file_on_stdin) {
+        kv.reserve_in(&mut tx, key, bytes).map_err(fail)?;
+    }
+    let (mut from, mut piece) = (io::stdin().lock().take(0), Vec::with_capacity(PIECE_BYTES));
+    let mut bytes = 0;
     loop {
         piece.clear();
         from.set_limit(PIECE_BYTES as u64);
         let read = from.read_to_end(&mut piece);
-        if read.map_err(|e| CliError::io("read", Path::new("standard input"), e))? == 0 {
+        let read = read.map_err(|e| CliError::io("read", Path::new("standard input"), e))? as u64;
+        bytes += read;
+        if let Some(size) = args.size
+            && (bytes > size || read == 0 && bytes < size)
+        {
+            let more = if bytes > size { "more than" } else { "only" };
+            let what = format!("standard input: {more} {} bytes; --size is {size}", bytes.min(size));
+            return Err(CliError::said(what, "nothing has been stored; give the size of the value"));
+        }
+        if read == 0 {
             break;
         }
         kv.append_in(&mut tx, key, &piece).map_err(fail)?;
@@ -250,52 +296,41 @@ fn put_stream(args: &PutArgs, store: &Store, kv: &Kv<'_>, key: &[u8]) -> Result<
     tx.commit().map(drop).map_err(fail)
 }
 
-/// A pair for programs: text where it is text, hex digits where not.
-pub fn pair_json(key: &[u8], value: Option<&[u8]>) -> Value {
-    let mut fields = Map::new();
-    let mut put = |name: &str, bytes: &[u8]| match std::str::from_utf8(bytes) {
-        Ok(text) => fields.insert(name.to_string(), text.into()),
-        Err(_) => fields.insert(format!("{name}_hex"), hex(bytes).into()),
-    };
-    put("key", key);
-    if let Some(value) = value {
-        put("value", value);
-    }
-    Value::Object(fields)
-}
-
 fn get(args: &KeyArgs) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
-    if !args.json && !args.hex {
-        return args.kv.with(|store, kv| get_stream(args, store, kv, &key));
-    }
-    let value = args.kv.with(|_, kv| kv.get(&key).map_err(|e| args.kv.fail(e)))?;
-    let Some(value) = value else { return Err(args.kv.no_such_key(&key)) };
-    if args.json {
-        return print(&json_line(&pair_json(&key, Some(&value)))?);
-    }
-    print(&format!("{}\n", hex(&value)))
+    let fail = |error| args.kv.fail(error);
+    args.kv.with(|store, kv| {
+        let snapshot = store.snapshot();
+        let then = kv.at(&snapshot).map_err(fail)?;
+        let first = first_piece(args, &then, &key)?;
+        let (mut out, value) = (Out::new(), (&then, &key[..], &first[..]));
+        if args.json {
+            write_pair_json(&mut out, value, true, fail)?;
+            return out.flush().map_err(unwritten);
+        }
+        each_piece(value, fail, |piece| {
+            let shown = args.hex.then(|| hex(piece));
+            out.write_all(shown.as_ref().map_or(piece, |hex| hex.as_bytes())).map_err(unwritten)
+        })?;
+        // Programs get the value and nothing else.
+        let end: &[u8] = if args.hex || io::stdout().is_terminal() { b"\n" } else { b"" };
+        out.write_all(end).and_then(|()| out.flush()).map_err(unwritten)
+    })
 }
 
-/// Writes the value of a key to standard output, a piece at a time.
-fn get_stream(args: &KeyArgs, store: &Store, kv: &Kv<'_>, key: &[u8]) -> Result<(), CliError> {
-    let broken = unwritten;
-    let snapshot = store.snapshot();
-    let then = kv.at(&snapshot).map_err(|e| args.kv.fail(e))?;
-    let (mut out, mut piece, mut at) = (Out::new(), vec![0; PIECE_BYTES], 0);
-    loop {
-        let read = then.get_at(key, at, &mut piece).map_err(|e| args.kv.fail(e))?;
+/// The first piece of a key's value, or all of it.
+fn first_piece(args: &KeyArgs, then: &KvSnapshot<'_, '_>, key: &[u8]) -> Result<Vec<u8>, CliError> {
+    let (mut first, mut end) = (vec![0; PIECE_BYTES], 0);
+    // A small cache gives smaller parts.
+    while end < PIECE_BYTES {
+        let read = then.get_at(key, end as u64, &mut first[end..]).map_err(|e| args.kv.fail(e))?;
         match read.ok_or_else(|| args.kv.no_such_key(key))? {
             0 => break,
-            len => {
-                out.write_all(&piece[..len]).map_err(broken)?;
-                at += len as u64;
-            }
+            len => end += len,
         }
     }
-    // Programs get the value and nothing else.
-    let end: &[u8] = if io::stdout().is_terminal() { b"\n" } else { b"" };
-    out.write_all(end).and_then(|()| out.flush()).map_err(broken)
+    first.truncate(end);
+    Ok(first)
 }
 
 fn delete(args: &KeyArgs) -> Result<(), CliError> {
@@ -308,23 +343,33 @@ fn delete(args: &KeyArgs) -> Result<(), CliError> {
 }
 
 fn scan(args: &ScanArgs) -> Result<(), CliError> {
-    let broken = unwritten;
+    let fail = |error| args.kv.fail(error);
     args.kv.with(|store, kv| {
         let mut out = Out::new();
         let snapshot = store.snapshot();
-        let then = kv.at(&snapshot).map_err(|e| args.kv.fail(e))?;
-        for pair in then.scan().take(args.limit.unwrap_or(usize::MAX)) {
-            let (key, value) = pair.map_err(|e| args.kv.fail(e))?;
-            let value = (!args.keys).then_some(value.as_slice());
-            let line = if args.json {
-                pair_json(&key, value).to_string()
+        let then = kv.at(&snapshot).map_err(fail)?;
+        let form = Form::of(args.hex);
+        let value_bytes = if args.keys { 0 } else { PIECE_BYTES };
+        let pairs = then.scan().values_up_to(value_bytes as u64);
+        for pair in pairs.take(args.limit.unwrap_or(usize::MAX)) {
+            let (key, first) = pair.map_err(fail)?;
+            let value = (!args.keys).then_some(first.as_slice());
+            if args.json && value.is_some() && first.len() == PIECE_BYTES {
+                write_pair_json(&mut out, (&then, &key, &first), false, fail)?;
+            } else if args.json {
+                writeln!(out, "{}", pair_json(&key, value)).map_err(unwritten)?;
             } else {
-                let text = if args.hex { hex } else { escape };
-                value.map_or_else(|| text(&key), |value| format!("{}\t{}", text(&key), text(value)))
-            };
-            writeln!(out, "{line}").map_err(broken)?;
+                write!(out, "{}", form.write(&key)).map_err(unwritten)?;
+                if value.is_some() {
+                    out.write_all(b"\t").map_err(unwritten)?;
+                    each_piece((&then, &key, &first), fail, |piece| {
+                        out.write_all(form.write(piece).as_bytes()).map_err(unwritten)
+                    })?;
+                }
+                out.write_all(b"\n").map_err(unwritten)?;
+            }
         }
-        out.flush().map_err(broken)
+        out.flush().map_err(unwritten)
     })
 }
 
@@ -333,63 +378,37 @@ fn count(args: &CountArgs) -> Result<(), CliError> {
     print(&if args.json { json_line(&json!({ "keys": keys }))? } else { format!("{keys}\n") })
 }
 
-/// Where the pairs come from, its name for messages, and its bytes where they are known.
-fn source(file: &Path) -> Result<(Box<dyn BufRead>, String, u64), CliError> {
-    if file.as_os_str() == "-" {
-        return Ok((Box::new(BufReader::new(io::stdin())), "standard input".to_string(), 0));
-    }
-    let opened = File::open(file).and_then(|f| Ok((f.metadata()?.len(), f)));
-    let (bytes, opened) = opened.map_err(|e| CliError::io("read", file, e))?;
-    Ok((Box::new(BufReader::with_capacity(1 << 20, opened)), file.display().to_string(), bytes))
-}
-
-/// A pair from a line.
-fn parse_line(line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String> {
-    let at = line.iter().position(|byte| *byte == b'\t');
-    let at = at.ok_or("no tab in the line; expected a key, a tab and a value")?;
-    let key = unescape(&line[..at])?;
-    if key.len() > KEY_BYTES_MAX {
-        return Err(format!("a key of {} bytes; the most is {KEY_BYTES_MAX}", key.len()));
-    }
-    Ok((key, unescape(&line[at + 1..])?))
-}
-
 fn load(args: &LoadArgs) -> Result<(), CliError> {
-    let (mut from, name, total) = source(&args.file)?;
-    let bar = progress::bytes("load", total, args.quiet);
+    let mut lines = Lines::open(&args.file, Form::of(args.hex))?;
+    let bar = progress::bytes("load", lines.total, args.quiet);
+    let durability = match args.sync_within {
+        Some(ms) => Durability::Periodic(ms),
+        None if args.sync => Durability::Sync,
+        None => Durability::None,
+    };
     let loaded = args.kv.with_new(args.create, |store, kv| {
-        kv.durability(match args.sync_within {
-            Some(ms) => Durability::Periodic(ms),
-            None if args.sync => Durability::Sync,
-            None => Durability::None,
-        });
-        let (mut loaded, mut lines, mut line) = (0, 0u64, Vec::new());
-        loop {
-            let (mut batch, mut bytes) = (Vec::with_capacity(args.batch), 0);
-            while batch.len() < args.batch && bytes < BATCH_BYTES {
-                line.clear();
-                let read = from.read_until(b'\n', &mut line);
-                if read.map_err(|e| CliError::io("read", Path::new(&name), e))? == 0 {
-                    break;
+        kv.durability(durability);
+        let (mut loaded, mut is_end) = (0, false);
+        while !is_end {
+            let (begun, mut batch, mut long) = (lines.read, Vec::with_capacity(args.batch), None);
+            while batch.len() < args.batch && lines.read - begun < BATCH_BYTES && long.is_none() && !is_end {
+                match lines.next()? {
+                    Some(Line::Pair(key, value)) => batch.push((key, value)),
+                    Some(Line::Long(key)) => long = Some(key),
+                    None => is_end = true,
                 }
-                lines += 1;
-                bytes += line.len();
-                let pair = parse_line(line.strip_suffix(b"\n").unwrap_or(&line));
-                let wrong = |why| {
-                    CliError::said(
-                        format!("{name}: line {lines}: {why}"),
-                        "the batches before this line have been loaded; correct the line and load the file again",
-                    )
-                };
-                batch.push(pair.map_err(wrong)?);
-            }
-            if batch.is_empty() {
-                break;
             }
             let changes: Vec<_> = batch.iter().map(|(key, value)| KvChange::Put(key, value)).collect();
-            kv.change(&changes).map_err(|e| args.kv.fail(e))?;
+            if !changes.is_empty() {
+                kv.change(&changes).map_err(|e| args.kv.fail(e))?;
+            }
             loaded += batch.len() as u64;
-            bar.inc(bytes as u64);
+            if let Some(key) = long {
+                drop(batch);
+                load_long(args, store, kv, &mut lines, &key, durability)?;
+                loaded += 1;
+            }
+            bar.set_position(lines.read);
         }
         store.sync().map_err(|e| args.kv.fail(e))?;
         Ok(loaded)
@@ -400,4 +419,25 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
         say::say(format_args!("{loaded} pairs loaded"));
     }
     Ok(())
+}
+
+/// Loads a pair of which the value comes by parts, as one transaction.
+fn load_long(
+    args: &LoadArgs,
+    store: &Store,
+    kv: &Kv<'_>,
+    lines: &mut Lines,
+    key: &[u8],
+    durability: Durability,
+) -> Result<(), CliError> {
+    let fail = |error| args.kv.fail(error);
+    let mut tx = store.begin();
+    kv.change_in(tx.durability(durability), &[KvChange::Put(key, &[])]).map_err(fail)?;
+    loop {
+        let (part, is_end) = lines.value_part()?;
+        kv.append_in(&mut tx, key, &part).map_err(fail)?;
+        if is_end {
+            return tx.commit().map(drop).map_err(fail);
+        }
+    }
 }
