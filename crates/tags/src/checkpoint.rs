@@ -56,11 +56,37 @@ impl Store {
     pub(crate) fn checkpoint_alone(&self) -> Result<()> {
         self.journal.check().map_err(|error| self.periodic.reason(error))?;
         self.settle(&self.journal.writes.all())?;
+        self.expect_erasures()?;
         let partitions = self.snodes.all();
         let guards: Vec<_> = partitions.iter().map(|partition| partition.write()).collect();
         let dirty = self.pool.dirty_pages();
         let (lists, moved) = self.take_lists(&dirty)?;
         self.write_checkpoint(guards, &dirty, &moved, lists).inspect_err(|error| self.journal.stop(error))
+    }
+
+    /// Whether the last checkpoint has all that there is: every commit, every page, and what leads to them in the copy that is read first.
+    fn is_at_checkpoint(&self) -> bool {
+        let lsn = self.superblock.lock().lsn;
+        let is_written = lsn == self.journal.last() && self.pool.dirty() == 0;
+        is_written && self.leaves.lock().stale.is_empty() && self.space.lock().is_erased()
+    }
+
+    /// Writes a checkpoint, so that the next opening has nothing to replay. A store of which nothing has changed stays as it is, to the byte.
+    ///
+    /// # Errors
+    /// As [`Store::checkpoint`]. What was durable before stays so.
+    pub fn close(self) -> Result<()> {
+        if self.is_read_only {
+            return Ok(());
+        }
+        self.journal.check().map_err(|error| self.periodic.reason(error))?;
+        // Once more for leaves that found no room in the front.
+        for _ in 0..2 {
+            if !self.is_at_checkpoint() {
+                self.checkpoint()?;
+            }
+        }
+        self.end_erasing()
     }
 
     /// Takes blocks for the list of leaves and the catalog, if there are enough for all else that a checkpoint writes: so it does not

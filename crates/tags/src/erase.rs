@@ -42,6 +42,16 @@ impl Store {
         self.say_erasing(true)
     }
 
+    /// As [`Store::begin_erasing`], by who has the gate, before anything is written: a store that is only read stays as it is.
+    pub(crate) fn expect_erasures(&self) -> Result<()> {
+        let erasure = &self.pool.erasure;
+        let is_said = || self.superblock.lock().has(LEAVES_BYTES);
+        if erasure.any.load(Ordering::Relaxed) && !is_said() && erasure.has_snodes() {
+            return self.say_erasing(true);
+        }
+        Ok(())
+    }
+
     /// A store that is closed has nothing left to be erased.
     pub(crate) fn end_erasing(&self) -> Result<()> {
         let _alone = self.gate.write();
@@ -192,6 +202,6 @@ impl Store {
         let erasure = &self.pool.erasure;
         erasure.all.store(false, Ordering::Relaxed);
         erasure.any.store(erasure.has_snodes(), Ordering::Relaxed);
-        if erasure.has_snodes() { self.begin_erasing() } else { self.end_erasing() }
+        if erasure.has_snodes() { Ok(()) } else { self.end_erasing() }
     }
 }

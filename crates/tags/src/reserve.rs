@@ -63,7 +63,7 @@ impl Store {
     pub(crate) fn check_room(&self, blocks: u64) -> Result<()> {
         let is_there = || {
             let _gate = self.gate.read();
-            Ok::<_, Error>(self.reserve_written(blocks, 0, blocks, Purpose::More)?.is_some())
+            Ok::<_, Error>(self.reserve_written(blocks, 0, blocks, Purpose::Insert)?.is_some())
         };
         if is_there()? {
             return Ok(());
@@ -80,6 +80,7 @@ impl Store {
         freed: u64,
         purpose: Purpose,
     ) -> Result<Option<BlockReservation<'_>>> {
+        self.expect_erasures()?;
         let changed = (self.pool.dirty() + self.pool.reserved()) as u64 + rewritten;
         let stale = self.leaves.lock().stale.len() as u64;
         let tables = u64::from(self.numbers.tables.lock().end() - DATA_PAGES_MAX);

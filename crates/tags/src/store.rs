@@ -165,22 +165,6 @@ impl Store {
         Ok(store)
     }
 
-    /// Writes a checkpoint, so that the next opening has nothing to replay.
-    ///
-    /// # Errors
-    /// As [`Store::checkpoint`]. What was durable before stays so.
-    pub fn close(self) -> Result<()> {
-        if self.is_read_only {
-            return Ok(());
-        }
-        self.checkpoint()?;
-        // Leaves that found no room in the front.
-        if !self.leaves.lock().stale.is_empty() {
-            self.checkpoint()?;
-        }
-        self.end_erasing()
-    }
-
     /// Makes all commits so far durable.
     ///
     /// # Errors
