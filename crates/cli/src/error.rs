@@ -251,6 +251,9 @@ impl CliError {
             {
                 "'weft tags create STORE' makes a store; 'weft kv put --create STORE KEY VALUE' makes one with a pair"
             }
+            CliError::Tags { source: weft_tags::Error::NotAStore { .. }, .. } => {
+                "'weft tags create STORE' makes a store; with --force it overwrites the file that is there"
+            }
             CliError::Tags { source: weft_tags::Error::Damaged { .. }, .. } => {
                 "'weft tags check STORE' lists the problems; 'weft tags salvage STORE NEW' copies all readable data"
             }

@@ -21,10 +21,12 @@ pub enum Error {
         source: io::Error,
     },
     /// Another process has the store open.
-    #[error("{path}: in use by another process; close the store there first", path = path.display())]
+    #[error("{path}: in use by {}; close the store there first", holder_name(*.holder), path = path.display())]
     InUse {
         /// The store's file.
         path: PathBuf,
+        /// The number of the process that has it open, where the system tells.
+        holder: Option<u32>,
     },
     /// A read or write of the medium failed.
     #[error("{what} at block {block}: {source}")]
@@ -264,6 +266,15 @@ pub enum Error {
     /// A savepoint that is not of this transaction, or was undone.
     #[error("the savepoint is gone: it was undone, or is of another transaction")]
     NoSuchSavepoint,
+}
+
+/// The process that has a store open, for a message.
+fn holder_name(holder: Option<u32>) -> String {
+    match holder {
+        Some(id) if id == std::process::id() => "this process".to_string(),
+        Some(id) => format!("another process ({id})"),
+        None => "another process".to_string(),
+    }
 }
 
 impl Error {

@@ -81,3 +81,51 @@ pub use store::{Store, StoreReport};
 pub use tx::bulk::KvChange;
 pub use tx::{Savepoint, Transaction};
 pub use weft_core::{DataClass, TagFlags};
+
+#[cfg(all(test, not(weft_shuttle)))]
+mod limits {
+    use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId};
+    use crate::{Options, session};
+
+    /// A number as the documentation writes it.
+    fn written(number: u64) -> String {
+        let digits = number.to_string().into_bytes();
+        let groups = digits.rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+        groups.collect::<Vec<_>>().join(",")
+    }
+
+    #[test]
+    fn the_table_of_limits_says_what_the_code_does() {
+        let page = include_str!("../../../docs/tags/guarantees.md");
+        let options = Options::default();
+        assert_eq!((options.store_bytes_max, options.cache_bytes), (8 << 40, 256 << 20));
+        assert_eq!((options.journal_bytes, options.lock_wait.as_secs()), (256 << 20, 10));
+        assert_eq!(crate::layout::superblock::JOURNAL_BYTES_MAX, 4 << 30);
+        assert_eq!(crate::layout::superblock::JOURNAL_BYTES_MIN, 256 << 10);
+        for (row, limits) in [
+            ("key of a pair", &[u16::MAX.into()][..]),
+            ("key of a B+tree", &[crate::btree::KEY_BYTES_MAX as u64]),
+            ("data of a node", &[crate::NODE_BYTES_MAX as u64]),
+            ("pages of nodes", &[DATA_PAGES_MAX.into()]),
+            ("s-nodes with a home", &[u64::from(HomeId::FIRST_SHARED.0) - 1]),
+            ("shared homes", &[crate::snodes::registry::SHARED_HOMES, u32::MAX.into()]),
+            ("edge types of a store", &[EdgeType::REGISTERED_MAX as u64, 255]),
+            ("edge types of one node", &[crate::edges::TYPES_PER_NODE_MAX as u64]),
+            (
+                "message of a session",
+                &[session::server::FRAME_BYTES_MAX as u64, session::PIECE_BYTES_MAX as u64],
+            ),
+            ("savepoints", &[session::SAVEPOINTS_MAX as u64, session::TYPES_PER_SESSION_MAX.into()]),
+            ("ids in a session", &[session::SESSION_IDS_MAX as u64]),
+        ] {
+            let line = page.lines().find(|line| line.starts_with(&format!("| {row}")));
+            let numbers: Vec<&str> = line.unwrap_or_default().split([' ', '|']).collect();
+            for limit in limits {
+                assert!(
+                    numbers.iter().any(|word| word.trim_end_matches(',') == written(*limit)),
+                    "{row}: {limit}"
+                );
+            }
+        }
+    }
+}

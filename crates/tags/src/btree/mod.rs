@@ -43,7 +43,7 @@ const LONGS: &str = "weft.btree.long";
 /// The type of anchors: their data is the name, the form, and how many pairs there are.
 const ANCHOR: NodeType = NodeType(NodeType::KEYED | 0x6274_0003);
 /// The most bytes of a key.
-const KEY_BYTES_MAX: usize = 16 << 20;
+pub(crate) const KEY_BYTES_MAX: usize = 16 << 20;
 
 /// The edge type by which nodes of these types are joined in a tree, and the form of its infos.
 pub(crate) fn edge_type_between(kinds: (NodeType, NodeType)) -> Option<(&'static str, InfoForm)> {

@@ -11,7 +11,7 @@ use crate::sys::uring::{Rings, Write};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,7 +75,7 @@ impl FileStore {
     /// Opens a file or block device.
     ///
     /// # Errors
-    /// [`Error::Open`]; [`Error::InUse`] while another process has it open.
+    /// [`Error::Open`]; [`Error::InUse`] while another process has it open, or this one has.
     pub fn open(path: &Path, reads: ReadPath) -> Result<FileStore> {
         FileStore::open_for(path, reads, true)
     }
@@ -100,7 +100,7 @@ impl FileStore {
             Err(error) => return Err(failed(error)),
         };
         if !lock(&write).map_err(failed)? {
-            return Err(Error::InUse { path: path.to_owned() });
+            return Err(Error::InUse { path: path.to_owned(), holder: holder_of(&write) });
         }
         let read = match reads {
             ReadPath::Direct => write.try_clone(),
@@ -195,6 +195,19 @@ fn lock(file: &File) -> io::Result<bool> {
         std::thread::sleep(LOCK_WAIT);
     }
     Ok(false)
+}
+
+/// The process that has a file locked, where the system tells it.
+fn holder_of(file: &File) -> Option<u32> {
+    let meta = file.metadata().ok()?;
+    let inode = format!("{:02x}:{:02x}:{}", libc::major(meta.dev()), libc::minor(meta.dev()), meta.ino());
+    // "1: FLOCK ADVISORY WRITE 4242 08:01:131 0 EOF"
+    std::fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_it = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&inode.as_str());
+        // Of another namespace's process there is no number.
+        fields.get(4).filter(|_| is_it)?.parse().ok().filter(|id| *id != 0)
+    })
 }
 
 /// Bytes of a block device: where its end is.
@@ -402,6 +415,10 @@ mod tests {
         store.read(0, &mut out).unwrap();
         assert!(out[PAGE_BYTES..2 * PAGE_BYTES].iter().all(|b| *b == 7), "what is before the cut stays");
         assert!(out[2 * PAGE_BYTES..].iter().all(|b| *b == 0), "what was cut off is gone");
-        assert!(matches!(FileStore::open(&path, ReadPath::Direct), Err(Error::InUse { .. })));
+        let error = FileStore::open(&path, ReadPath::Direct).unwrap_err();
+        assert!(
+            error.to_string().ends_with("in use by this process; close the store there first"),
+            "{error}"
+        );
     }
 }

@@ -12,7 +12,7 @@ mod error;
 mod field;
 mod ids;
 mod peer;
-mod server;
+pub(crate) mod server;
 mod wire;
 
 pub use client::RemoteSession;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// S-nodes that have homes of their own without having asked for it.
 const OWN_HOMES: usize = 16;
 /// Shared homes, at most, and s-nodes for each of which there is one.
-const SHARED_HOMES: u64 = 256;
+pub(crate) const SHARED_HOMES: u64 = 256;
 const GUESTS_A_HOME: u64 = 1024;
 /// Shared homes that are tried before there is one more, or one is waited for.
 pub(crate) const HOMES_TRIED: usize = 8;
