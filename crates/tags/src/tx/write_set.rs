@@ -395,9 +395,7 @@ impl WriteSet {
         let before = *touched;
         touched.ins += ins;
         touched.outs += outs;
-        if let Some(owned) = &mut self.owned {
-            owned.fresh.push(node);
-        }
+        self.note_owned(node);
         self.note(|| Undo::Touched(node, before));
     }
 
@@ -405,9 +403,7 @@ impl WriteSet {
     pub(crate) fn create(&mut self, node: NodeId) {
         self.created.push(node);
         self.nodes.insert(node, Touched { created: true, ins: 0, outs: 0 });
-        if let Some(owned) = &mut self.owned {
-            owned.fresh.push(node);
-        }
+        self.note_owned(node);
         self.note(|| Undo::Created(node));
     }
 
@@ -543,8 +539,6 @@ impl WriteSet {
     /// Goes back to a place, and returns what was made since.
     pub(crate) fn undo_to(&mut self, mark: usize) -> Undone {
         let mut gone = Undone::default();
-        // It would know nodes that are taken back.
-        self.owned = None;
         while self.undo.len() > mark {
             match self.undo.pop() {
                 Some(Undo::Added) => {
@@ -555,13 +549,17 @@ impl WriteSet {
                         entry.remove();
                     }
                     self.infos.truncate(change.info_at as usize);
+                    self.note_owned(change.source);
                     if self.changes.len() < self.ordered.words.len()
                         && let Some(word) = self.ordered.words.pop()
                     {
                         self.ordered.by_place.remove(&(change.source, change.etype, word, at));
                     }
                 }
-                Some(Undo::Redirected(at, before)) => self.changes[at as usize].edge.new = before,
+                Some(Undo::Redirected(at, before)) => {
+                    self.changes[at as usize].edge.new = before;
+                    self.note_owned(self.changes[at as usize].source);
+                }
                 Some(Undo::Created(node)) => {
                     self.created.pop();
                     self.nodes.remove(&node);
@@ -570,6 +568,7 @@ impl WriteSet {
                 }
                 Some(Undo::Touched(node, before)) => {
                     self.nodes.insert(node, before);
+                    self.note_owned(node);
                 }
                 Some(Undo::Updated(node, before)) => restore(&mut self.updates, node, before),
                 Some(Undo::Moved(node, before)) => restore(&mut self.moved, node, before),
@@ -588,7 +587,18 @@ impl WriteSet {
                 None => break,
             }
         }
+        if !gone.homes.is_empty() {
+            // Nobody can be asked for owners in a home that is gone.
+            self.owned = None;
+        }
         gone
+    }
+
+    /// Notes that a node's owner is to be asked for, again.
+    fn note_owned(&mut self, node: NodeId) {
+        if let Some(owned) = &mut self.owned {
+            owned.fresh.push(node);
+        }
     }
 
     /// Forgets the innermost savepoint. Without any the undo log is not needed.
