@@ -21,7 +21,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Another process has the store open.
-    #[error("{path}: in use by {}; close the store there first", holder_name(*.holder), path = path.display())]
+    #[error("{path}: in use by {}", holder_name(*.holder), path = path.display())]
     InUse {
         /// The store's file.
         path: PathBuf,
@@ -268,12 +268,12 @@ pub enum Error {
     NoSuchSavepoint,
 }
 
-/// The process that has a store open, for a message.
+/// The process that has a store open, for a message, and what to do.
 fn holder_name(holder: Option<u32>) -> String {
     match holder {
-        Some(id) if id == std::process::id() => "this process".to_string(),
-        Some(id) => format!("another process ({id})"),
-        None => "another process".to_string(),
+        Some(id) if id == std::process::id() => "this process; close the store there first".to_string(),
+        Some(id) => format!("another process; close the store there first (process {id})"),
+        None => "another process; close the store there first".to_string(),
     }
 }
 

@@ -400,7 +400,7 @@ fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
             COUNTS => contents.counts = Table::restore(id, false, store.secret, &pages)?,
             _ => {
                 let bundle = Table::restore(id, is_hashed, store.secret, &pages)?;
-                contents.edges.bundles.insert(id, bundle);
+                contents.edges.bundles_mut().insert(id, bundle);
                 contents.edges.next_bundle = contents.edges.next_bundle.max(id + 1).max(FIRST_BUNDLE);
             }
         }

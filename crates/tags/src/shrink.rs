@@ -369,7 +369,7 @@ impl Store {
         let done = self.write(&mut partition, |pages, contents: &mut Contents| match which {
             SnodeTable::Main => at.go_on(&mut contents.edges.main, pages),
             SnodeTable::Counts => at.go_on(&mut contents.counts, pages),
-            SnodeTable::Bundle(id) => match contents.edges.bundles.get_mut(&id) {
+            SnodeTable::Bundle(id) => match contents.edges.bundles_mut().get_mut(&id) {
                 Some(bundle) => at.go_on(bundle, pages),
                 None => {
                     at.position = None;

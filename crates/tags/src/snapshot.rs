@@ -14,7 +14,10 @@ use crate::pages::versions::{SnapshotPage, View};
 use crate::partition::Contents;
 use crate::snodes::registry::SharedPartition;
 use crate::store::Store;
+use crate::sync::{Condvar, Mutex, unlock_fair};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// One commit's state of a store.
 ///
@@ -40,9 +43,37 @@ use rustc_hash::FxHashMap;
 /// ```
 pub struct Snapshot<'s> {
     pub(crate) store: &'s Store,
+    begun: Begun,
+}
+
+/// The state of a snapshot.
+#[derive(Clone)]
+struct Begun {
     stamp: u64,
     commit: u64,
-    shares: FxHashMap<HomeId, SharedPartition>,
+    shares: Arc<FxHashMap<HomeId, SharedPartition>>,
+}
+
+/// Who begins snapshots.
+///
+/// A begin keeps commits away. Those that come while one waits for the commits under way wait for the next turn, and begin together: one
+/// state is as good as another for all of them. So a commit waits for one begin, or two, however many threads begin snapshots.
+#[derive(Default)]
+pub(crate) struct Begins {
+    turns: Mutex<Turns>,
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Turns {
+    /// Turns that have begun: nobody can come to them any more.
+    begun: u64,
+    /// Who comes to the next one.
+    coming: usize,
+    /// Somebody is about to begin the next turn, or is at it.
+    is_led: bool,
+    /// Turns that have ended, with what began then and how many have not taken it yet.
+    ended: BTreeMap<u64, (Begun, usize)>,
 }
 
 /// The pages of an s-node as a snapshot sees them.
@@ -95,21 +126,50 @@ impl Store {
     ///
     /// Waits for commits that are being applied, and for a checkpoint.
     pub fn snapshot(&self) -> Snapshot<'_> {
-        let _alone = self.gate.write();
-        let shares = self.snodes.visible();
-        let commit = self.journal.last();
-        Snapshot { store: self, stamp: self.pool.versions.begin(), commit, shares }
+        let Begins { turns: all, ended } = &self.begins;
+        let mut turns = all.lock();
+        let turn = turns.begun + 1;
+        turns.coming += 1;
+        loop {
+            if let Some((begun, left)) = turns.ended.get_mut(&turn) {
+                let begun = begun.clone();
+                *left -= 1;
+                if *left == 0 {
+                    turns.ended.remove(&turn);
+                }
+                return Snapshot { store: self, begun };
+            }
+            if turns.is_led {
+                ended.wait(&mut turns);
+                continue;
+            }
+            turns.is_led = true;
+            drop(turns);
+            let alone = self.gate.write();
+            turns = all.lock();
+            turns.begun += 1;
+            let snapshots = std::mem::take(&mut turns.coming);
+            drop(turns);
+            let (commit, shares) = (self.journal.last(), self.snodes.visible().into());
+            let begun = Begun { stamp: self.pool.versions.begin(snapshots), commit, shares };
+            // A commit that waits goes on before the next turn.
+            unlock_fair(alone);
+            turns = all.lock();
+            turns.is_led = false;
+            turns.ended.insert(turn, (begun, snapshots));
+            ended.notify_all();
+        }
     }
 }
 
 impl Drop for Snapshot<'_> {
     fn drop(&mut self) {
-        let freed = self.store.pool.versions.end(self.stamp);
+        let Some(freed) = self.store.pool.versions.end(self.begun.stamp) else { return };
         let mut space = self.store.space.lock();
         let erasure = &self.store.pool.erasure;
         freed.into_iter().for_each(|(block, snode)| space.release(block, 1, erasure.owner(snode)));
         drop(space);
-        for share in self.shares.values() {
+        for share in self.begun.shares.values() {
             // What a writer holds now is looked at by the next that changes it.
             if let Some(mut partition) = share.try_write() {
                 partition.forget_frozen(&self.store.pool.versions);
@@ -121,7 +181,7 @@ impl Drop for Snapshot<'_> {
 impl Snapshot<'_> {
     /// The number of the commit whose state this is.
     pub fn commit(&self) -> u64 {
-        self.commit
+        self.begun.commit
     }
 
     /// Whether a home may have been changed since the snapshot began, or is newer. The caller holds its lock.
@@ -129,8 +189,8 @@ impl Snapshot<'_> {
     /// # Errors
     /// [`Error::SnapshotLost`].
     pub(crate) fn has_changed(&self, home: HomeId) -> Result<bool> {
-        drop(self.store.pool.versions.view(self.stamp)?);
-        Ok(self.shares.get(&home).is_none_or(|share| share.read().is_frozen_for(self.stamp)))
+        drop(self.store.pool.versions.view(self.begun.stamp)?);
+        Ok(self.begun.shares.get(&home).is_none_or(|share| share.read().is_frozen_for(self.begun.stamp)))
     }
 
     /// Sees to it that a step that has come to `halt` can go on.
@@ -140,7 +200,7 @@ impl Snapshot<'_> {
             *loads += 1;
             // No step needs so many pages: they have driven each other out.
             let must_stay = *loads > store.pool.capacity();
-            versions.load(self.stamp, page, must_stay, &*store.medium)
+            versions.load(self.begun.stamp, page, must_stay, &*store.medium)
         };
         match halt {
             StepError::Miss(page) if is_loaded(page)? => Ok(()),
@@ -166,13 +226,13 @@ impl Committed for Snapshot<'_> {
     }
 
     fn root_of_home(&self, home: HomeId) -> Result<NodeId> {
-        let share = self.shares.get(&home).ok_or(Error::NoSuchSnode(home.into()))?;
+        let share = self.begun.shares.get(&home).ok_or(Error::NoSuchSnode(home.into()))?;
         let root = share.read().root;
         Ok(root)
     }
 
     fn homes(&self) -> Vec<HomeId> {
-        let mut ids: Vec<_> = self.shares.keys().copied().collect();
+        let mut ids: Vec<_> = self.begun.shares.keys().copied().collect();
         ids.sort_unstable();
         ids
     }
@@ -183,12 +243,12 @@ impl Committed for Snapshot<'_> {
         mut step: impl FnMut(&SnapshotPages<'_>, &Contents) -> Step<T>,
     ) -> Result<T> {
         let (store, mut loads, mut halts) = (self.store, 0, 0);
-        let share = self.shares.get(&snode).ok_or(Error::NoSuchSnode(snode.into()))?;
+        let share = self.begun.shares.get(&snode).ok_or(Error::NoSuchSnode(snode.into()))?;
         loop {
             let partition = share.read();
             let now = PageReader::new(&store.pool, &partition.token);
-            let pages = SnapshotPages { now, versions: store.pool.versions.view(self.stamp)? };
-            let result = step(&pages, partition.contents_at(self.stamp));
+            let pages = SnapshotPages { now, versions: store.pool.versions.view(self.begun.stamp)? };
+            let result = step(&pages, partition.contents_at(self.begun.stamp));
             drop(pages);
             drop(partition);
             match result {
@@ -199,5 +259,30 @@ impl Committed for Snapshot<'_> {
                 }
             }
         }
+    }
+}
+
+#[cfg(all(test, not(weft_shuttle)))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::{MemoryStore, Options, Store};
+
+    #[test]
+    fn snapshots_that_wait_for_a_commit_begin_in_one_turn() {
+        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+        let before = store.snapshot().begun.stamp;
+        let commit = store.gate.read();
+        let stamps: Vec<u64> = std::thread::scope(|scope| {
+            let begin = || scope.spawn(|| store.snapshot().begun.stamp);
+            let threads: Vec<_> = (0..16).map(|_| begin()).collect();
+            while store.begins.turns.lock().coming < threads.len() {
+                std::thread::yield_now();
+            }
+            drop(commit);
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(stamps, [before + 1; 16]);
+        assert!(store.begins.turns.lock().ended.is_empty());
+        assert_eq!((store.pool.versions.newest(), store.snapshot().begun.stamp), (0, before + 2));
     }
 }

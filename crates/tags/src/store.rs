@@ -22,6 +22,7 @@ use crate::pages::classes::ClassReport;
 use crate::pages::numbers::Numbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_node};
+use crate::snapshot::Begins;
 use crate::snodes::locks::SnodeLocks;
 use crate::snodes::registry::{Registry, SharedPartition};
 use crate::space::Space;
@@ -68,6 +69,7 @@ pub struct Store {
     /// Edge types of which no commit may make an edge: they are being deleted, or were since the store was opened.
     pub(crate) ending_types: RwLock<FxHashSet<EdgeType>>,
     pub(crate) gate: RwLock<()>,
+    pub(crate) begins: Begins,
     pub(crate) superblock: Mutex<Superblock>,
     /// The copy of the superblock that is written first.
     pub(crate) first_copy: u64,
@@ -144,6 +146,7 @@ impl Store {
             erase_passes: options.erase_passes.clone(),
             ending_types: RwLock::default(),
             gate: RwLock::new(()),
+            begins: Begins::default(),
             superblock: Mutex::new(superblock),
             first_copy: 0,
             leaves: Mutex::new(leaves),

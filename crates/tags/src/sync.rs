@@ -35,6 +35,14 @@ impl ThreadId {
     }
 }
 
+/// Gives a lock to who waits for it, if anybody does.
+pub(crate) fn unlock_fair<T>(guard: RwLockWriteGuard<'_, T>) {
+    #[cfg(not(weft_shuttle))]
+    RwLockWriteGuard::unlock_fair(guard);
+    #[cfg(weft_shuttle)]
+    drop(guard);
+}
+
 /// A value on cache lines of its own: processors that change what lies beside it do not take it from those that read it.
 #[derive(Default)]
 #[repr(align(128))]

@@ -19,6 +19,7 @@ use crate::pages::desc::Share;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Pages that an entry of the index names.
 const NAMED: usize = 8;
@@ -41,15 +42,15 @@ impl Entry {
     const CROWDED: Entry = Entry { lasts: [u32::MAX; NAMED - 1], pages: [CROWDED; NAMED] };
 }
 
-/// The pages of a table.
+/// The pages of a table. A copy, as snapshots see it, shares all with this one until pages come or go.
 #[derive(Clone, Default)]
 pub(crate) struct Directory {
     /// By their last positions.
-    pages: BTreeMap<u32, u32>,
+    pages: Arc<BTreeMap<u32, u32>>,
     /// Of pages of a single position.
-    links: FxHashMap<u32, Vec<u32>>,
+    links: Arc<FxHashMap<u32, Vec<u32>>>,
     /// Empty while there is no page.
-    index: Vec<Entry>,
+    index: Arc<[Entry]>,
     /// A position without so many of its lower bits is that of its entry.
     shift: u32,
     /// The pages that there were when the index was made.
@@ -82,7 +83,7 @@ impl Directory {
         if next.is_some() && !pages.is_empty() {
             return Err(damaged("its last page is missing"));
         }
-        directory.pages = heads.into_iter().collect();
+        directory.pages = Arc::new(heads.into_iter().collect());
         directory.make_index();
         Ok(directory)
     }
@@ -134,16 +135,17 @@ impl Directory {
     pub(super) fn link(&mut self, page: u32, links: impl Iterator<Item = u32>) {
         let mut links = links.peekable();
         if links.peek().is_some() {
-            self.links.entry(page).or_default().extend(links);
+            Arc::make_mut(&mut self.links).entry(page).or_default().extend(links);
         }
     }
 
     /// Takes away the last page that is linked to one.
     pub(super) fn unlink(&mut self, page: u32) {
-        if let Some(links) = self.links.get_mut(&page) {
+        let all = Arc::make_mut(&mut self.links);
+        if let Some(links) = all.get_mut(&page) {
             links.pop();
             if links.is_empty() {
-                self.links.remove(&page);
+                all.remove(&page);
             }
         }
     }
@@ -168,10 +170,11 @@ impl Directory {
     pub(super) fn replace(&mut self, first: u32, new: &[PageEnd]) {
         let Some((end, _)) = new.last().copied() else { return };
         let old: Vec<PageEnd> = self.from(first).take_while(|(last, _)| *last <= end).collect();
+        let pages = Arc::make_mut(&mut self.pages);
         for (last, _) in &old {
-            self.pages.remove(last);
+            pages.remove(last);
         }
-        self.pages.extend(new.iter().copied());
+        pages.extend(new.iter().copied());
         if self.pages.len() >= 2 * self.indexed {
             return self.make_index();
         }
@@ -203,13 +206,14 @@ impl Directory {
         }
         let depth = self.indexed.div_ceil(NAMED / 2).next_power_of_two().ilog2();
         self.shift = u32::BITS - depth;
-        self.index = vec![Entry::CROWDED; 1 << depth];
+        self.index = vec![Entry::CROWDED; 1 << depth].into();
         self.fill(0..1 << depth);
     }
 
     /// Fills entries of the index.
     fn fill(&mut self, entries: Range<usize>) {
         let Directory { pages, index, shift, .. } = self;
+        let index = Arc::make_mut(index);
         let first = |at: usize| ((at as u64) << *shift) as u32;
         if entries.is_empty() {
             return;
@@ -249,7 +253,7 @@ mod tests {
 
     fn check(directory: &Directory, rng: &mut StdRng) {
         let mut first = 0;
-        for (last, page) in &directory.pages {
+        for (last, page) in directory.pages.iter() {
             for position in [first, *last, rng.random_range(first..=*last)] {
                 assert_eq!(directory.page_of(position), Some(*page), "{position:#x}");
             }

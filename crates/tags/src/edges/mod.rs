@@ -26,6 +26,7 @@ use crate::pages::access::{PageWriter, Pages};
 use crate::pages::numbers::PageNumbers;
 use crate::sync::Mutex;
 use rustc_hash::FxHashMap;
+use std::sync::Arc;
 use table::{CellAddr, Table};
 
 /// Marks a cell that names a bundle.
@@ -55,7 +56,8 @@ pub(crate) type Counts = Table<2>;
 #[derive(Clone)]
 pub(crate) struct EdgeTable {
     pub(crate) main: Main,
-    pub(crate) bundles: FxHashMap<u64, Bundle>,
+    /// Snapshots share it until a bundle gets or loses a page.
+    pub(crate) bundles: Arc<FxHashMap<u64, Bundle>>,
     pub(crate) next_bundle: u64,
     secret: Secret,
 }
@@ -140,7 +142,7 @@ impl EdgeTable {
     pub(crate) fn new(secret: Secret) -> EdgeTable {
         EdgeTable {
             main: Table::new(MAIN, false, secret),
-            bundles: FxHashMap::default(),
+            bundles: Arc::default(),
             next_bundle: FIRST_BUNDLE,
             secret,
         }
@@ -151,6 +153,11 @@ impl EdgeTable {
     pub(crate) fn bundle(&self, pages: &impl Pages, source: NodeId, etype: EdgeType) -> Step<Option<u64>> {
         self.main
             .find(pages, source.0, |_, cell| Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(cell[2])))
+    }
+
+    /// The bundles, where one gets or loses a page.
+    pub(crate) fn bundles_mut(&mut self) -> &mut FxHashMap<u64, Bundle> {
+        Arc::make_mut(&mut self.bundles)
     }
 
     /// Where the edge of a bundle that leads to `to` is.
@@ -180,10 +187,12 @@ impl EdgeTable {
         key: u64,
         to: NodeId,
     ) -> Step<()> {
-        let Some(bundle) = self.bundles.get_mut(&id) else {
-            return Err(Error::damaged(format!("bundle {id} is not there")).into());
-        };
-        bundle.insert(pages, new, [key, to.0])
+        let absent = || Error::damaged(format!("bundle {id} is not there"));
+        let cell = [key, to.0];
+        if self.bundles.get(&id).ok_or_else(absent)?.try_insert(pages, cell)?.is_none() {
+            return Ok(());
+        }
+        self.bundles_mut().get_mut(&id).ok_or_else(absent)?.insert(pages, new, cell)
     }
 
     /// Edges of one type out of a node.
@@ -387,7 +396,7 @@ impl EdgeTable {
             bundle.insert(pages, new, *cell)?;
         }
         self.next_bundle += 1;
-        self.bundles.insert(id, bundle);
+        self.bundles_mut().insert(id, bundle);
         for _ in &cells {
             let place =
                 self.main.find(pages, source, |place, cell| Ok((cell[1] == word).then_some(place)))?;
@@ -447,7 +456,7 @@ impl EdgeTable {
         if let Some(cell) = cell {
             self.main.remove(pages, cell)?;
         }
-        if let Some(bundle) = self.bundles.remove(&id) {
+        if let Some(bundle) = self.bundles_mut().remove(&id) {
             freed.extend(bundle.pages());
         }
         Ok(())

@@ -22,7 +22,8 @@ use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::checksum::crc32c;
 
@@ -44,8 +45,11 @@ pub(crate) struct Versions {
 #[derive(Default)]
 struct State {
     last: u64,
-    open: BTreeSet<u64>,
+    /// How many snapshots have each stamp.
+    open: BTreeMap<u64, usize>,
     pages: FxHashMap<u32, Vec<Version>>,
+    /// The pages with a version of each stamp: the end of a snapshot looks at no others.
+    by_stamp: BTreeMap<u64, Vec<u32>>,
     bytes: usize,
     /// Blocks that nobody needs any more, and whose they were.
     freed: Vec<(u64, u16)>,
@@ -100,6 +104,7 @@ impl State {
         if versions.last().is_none_or(|last| last.stamp < newest) {
             versions.push(Version { stamp: newest, desc: None, bytes: None, kept: None, absent: false });
             self.bytes += VERSION_BYTES;
+            self.by_stamp.entry(newest).or_default().push(page);
         }
         let at = versions.len() - 1;
         &mut versions[at]
@@ -116,37 +121,54 @@ impl State {
         }
     }
 
-    /// Gives up versions that no open snapshot needs.
-    fn sweep(&mut self) {
-        let State { open, pages, bytes, freed, .. } = self;
-        pages.retain(|_, versions| {
-            let mut kept: Vec<Version> = Vec::with_capacity(versions.len());
-            let mut before = 0;
-            for version in versions.drain(..) {
-                let is_needed = open.range(before + 1..=version.stamp).next().is_some();
-                before = version.stamp;
-                if is_needed {
-                    kept.push(version);
-                    continue;
-                }
-                *bytes -= version.size();
-                // What the version before took from this one goes to it.
-                let Some(last) = kept.last_mut() else {
-                    freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
-                    continue;
-                };
-                *bytes -= last.size();
-                last.desc = last.desc.take().or(version.desc);
-                if last.has_bytes() {
-                    freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
-                } else {
-                    (last.bytes, last.kept, last.absent) = (version.bytes, version.kept, version.absent);
-                }
-                *bytes += last.size();
+    /// Gives up the versions with these stamps that no open snapshot needs.
+    fn sweep(&mut self, stamps: Range<u64>) {
+        let swept: Vec<u64> = self.by_stamp.range(stamps).map(|(stamp, _)| *stamp).collect();
+        for stamp in swept {
+            let mut pages = self.by_stamp.remove(&stamp).unwrap_or_default();
+            pages.retain(|page| {
+                self.sweep_page(*page);
+                let versions = self.pages.get(page);
+                versions.is_some_and(|versions| versions.iter().any(|version| version.stamp == stamp))
+            });
+            if !pages.is_empty() {
+                self.by_stamp.insert(stamp, pages);
             }
+        }
+    }
+
+    fn sweep_page(&mut self, page: u32) {
+        let State { open, pages, bytes, freed, .. } = self;
+        let Some(versions) = pages.get_mut(&page) else { return };
+        let mut kept: Vec<Version> = Vec::with_capacity(versions.len());
+        let mut before = 0;
+        for version in versions.drain(..) {
+            let is_needed = open.range(before + 1..=version.stamp).next().is_some();
+            before = version.stamp;
+            if is_needed {
+                kept.push(version);
+                continue;
+            }
+            *bytes -= version.size();
+            // What the version before took from this one goes to it.
+            let Some(last) = kept.last_mut() else {
+                freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
+                continue;
+            };
+            *bytes -= last.size();
+            last.desc = last.desc.take().or(version.desc);
+            if last.has_bytes() {
+                freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
+            } else {
+                (last.bytes, last.kept, last.absent) = (version.bytes, version.kept, version.absent);
+            }
+            *bytes += last.size();
+        }
+        if kept.is_empty() {
+            pages.remove(&page);
+        } else {
             *versions = kept;
-            !versions.is_empty()
-        });
+        }
     }
 }
 
@@ -163,27 +185,36 @@ impl Versions {
         self.newest.load(Ordering::Relaxed)
     }
 
-    /// Begins a snapshot; returns its stamp. The caller sees to it that no commit is being applied.
-    pub(crate) fn begin(&self) -> u64 {
+    /// Begins so many snapshots of one state; returns their stamp. The caller sees to it that no commit is being applied.
+    pub(crate) fn begin(&self, snapshots: usize) -> u64 {
         let mut state = self.state.write();
         state.last += 1;
         let stamp = state.last;
-        state.open.insert(stamp);
+        state.open.insert(stamp, snapshots);
         self.newest.store(stamp, Ordering::Relaxed);
         stamp
     }
 
-    /// Ends a snapshot; returns the blocks that can be reused.
-    pub(crate) fn end(&self, stamp: u64) -> Vec<(u64, u16)> {
+    /// Ends a snapshot; returns the blocks that can be reused, unless others have its stamp.
+    pub(crate) fn end(&self, stamp: u64) -> Option<Vec<(u64, u16)>> {
         let mut state = self.state.write();
+        if let Some(snapshots) = state.open.get_mut(&stamp) {
+            *snapshots -= 1;
+            if *snapshots > 0 {
+                return None;
+            }
+        }
         self.close(&mut state, stamp);
-        std::mem::take(&mut state.freed)
+        Some(std::mem::take(&mut state.freed))
     }
 
     fn close(&self, state: &mut State, stamp: u64) {
-        if state.open.remove(&stamp) {
-            self.newest.store(state.open.last().copied().unwrap_or(0), Ordering::Relaxed);
-            state.sweep();
+        if state.open.remove(&stamp).is_some() {
+            let newest = state.open.last_key_value().map_or(0, |(stamp, _)| *stamp);
+            self.newest.store(newest, Ordering::Relaxed);
+            // Versions of later stamps are those of later snapshots, too, or began behind this one.
+            let next = state.open.range(stamp..).next().map_or(u64::MAX, |(next, _)| *next);
+            state.sweep(stamp..next);
         }
     }
 
@@ -210,7 +241,11 @@ impl Versions {
     #[inline]
     pub(crate) fn note_desc(&self, page: u32, desc: &Mutex<Desc>) {
         let newest = self.newest();
-        if newest > 0 {
+        let is_known = |state: &State| {
+            let last = state.pages.get(&page).and_then(|versions| versions.last());
+            last.is_some_and(|last| last.stamp >= newest && last.desc.is_some())
+        };
+        if newest > 0 && !is_known(&self.state.read()) {
             let now = desc.lock().clone();
             self.state.write().version(page, newest).desc.get_or_insert(now);
         }
@@ -282,7 +317,7 @@ impl Versions {
 
     fn lose_oldest(&self, state: &mut State) {
         while state.bytes > self.bytes_max {
-            let Some(oldest) = state.open.first().copied() else { break };
+            let Some(oldest) = state.open.first_key_value().map(|(stamp, _)| *stamp) else { break };
             tracing::warn!(bytes = state.bytes, "a snapshot is lost: it needs more memory than it may have");
             self.close(state, oldest);
         }
@@ -294,7 +329,7 @@ impl Versions {
     /// [`Error::SnapshotLost`].
     pub(crate) fn view(&self, stamp: u64) -> Result<View<'_>> {
         let state = self.state.read();
-        if !state.open.contains(&stamp) {
+        if !state.open.contains_key(&stamp) {
             return Err(Error::SnapshotLost { bytes: self.bytes_max as u64 });
         }
         Ok(View { state, stamp })
@@ -395,7 +430,7 @@ mod tests {
             assert_eq!(versions.bytes(), 0, "no snapshot, no copy");
             let mut stamps = Vec::new();
             for value in 1..4 {
-                stamps.push(versions.begin());
+                stamps.push(versions.begin(1));
                 // The second snapshot sees no change of its own: its bytes are those of the third.
                 if value != 2 {
                     versions.note_bytes(7, &page(value));
@@ -424,32 +459,52 @@ mod tests {
     #[test]
     fn a_page_on_the_medium_keeps_its_block_to_the_end_of_the_last_snapshot_that_needs_it() {
         let versions = Versions::new(1 << 20);
-        let (a, b) = (versions.begin(), versions.begin());
+        let (a, b) = (versions.begin(1), versions.begin(1));
         let desc = Desc { block: 42, snode: 6, ..Desc::default() };
         assert!(versions.note_gone(7, &desc, None));
         assert!(!versions.note_gone(7, &desc, None), "once");
         versions.note_new(7);
-        let c = versions.begin();
+        let c = versions.begin(1);
         versions.note_bytes(7, &page(3));
         assert_eq!([a, b, c].map(|stamp| seen(&versions, stamp, 7)), [Some(255), Some(255), Some(3)]);
-        assert_eq!(versions.end(b), []);
+        assert_eq!(versions.end(b).unwrap(), []);
         assert_eq!(seen(&versions, a, 7), Some(255));
-        assert_eq!(versions.end(a), [(42, 6)]);
+        assert_eq!(versions.end(a).unwrap(), [(42, 6)]);
         assert_eq!(seen(&versions, c, 7), Some(3));
-        assert_eq!(versions.end(c), []);
+        assert_eq!(versions.end(c).unwrap(), []);
     }
 
     #[test]
     fn the_oldest_snapshot_is_lost_when_the_bound_is_reached() {
         let versions = Versions::new(10 * (PAGE_BYTES + VERSION_BYTES));
-        let old = versions.begin();
+        let old = versions.begin(1);
         (0..6).for_each(|at| versions.note_bytes(at, &page(1)));
-        let new = versions.begin();
+        let new = versions.begin(1);
         (6..10).for_each(|at| versions.note_bytes(at, &page(1)));
         assert!(versions.view(old).is_ok());
         versions.note_bytes(10, &page(1));
         assert!(versions.view(old).is_err());
         assert_eq!(seen(&versions, new, 10), Some(1));
         assert!(versions.bytes() < 6 * (PAGE_BYTES + VERSION_BYTES));
+    }
+
+    #[test]
+    fn snapshots_with_one_stamp_see_its_state_until_the_last_of_them_ends() {
+        let versions = Versions::new(1 << 20);
+        let (old, both) = (versions.begin(1), versions.begin(2));
+        versions.note_bytes(7, &page(1));
+        let new = versions.begin(1);
+        versions.note_bytes(8, &page(2));
+        assert!(versions.end(both).is_none());
+        assert_eq!([7, 8].map(|at| seen(&versions, both, at)), [Some(1), Some(2)]);
+        assert!(versions.end(both).is_some());
+        assert!(versions.view(both).is_err());
+        assert_eq!([7, 8].map(|at| seen(&versions, old, at)), [Some(1), Some(2)]);
+        assert_eq!([7, 8].map(|at| seen(&versions, new, at)), [None, Some(2)]);
+        for stamp in [old, new] {
+            assert!(versions.end(stamp).is_some());
+        }
+        let state = versions.state.read();
+        assert_eq!((state.bytes, state.pages.len(), state.by_stamp.len()), (0, 0, 0));
     }
 }
