@@ -14,6 +14,7 @@
 compile_error!("pages are used in memory as they are on the medium, which is little-endian");
 
 mod backup;
+mod begins;
 mod btree;
 mod check;
 mod checkpoint;

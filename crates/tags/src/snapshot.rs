@@ -4,6 +4,7 @@
 //! other reads outside of transactions do, and take what has changed since from the
 //! versions of pages and of directories; they wait for no transaction and no write, and keep none waiting.
 
+use crate::begins::{Begins, Begun};
 use crate::committed::Committed;
 use crate::error::{Error, Result, Step, StepError};
 use crate::ids::{HomeId, NodeId, PAGE_BYTES};
@@ -12,12 +13,8 @@ use crate::pages::desc::Desc;
 use crate::pages::table::Descriptors;
 use crate::pages::versions::{SnapshotPage, View};
 use crate::partition::Contents;
-use crate::snodes::registry::SharedPartition;
 use crate::store::Store;
-use crate::sync::{Condvar, Mutex, unlock_fair};
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use crate::sync::unlock_fair;
 
 /// One commit's state of a store.
 ///
@@ -44,36 +41,6 @@ use std::sync::Arc;
 pub struct Snapshot<'s> {
     pub(crate) store: &'s Store,
     begun: Begun,
-}
-
-/// The state of a snapshot.
-#[derive(Clone)]
-struct Begun {
-    stamp: u64,
-    commit: u64,
-    shares: Arc<FxHashMap<HomeId, SharedPartition>>,
-}
-
-/// Who begins snapshots.
-///
-/// A begin keeps commits away. Those that come while one waits for the commits under way wait for the next turn, and begin together: one
-/// state is as good as another for all of them. So a commit waits for one begin, or two, however many threads begin snapshots.
-#[derive(Default)]
-pub(crate) struct Begins {
-    turns: Mutex<Turns>,
-    ended: Condvar,
-}
-
-#[derive(Default)]
-struct Turns {
-    /// Turns that have begun: nobody can come to them any more.
-    begun: u64,
-    /// Who comes to the next one.
-    coming: usize,
-    /// Somebody is about to begin the next turn, or is at it.
-    is_led: bool,
-    /// Turns that have ended, with what began then and how many have not taken it yet.
-    ended: BTreeMap<u64, (Begun, usize)>,
 }
 
 /// The pages of an s-node as a snapshot sees them.

@@ -5,6 +5,7 @@
 //! of which no two are held at once, but for page numbers under the list of those that were given up. A write is begun and
 //! waited for under a lock of its own, in which nothing but hot words is touched.
 
+use crate::begins::Begins;
 use crate::error::{Error, Result, Step, StepError};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId};
@@ -22,7 +23,6 @@ use crate::pages::classes::ClassReport;
 use crate::pages::numbers::Numbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_node};
-use crate::snapshot::Begins;
 use crate::snodes::locks::SnodeLocks;
 use crate::snodes::registry::{Registry, SharedPartition};
 use crate::space::Space;
