@@ -422,3 +422,11 @@ fn a_conventional_drive_in_an_image_keeps_what_it_acknowledged_and_takes_writes_
 fn an_fdp_drive_in_an_image_keeps_what_it_acknowledged_and_takes_writes_again() {
     campaign(true);
 }
+
+#[test]
+fn cleaning_goes_on_after_cuts_that_used_up_the_free_units() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    for seed in [1036, 1049, 1193, 2120, 3202, 3206, 3606, 3806] {
+        run(seed, true, dir.path());
+    }
+}

@@ -426,7 +426,7 @@ impl PageMapper {
             media.copying(&batch).map_err(GcError::Media)?;
             let mut left = &batch[..];
             while !left.is_empty() {
-                self.room_for_copies(front)?;
+                let front = self.front_for_copies(front)?;
                 let count = left.len().min(self.together(media, front) as usize);
                 together.clear();
                 together.extend(left[..count].iter().map(|slot| (self.owner[*slot as usize], Some(*slot))));
@@ -553,6 +553,18 @@ impl PageMapper {
         block.front = front as u16;
         self.open[front] = number;
         Ok(())
+    }
+
+    /// The front that takes a copy meant for this one. Interruptions may have used up the free blocks: then the open block of a
+    /// front whose data is moved to the same place takes it, and cleaning goes on.
+    fn front_for_copies<E>(&mut self, front: usize) -> Result<usize, GcError<E>> {
+        if self.open[front] == NONE && self.free.is_empty() {
+            let shares = |other: &usize| self.setup.relocation[*other] == front && self.open[*other] != NONE;
+            let roomiest = (0..self.open.len()).filter(shares).max_by_key(|other| self.room(*other));
+            return roomiest.ok_or_else(|| self.full());
+        }
+        self.room_for_copies(front)?;
+        Ok(front)
     }
 
     fn invalidate(&mut self, slot: u32) {
