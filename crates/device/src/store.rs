@@ -357,19 +357,25 @@ fn locked(taken: io::Result<Option<LockedFile>>, path: &Path) -> Result<LockedFi
 }
 
 /// Makes the file `total` bytes long, all of them zero and on the disk.
-pub fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
-    let zeros = vec![0u8; CREATE_CHUNK_BYTES];
+fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) -> io::Result<()> {
     // Truncation first takes the old magic away: an interrupted creation is never mistaken for an image.
     file.set_len(0)?;
-    let mut done = 0;
     progress(0, total);
-    while done < total {
-        let bytes = (total - done).min(CREATE_CHUNK_BYTES as u64);
-        file.write_all_at(&zeros[..bytes as usize], done)?;
-        done += bytes;
-        progress(done, total);
-    }
+    write_zeros(file, 0, total, &mut |done| progress(done, total))?;
     file.sync_all()
+}
+
+/// Writes zeros, so that the range has its room on the disk; calls `progress` with the bytes that are written.
+pub fn write_zeros(file: &File, offset: u64, bytes: u64, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
+    let zeros = vec![0u8; (CREATE_CHUNK_BYTES as u64).min(bytes) as usize];
+    let mut done = 0;
+    while done < bytes {
+        let part = (bytes - done).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..part as usize], offset + done)?;
+        done += part;
+        progress(done);
+    }
+    Ok(())
 }
 
 /// Why an image without a session page is refused.

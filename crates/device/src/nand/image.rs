@@ -12,7 +12,9 @@ use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset};
 use crate::image::slot::{CONTENT_WORDS, Content, TornSlots};
 use crate::image::spare::Spare;
 use crate::image::table::Table;
-use crate::store::{NO_SESSION, crashed, cut_short, lock, lock_to_look, make, read_up_to, session_at};
+use crate::store::{
+    NO_SESSION, crashed, cut_short, lock, lock_to_look, make, read_up_to, session_at, write_zeros,
+};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
@@ -31,8 +33,6 @@ use weft_sys::file::{LockedFile, boot_id, punch_hole, random};
 const MAGIC: [u8; 8] = *b"WEFTOCF\0";
 /// The format's version. A reader refuses another one.
 const VERSION: u32 = 3;
-/// Bytes of zeros that creation writes at once.
-const ZEROS_BYTES: usize = 1 << 20;
 /// Most bytes of what an annex was made from: the room for it in the header page.
 const ANNEX_MADE_FROM_MAX: usize = 1024;
 /// What follows a page's out-of-band bytes: a checksum and the erases of its block.
@@ -196,8 +196,9 @@ impl FlashImage {
         let spare = layout.spare();
         // Truncation first takes the old content and its magic away.
         let room = file.set_len(0).and_then(|()| file.set_len(layout.image_bytes()));
-        let room = room.and_then(|()| write_zeros(&file, 0, layout.base));
-        let room = room.and_then(|()| write_zeros(&file, spare.offset(), data_offset(layout.blocks)));
+        let room = room.and_then(|()| write_zeros(&file, 0, layout.base, &mut |_| {}));
+        let room =
+            room.and_then(|()| write_zeros(&file, spare.offset(), data_offset(layout.blocks), &mut |_| {}));
         if let Err(source) = room.and_then(|()| file.sync_all()) {
             // A disk that is full is not left full. What stood there before was given up with `overwrite`.
             let _ = file.set_len(0);
@@ -547,17 +548,6 @@ impl FlashImage {
     fn io(&self, source: std::io::Error) -> DeviceError {
         DeviceError::Io { path: self.path.clone(), source }
     }
-}
-
-fn write_zeros(file: &LockedFile, offset: u64, bytes: u64) -> io::Result<()> {
-    let zeros = vec![0; ZEROS_BYTES.min(bytes as usize)];
-    let mut done = 0;
-    while done < bytes {
-        let part = (bytes - done).min(zeros.len() as u64);
-        file.write_all_at(&zeros[..part as usize], offset + done)?;
-        done += part;
-    }
-    Ok(())
 }
 
 fn encode_block(block: &Block) -> Content {
