@@ -1,12 +1,18 @@
-//! Files: locks, space, direct I/O, memory files, random numbers, the identity of this boot.
+//! Files: locks, space, direct and gathered writes, memory files, random numbers, the identity of this boot.
 
 use crate::checked;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+
+/// Parts that one `pwritev` takes (`IOV_MAX`).
+pub const PARTS_MAX: usize = 1024;
+
+/// The kernel's number for discarding a range of a block device: `_IO(0x12, 119)`.
+const BLKDISCARD: libc::Ioctl = 0x1277;
 
 /// Takes an exclusive lock of the file's open description, without waiting; whether nobody else holds one.
 pub fn try_lock(file: &File) -> io::Result<bool> {
@@ -41,6 +47,19 @@ fn lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// The process that has a file locked, where the system tells it.
+pub fn lock_holder(file: &File) -> Option<u32> {
+    let meta = file.metadata().ok()?;
+    let inode = format!("{:02x}:{:02x}:{}", libc::major(meta.dev()), libc::minor(meta.dev()), meta.ino());
+    // "1: FLOCK ADVISORY WRITE 4242 08:01:131 0 EOF"
+    std::fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_it = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&inode.as_str());
+        // Of another namespace's process there is no number.
+        fields.get(4).filter(|_| is_it)?.parse().ok().filter(|id| *id != 0)
+    })
 }
 
 /// A file with its lock.
@@ -119,6 +138,30 @@ impl DirectFile {
     }
 }
 
+/// Writes parts one after the other, from `offset` on.
+pub fn write_parts_at(file: &File, parts: &[IoSlice<'_>], mut offset: u64) -> io::Result<()> {
+    for parts in parts.chunks(PARTS_MAX) {
+        let wanted: usize = parts.iter().map(|part| part.len()).sum();
+        // SAFETY: IoSlice has the layout of iovec, and the parts live until the call returns.
+        let written = unsafe {
+            libc::pwritev(file.as_raw_fd(), parts.as_ptr().cast(), parts.len() as i32, offset as i64)
+        };
+        if written < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        if (written as usize) < wanted {
+            // The parts one by one, or an error that says why.
+            let mut from = offset;
+            for part in parts {
+                file.write_all_at(part, from)?;
+                from += part.len() as u64;
+            }
+        }
+        offset += wanted as u64;
+    }
+    Ok(())
+}
+
 fn fallocate(file: &File, mode: libc::c_int, offset: u64, bytes: u64) -> io::Result<()> {
     // SAFETY: fallocate takes no memory, and the descriptor is open as long as `file` is borrowed.
     checked(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, bytes as i64) })
@@ -132,6 +175,13 @@ pub fn allocate(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
 /// Gives the room of a range back; it reads as zero then. `Unsupported` where the file system has no call for that.
 pub fn punch_hole(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, bytes)
+}
+
+/// Tells a block device that the content of a range is not needed.
+pub fn discard(device: &File, offset: u64, bytes: u64) -> io::Result<()> {
+    let range = [offset, bytes];
+    // SAFETY: the call reads two numbers.
+    checked(unsafe { libc::ioctl(device.as_raw_fd(), BLKDISCARD, range.as_ptr()) })
 }
 
 /// Tells the kernel that it need not cache a range. What is not yet written stays, and so does what somebody has mapped.

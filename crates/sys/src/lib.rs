@@ -1,8 +1,8 @@
 //! System calls and memory beyond the standard library, each behind a safe face, for every crate above.
 //!
 //! - [`map`]: mappings of files and anonymous memory; [`memory`]: memory that processes share; [`huge`]: memory on huge
-//!   pages; [`aligned`]: buffers for direct I/O;
-//! - [`mod@file`]: locks, space, direct and memory files, random numbers; [`clock`];
+//!   pages, which [`prefault`] touches ahead; [`aligned`]: buffers for direct I/O; [`prefetch`];
+//! - [`mod@file`]: locks, space, direct and memory files, random numbers; [`uring`]: many reads and writes in flight; [`clock`];
 //! - [`peer`]: the user at the other end of a socket; [`message`]: descriptors and credentials sent with bytes;
 //! - [`robust`]: the mutex by which a process's death shows; [`thread`]: the processor on which a thread runs.
 //!
@@ -17,8 +17,10 @@ pub mod map;
 pub mod memory;
 pub mod message;
 pub mod peer;
+pub mod prefault;
 pub mod robust;
 pub mod thread;
+pub mod uring;
 
 pub use aligned::AlignedBuf;
 pub use map::{Advice, Map, ReadMap};
@@ -30,6 +32,19 @@ use std::io;
 pub fn effective_user() -> (u32, u32) {
     // SAFETY: both calls take nothing and cannot fail.
     unsafe { (libc::geteuid(), libc::getegid()) }
+}
+
+/// Asks the processor for the line of an address. Any address will do.
+#[inline]
+pub fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing and never faults.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// What a call returned that returns 0 or sets `errno`.

@@ -14,9 +14,9 @@ use crate::pages::desc::{Desc, PageKind};
 use crate::reads;
 use crate::space::{Run, in_runs};
 use crate::store::Store;
-use crate::sys::aligned::AlignedBuf;
 use std::collections::BTreeMap;
 use weft_core::checksum::crc32c;
+use weft_sys::AlignedBuf;
 
 /// Blocks copied by one read and one write.
 const COPY_BLOCKS: u64 = 256;

@@ -20,11 +20,11 @@ use crate::partition::Partition;
 use crate::space::Run;
 use crate::store::Store;
 use crate::sync::RwLockWriteGuard;
-use crate::sys::aligned::AlignedBuf;
 use rustc_hash::FxHashMap;
 use std::io::IoSlice;
 use weft_core::checksum::crc32c;
 use weft_core::codec::WriteFields;
+use weft_sys::AlignedBuf;
 
 /// Pages written by one call.
 const WRITE_PAGES: usize = 512;

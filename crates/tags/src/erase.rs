@@ -22,9 +22,9 @@ use crate::pages::desc::{PageKind, count_slots, slot_is_set};
 use crate::replay::keep_room;
 use crate::space::Run;
 use crate::store::Store;
-use crate::sys::aligned::AlignedBuf;
 use rand::RngCore;
 use std::sync::atomic::Ordering;
+use weft_sys::AlignedBuf;
 
 /// Blocks that are overwritten by one call.
 const ERASE_BLOCKS: u64 = 256;

@@ -20,8 +20,8 @@ use crate::layout::superblock::Superblock;
 use crate::pages::desc::PageKind;
 use crate::space::{Run, in_runs};
 use crate::store::Store;
-use crate::sys::aligned::AlignedBuf;
 use weft_core::checksum::crc32c;
+use weft_sys::AlignedBuf;
 
 /// Blocks of lists that the front has room for, for each block of the list of leaves and the catalog: two versions, and what lies
 /// between them.

@@ -47,7 +47,6 @@ mod snodes;
 mod space;
 mod store;
 mod sync;
-mod sys;
 mod tx;
 mod typed;
 mod views;

@@ -3,9 +3,9 @@
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::superblock::{JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN};
+use crate::page_store::Mapping;
 use crate::pages::eviction::{EvictionPolicy, SecondChance};
 use crate::pages::pool::Pool;
-use crate::sys::mapping::Mapping;
 use std::sync::Arc;
 use std::time::Duration;
 

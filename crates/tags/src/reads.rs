@@ -9,10 +9,10 @@ use crate::layout::leaves::{LEAF_ENTRY_BYTES, Leaf};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::space::in_runs;
-use crate::sys::aligned::AlignedBuf;
 use std::convert::Infallible;
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
+use weft_sys::AlignedBuf;
 
 /// Blocks read by one call: they stay in the processor's cache.
 const READ_BLOCKS: usize = 64;

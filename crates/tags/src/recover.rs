@@ -29,10 +29,10 @@ use crate::snodes::tags::{Root, SnodeTags};
 use crate::space::{Run, Space};
 use crate::store::{Parts, Store};
 use crate::sync::Mutex;
-use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
 use rustc_hash::FxHashMap;
 use weft_core::DataClass;
+use weft_sys::AlignedBuf;
 
 /// Blocks read by one call where many are only looked through: they stay in the processor's cache.
 const LOOK_BLOCKS: u64 = 64;

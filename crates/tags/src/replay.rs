@@ -10,10 +10,10 @@ use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{is_data_page, run_numbers};
 use crate::space::Run;
 use crate::store::Store;
-use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
 use crate::tx::write_set::NONE;
 use weft_core::checksum::crc32c;
+use weft_sys::AlignedBuf;
 
 /// Edges that are changed under one hold of their s-node.
 const EDGES_MAX: usize = 64;

@@ -234,7 +234,7 @@ impl<'d> Node<'d> {
         } else {
             CHILDREN_AT + CHILD_BYTES * index
         };
-        crate::sys::prefetch(self.data.as_ptr().cast::<i8>().wrapping_add(at));
+        weft_sys::prefetch(self.data.as_ptr().wrapping_add(at));
     }
 
     /// Child `index` of an inner node, of `count() + 1`.

@@ -11,11 +11,11 @@ use super::FIRST_BUNDLE;
 use super::directory::PageEnd;
 use super::table::{HEADER_WORDS, PAGE_WORDS, Table, share_of, upper};
 use crate::error::{Error, Result, Step, StepError};
+use crate::pages::Words;
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, Share};
 use crate::pages::numbers::{PageNumbers, take_number};
 use crate::sync::Mutex;
-use crate::sys::Words;
 
 /// Pages that share out their cells, at most, before one is added: the full one, and the one before or behind it.
 const NEIGHBOURS: usize = 2;

@@ -10,7 +10,7 @@ use super::{EdgeChange, EdgeTable};
 use crate::error::{Step, StepError};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages};
-use crate::sys::{Words, as_words};
+use crate::pages::{Words, as_words};
 
 /// Edges of a group. Whoever looks for one alone has a group of one, and does not pay for the room of more.
 pub(crate) const GROUP: usize = 64;
@@ -140,10 +140,10 @@ impl Table<2> {
         pages.peek_all(&begins[..keys.len()], &mut frames);
         for (frame, to) in frames.iter().zip(nodes).take(keys.len()) {
             let Some(bytes) = frame else { continue };
-            let start = bytes.as_ptr().wrapping_add(to.offset()).cast();
+            let start = bytes.as_ptr().wrapping_add(to.offset());
             // Small nodes lie in two lines as often as not.
-            crate::sys::prefetch(start);
-            crate::sys::prefetch(start.wrapping_add(64));
+            weft_sys::prefetch(start);
+            weft_sys::prefetch(start.wrapping_add(64));
         }
         for (at, (frame, to)) in frames.into_iter().zip(nodes).take(keys.len()).enumerate() {
             match frame {

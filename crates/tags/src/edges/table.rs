@@ -15,11 +15,11 @@
 use super::directory::Directory;
 use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
+use crate::pages::Words;
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Share, TABLE_HASHED};
 use crate::pages::numbers::PageNumbers;
 use crate::sync::Mutex;
-use crate::sys::Words;
 use std::convert::Infallible;
 
 /// Words of a page.
@@ -378,7 +378,7 @@ impl<const W: usize> Table<W> {
     /// Asks the processor for the line where probing for a position begins.
     #[inline]
     pub(crate) fn prefetch_cell(words: &Words, position: u64) {
-        crate::sys::prefetch(Self::line(words, Self::home_line_of(position)).as_ptr().cast());
+        weft_sys::prefetch(Self::line(words, Self::home_line_of(position)).as_ptr());
     }
 
     /// Puts a cell in, with the pages that this takes. What halts has put nothing in.

@@ -15,11 +15,11 @@ use crate::layout::superblock::JOURNAL_BYTES_MIN;
 use crate::page_store::PageStore;
 use crate::space::{Run, reason};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use crate::sys::aligned::AlignedBuf;
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::checksum::{crc32c, crc32c_append};
+use weft_sys::AlignedBuf;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");

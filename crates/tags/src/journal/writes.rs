@@ -12,9 +12,9 @@
 
 use crate::error::{Error, Result};
 use crate::ids::HomeId;
+use crate::page_store::PageAddresses;
 use crate::page_store::{PageStore, PendingWrite};
 use crate::sync::Mutex;
-use crate::sys::frames::PageAddresses;
 use std::sync::Arc;
 
 /// Writes that nobody has waited for, at most: each of them has a ring of its own, and frames that cannot be evicted.

@@ -8,9 +8,9 @@ use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::PAGE_BYTES;
 use crate::space::Run;
-use crate::sys::aligned::AlignedBuf;
 use weft_core::checksum::crc32c;
 use weft_core::codec::{WriteFields, seal_page, unseal};
+use weft_sys::AlignedBuf;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const MAGIC: [u8; 8] = *b"WEFTTAGS";

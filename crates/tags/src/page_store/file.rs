@@ -6,23 +6,16 @@
 use super::{Mapping, PageStore, PendingWrite, beyond_end};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
-use crate::sys::aligned::AlignedBuf;
-use crate::sys::uring::{Rings, Write};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::units::format_size;
-use weft_sys::file;
-
-/// The kernel's number for discarding a range of a block device: `_IO(0x12, 119)`.
-const BLKDISCARD: libc::Ioctl = 0x1277;
-
-/// Parts that one `pwritev` takes (`IOV_MAX`).
-const PARTS_MAX: usize = 1024;
+use weft_sys::AlignedBuf;
+use weft_sys::file::{self, PARTS_MAX};
+use weft_sys::uring::{RingWrite, Rings};
 
 /// Times that a lock is tried, and the time between them.
 const LOCK_TRIES: u32 = 15;
@@ -100,7 +93,7 @@ impl FileStore {
             Err(error) => return Err(failed(error)),
         };
         if !lock(&write).map_err(failed)? {
-            return Err(Error::InUse { path: path.to_owned(), holder: holder_of(&write) });
+            return Err(Error::InUse { path: path.to_owned(), holder: file::lock_holder(&write) });
         }
         let read = match reads {
             ReadPath::Direct => write.try_clone(),
@@ -109,7 +102,7 @@ impl FileStore {
         .map_err(failed)?;
         let meta = read.metadata().map_err(failed)?;
         let fixed = meta.file_type().is_block_device();
-        let bytes = if fixed { device_bytes(&read).map_err(failed)? } else { meta.len() };
+        let bytes = if fixed { file::seek(&read, 0, libc::SEEK_END).map_err(failed)? } else { meta.len() };
         let blocks = AtomicU64::new(bytes / PAGE_BYTES as u64);
         let mapping = (reads == ReadPath::Mapped).then(|| Mapping::of(&read, bytes)).and_then(|mapping| {
             mapping
@@ -130,16 +123,16 @@ impl FileStore {
 
 /// A write under way of blocks that may be mapped. When it ends, waited for or dropped, the mapping forgets the old content of the blocks.
 struct MappedWrite {
-    write: Option<Write>,
+    write: Option<RingWrite>,
     mapping: Option<Arc<Mapping>>,
     block: u64,
     blocks: u64,
 }
 
 impl MappedWrite {
-    /// Waits for the end of the write: the bytes written, or the error's number below 0.
-    fn wait(mut self) -> i32 {
-        self.write.take().map_or(0, Write::wait)
+    /// Waits for the end of the write.
+    fn wait(mut self) -> io::Result<()> {
+        self.write.take().map_or(Ok(()), RingWrite::wait)
     }
 }
 
@@ -197,56 +190,19 @@ fn lock(file: &File) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The process that has a file locked, where the system tells it.
-fn holder_of(file: &File) -> Option<u32> {
-    let meta = file.metadata().ok()?;
-    let inode = format!("{:02x}:{:02x}:{}", libc::major(meta.dev()), libc::minor(meta.dev()), meta.ino());
-    // "1: FLOCK ADVISORY WRITE 4242 08:01:131 0 EOF"
-    std::fs::read_to_string("/proc/locks").ok()?.lines().find_map(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let is_it = fields.get(1) == Some(&"FLOCK") && fields.get(5) == Some(&inode.as_str());
-        // Of another namespace's process there is no number.
-        fields.get(4).filter(|_| is_it)?.parse().ok().filter(|id| *id != 0)
-    })
-}
-
-/// Bytes of a block device: where its end is.
-fn device_bytes(device: &File) -> io::Result<u64> {
-    use std::io::{Seek, SeekFrom};
-    let mut device = device;
-    device.seek(SeekFrom::End(0))
-}
-
 impl PageStore for FileStore {
     fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
         self.read.read_exact_at(out, block * PAGE_BYTES as u64)
     }
 
     fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        let mut at = block * PAGE_BYTES as u64;
-        for parts in parts.chunks(PARTS_MAX) {
-            let wanted: usize = parts.iter().map(|part| part.len()).sum();
-            if at / PAGE_BYTES as u64 + (wanted / PAGE_BYTES) as u64 > self.blocks() {
-                return Err(beyond_end(at / PAGE_BYTES as u64));
-            }
-            // SAFETY: IoSlice has the layout of iovec, and the parts live until the call returns.
-            let written = unsafe {
-                libc::pwritev(self.write.as_raw_fd(), parts.as_ptr().cast(), parts.len() as i32, at as i64)
-            };
-            if written < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            if (written as usize) < wanted {
-                // The parts one by one, or an error that says why.
-                let mut from = at;
-                for part in parts {
-                    self.write.write_all_at(part, from)?;
-                    from += part.len() as u64;
-                }
-            }
-            at += wanted as u64;
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let blocks = (bytes / PAGE_BYTES) as u64;
+        if block + blocks > self.blocks() {
+            return Err(beyond_end(block));
         }
-        self.forget(block, at / PAGE_BYTES as u64 - block);
+        file::write_parts_at(&self.write, parts, block * PAGE_BYTES as u64)?;
+        self.forget(block, blocks);
         Ok(())
     }
 
@@ -254,7 +210,7 @@ impl PageStore for FileStore {
         let Some(rings) = self.rings.as_ref().filter(|_| reads.len() > 1) else {
             return reads.iter_mut().try_for_each(|(block, out)| self.read(*block, out));
         };
-        let results = rings.read_all(self.read.as_raw_fd(), reads)?;
+        let results = rings.read_all(&self.read, reads)?;
         for ((block, out), result) in reads.iter_mut().zip(results) {
             // What went wrong or came in part is read again by a plain call, which says why.
             if result != out.len() as i32 {
@@ -275,24 +231,14 @@ impl PageStore for FileStore {
         if block + pages.len() as u64 > self.blocks() {
             return Err(beyond_end(block));
         }
-        let part = |page: &*const [u8; PAGE_BYTES]| libc::iovec {
-            iov_base: page.cast_mut().cast(),
-            iov_len: PAGE_BYTES,
-        };
-        let parts = pages.iter().map(part).collect();
-        // SAFETY: the caller's promise.
-        let write = unsafe { rings.begin_write(self.write.as_raw_fd(), block * PAGE_BYTES as u64, parts) };
+        // SAFETY: the caller's promise; a store waits for its writes before it lets its medium go.
+        let write = unsafe { rings.begin_write(&self.write, block, pages) };
         let Ok(write) = write else {
             return self.write(block, &slices()).map(|()| PendingWrite::done());
         };
-        let wanted = pages.len() * PAGE_BYTES;
         let (blocks, mapping) = (pages.len() as u64, self.mapping.clone());
         let write = MappedWrite { write: Some(write), mapping, block, blocks };
-        Ok(PendingWrite::until(move || match write.wait() {
-            written if written == wanted as i32 => Ok(()),
-            error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
-            _ => Err(io::Error::new(io::ErrorKind::WriteZero, "a write came to the medium in part")),
-        }))
+        Ok(PendingWrite::until(move || write.wait()))
     }
 
     fn mapping(&self) -> Option<Arc<Mapping>> {
@@ -306,12 +252,7 @@ impl PageStore for FileStore {
     fn discard(&self, block: u64, blocks: u64) {
         let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
         let discarded = if self.fixed {
-            let range = [from, bytes];
-            // SAFETY: the call reads two numbers.
-            match unsafe { libc::ioctl(self.write.as_raw_fd(), BLKDISCARD, range.as_ptr()) } {
-                0 => Ok(()),
-                _ => Err(io::Error::last_os_error()),
-            }
+            file::discard(&self.write, from, bytes)
         } else {
             // The room is taken again at once, so that a later write does not find the file system full.
             file::punch_hole(&self.write, from, bytes).and_then(|()| file::allocate(&self.write, from, bytes))
@@ -382,7 +323,7 @@ impl PageStore for FileStore {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::aligned::AlignedBuf;
+    use weft_sys::AlignedBuf;
 
     #[test]
     fn blocks_come_back_and_a_second_opener_is_refused() {

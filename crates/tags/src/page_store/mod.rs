@@ -5,12 +5,12 @@
 //! checkpoint or the journal refers to, so nothing here has to be atomic.
 
 mod file;
+mod mapping;
 mod memory;
 
 pub use file::{FileStore, ReadPath};
+pub use mapping::Mapping;
 pub use memory::MemoryStore;
-
-pub use crate::sys::mapping::Mapping;
 
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
@@ -144,6 +144,12 @@ impl dyn PageStore + '_ {
         self.sync().map_err(Error::io(what, 0))
     }
 }
+
+/// Where pages can be read, in any thread: who makes the list says until when.
+pub(crate) struct PageAddresses(pub Vec<*const [u8; PAGE_BYTES]>);
+
+// SAFETY: addresses alone; they are read by promise of `PageStore::begin_write`, which does not ask for a thread.
+unsafe impl Send for PageAddresses {}
 
 /// A write that may be under way. Dropping it waits, too.
 pub struct PendingWrite(Option<Box<dyn FnOnce() -> io::Result<()> + Send>>);

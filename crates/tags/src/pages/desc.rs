@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, HomeId};
 use crate::layout::node::CLASSES;
-use crate::sys::Words;
+use crate::pages::Words;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
 /// In the third word of a table page's descriptor: first words of cells are hashes.

@@ -9,19 +9,19 @@
 //! holds the page's s-node alone, so nobody has a reference into that frame, and readers of other s-nodes go on. `extent` is
 //! held shared by whoever looks at a mapped block that may be another page's by now, and alone by whoever cuts the medium.
 
+use super::as_words;
 use super::classes::{ClassCounter, Classes, PageClass, PerClass};
 use super::desc::{Desc, PageKind};
 use super::erasure::Erasure;
 use super::eviction::EvictionPolicy;
+use super::frames::Frames;
 use super::table::{DIRTY, Hot, PageTable, USE_MASK, USE_ONE};
 use super::versions::Versions;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
+use crate::page_store::Mapping;
 use crate::page_store::PageStore;
 use crate::sync::{CachePadded, Condvar, Mutex, RwLock, RwLockWriteGuard};
-use crate::sys::as_words;
-use crate::sys::frames::Frames;
-use crate::sys::mapping::Mapping;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -446,7 +446,7 @@ impl Pool {
     pub(crate) fn prefetch(&self, page: u32, offset: usize) -> bool {
         let Some(frame) = self.table.load(page).frame() else { return false };
         debug_assert!(offset < PAGE_BYTES);
-        crate::sys::prefetch(self.frames.frame(frame).cast::<i8>().wrapping_add(offset));
+        weft_sys::prefetch(self.frames.frame(frame).cast::<u8>().wrapping_add(offset));
         true
     }
 
@@ -736,7 +736,7 @@ impl Pool {
 
 fn prefetch_page(page: *const [u8; PAGE_BYTES]) {
     for line in (0..PAGE_BYTES).step_by(64) {
-        crate::sys::prefetch(page.cast::<i8>().wrapping_add(line));
+        weft_sys::prefetch(page.cast::<u8>().wrapping_add(line));
     }
 }
 

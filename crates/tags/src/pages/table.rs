@@ -5,8 +5,10 @@
 
 use super::desc::{Desc, PageKind};
 use crate::sync::Mutex;
+use std::alloc::{Layout, handle_alloc_error};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::FromZeros;
 
 /// Pages of a group, whose hot words lie together: 8 MiB of addresses, of which the kernel gives what is used.
 const GROUP_PAGES: usize = 1 << 20;
@@ -69,7 +71,9 @@ struct Group {
 impl Group {
     fn new() -> Group {
         Group {
-            hot: crate::sys::zeroed_words(GROUP_PAGES),
+            // The kernel gives memory for them as they are used.
+            hot: <[AtomicU64]>::new_box_zeroed_with_elems(GROUP_PAGES)
+                .unwrap_or_else(|_| handle_alloc_error(Layout::new::<[AtomicU64; GROUP_PAGES]>())),
             desc: (0..GROUP_PAGES / CHUNK_PAGES).map(|_| OnceLock::new()).collect(),
         }
     }
@@ -135,7 +139,7 @@ impl PageTable {
     #[inline]
     pub(crate) fn prefetch_hot(&self, page: u32) {
         if let Some(hot) = self.hot(page) {
-            crate::sys::prefetch(std::ptr::from_ref(hot).cast());
+            weft_sys::prefetch(hot);
         }
     }
 
@@ -182,7 +186,7 @@ impl PageTable {
     #[inline]
     pub(crate) fn prefetch_desc(&self, page: u32) {
         if let Some(desc) = self.desc(page) {
-            crate::sys::prefetch(std::ptr::from_ref(desc).cast());
+            weft_sys::prefetch(desc);
         }
     }
 

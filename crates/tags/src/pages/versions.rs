@@ -351,7 +351,7 @@ impl Versions {
         let Some((_, kept @ RetiredPage { block, crc, .. })) = find(&self.state.read()) else {
             return Ok(false);
         };
-        let mut raw = crate::sys::aligned::AlignedBuf::zeroed(PAGE_BYTES);
+        let mut raw = weft_sys::AlignedBuf::zeroed(PAGE_BYTES);
         let read = store.read(block, &mut raw);
         if read.is_err() || crc32c(&raw) != crc {
             // With the snapshot goes the block: another page is there by now, or the medium's end is before it.

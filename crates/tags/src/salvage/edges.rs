@@ -7,10 +7,10 @@ use crate::edges::table::is_hashed;
 use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
+use crate::pages::Words;
 use crate::pages::desc::Desc;
 use crate::partition::Partition;
 use crate::store::Store;
-use crate::sys::Words;
 use crate::tx::apply::drop_table_pages;
 
 impl Copy<'_> {

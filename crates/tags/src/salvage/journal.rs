@@ -19,9 +19,9 @@ use crate::pages::desc::Desc;
 use crate::partition::{NodeScope, find_any};
 use crate::reads;
 use crate::replay::is_of_nodes;
-use crate::sys::aligned::AlignedBuf;
 use crate::tx::apply;
 use crate::tx::write_set::NONE;
+use weft_sys::AlignedBuf;
 
 impl Copy<'_> {
     /// Replays the journal.

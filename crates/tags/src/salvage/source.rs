@@ -4,8 +4,8 @@ use crate::ids::PAGE_BYTES;
 use crate::page_store::PageStore;
 use crate::reads;
 use crate::space::{Run, Space};
-use crate::sys::aligned::AlignedBuf;
 use weft_core::checksum::crc32c;
+use weft_sys::AlignedBuf;
 
 /// Blocks read by one call.
 const READ_BLOCKS: usize = 64;

@@ -15,6 +15,7 @@ use crate::journal::log::{HEADER_BYTES, JournalReservation};
 use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
 use crate::journal::writes::PageWrite;
 use crate::layout::node::{slot_at, slot_bytes, slots_of};
+use crate::page_store::PageAddresses;
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
 use crate::pages::pool::{CacheFull, CacheReservation};
@@ -23,7 +24,6 @@ use crate::reserve::{BlockReservation, Purpose};
 use crate::space::Run;
 use crate::store::Store;
 use crate::sync::RwLockReadGuard;
-use crate::sys::frames::PageAddresses;
 use weft_core::checksum::crc32c;
 
 /// Pages written by one call.

@@ -12,11 +12,11 @@ use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{NodePlace, Partition, run_numbers, visit_bytes};
 use crate::reserve::Purpose;
 use crate::store::Store;
-use crate::sys::aligned::AlignedBuf;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use weft_core::checksum::crc32c;
+use weft_sys::AlignedBuf;
 
 /// Pages that are written by one call, read by one step, or kept in memory for the commit.
 const PAGES_AT_ONCE: usize = 256;

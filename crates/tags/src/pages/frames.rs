@@ -4,22 +4,16 @@
 //! A frame is recycled, never given back to the kernel while the store is open: an anonymous page fault costs more than
 //! the read of a page that the kernel has cached.
 
-use super::mapping::Mapping;
-use super::prefault::Prefault;
 use crate::ids::PAGE_BYTES;
+use crate::page_store::Mapping;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use weft_sys::huge::HugeRegion;
+use weft_sys::prefault::Prefault;
 
 /// Regions of so many bytes are populated ahead.
 const AHEAD_MIN_BYTES: usize = 64 << 20;
-
-/// Where pages can be read, in any thread: who makes the list says until when.
-pub(crate) struct PageAddresses(pub Vec<*const [u8; PAGE_BYTES]>);
-
-// SAFETY: addresses alone; they are read by promise of `PageStore::begin_write`, which does not ask for a thread.
-unsafe impl Send for PageAddresses {}
 
 /// A region of frames.
 pub(crate) struct Frames {
@@ -46,7 +40,9 @@ impl Frames {
         let bytes = count * PAGE_BYTES;
         let region = Arc::new(HugeRegion::reserve(bytes, huge_pages)?);
         // Small caches are filled before a thread would have begun.
-        let prefault = (bytes >= AHEAD_MIN_BYTES).then(|| Prefault::of(region.clone(), bytes).ok()).flatten();
+        let prefault = (bytes >= AHEAD_MIN_BYTES)
+            .then(|| Prefault::of(region.clone(), bytes, "weft-tags-memory").ok())
+            .flatten();
         Ok(Frames { first: region.start(), _region: region, count, prefault, mapped })
     }
 

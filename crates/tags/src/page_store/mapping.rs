@@ -165,10 +165,10 @@ fn bytes_of(first: u64, blocks: usize) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::page_store::{FileStore, PageStore, ReadPath};
-    use crate::sys::aligned::AlignedBuf;
+    use super::*;
     use std::io::IoSlice;
+    use weft_sys::AlignedBuf;
 
     fn look(mapping: &Mapping, block: u64) -> io::Result<u8> {
         let wanted = mapping.begin(block);

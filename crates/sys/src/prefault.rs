@@ -1,14 +1,15 @@
-//! Prefaults memory: a thread touches pages before the store uses them.
+//! Prefaults memory: a thread touches pages of a region before they are used.
 //!
 //! The first touch of a huge page has the kernel clear it: 0.1 ms, and some 4 ms in a virtual machine whose host takes free
-//! memory back, a third of the time of an insert. So while a region is being filled, the next part of it is populated meanwhile.
+//! memory back, a third of the time of an insert into the tag store. So while a region is being filled, the next part of it is
+//! populated meanwhile.
 
+use crate::huge::HugeRegion;
+use crate::map::Advice;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use weft_sys::Advice;
-use weft_sys::huge::HugeRegion;
 
 /// Bytes populated by one call.
 const STEP_BYTES: usize = 2 << 20;
@@ -16,7 +17,7 @@ const STEP_BYTES: usize = 2 << 20;
 const AHEAD_BYTES: usize = 16 << 20;
 
 /// The thread that populates a region.
-pub(super) struct Prefault {
+pub struct Prefault {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -33,21 +34,21 @@ struct PrefaultRequest {
 }
 
 impl Prefault {
-    /// Begins to populate the first `bytes` of a region, as [`Prefault::used`] asks for them.
+    /// Begins to populate the first `bytes` of a region, as [`Prefault::used`] asks for them, by a thread of this name.
     ///
     /// # Errors
     /// When no thread can be made.
-    pub(super) fn of(region: Arc<HugeRegion>, bytes: usize) -> io::Result<Prefault> {
+    pub fn of(region: Arc<HugeRegion>, bytes: usize, name: &str) -> io::Result<Prefault> {
         let shared = Arc::new(Shared { wanted: Mutex::default(), changed: Condvar::new() });
         let theirs = shared.clone();
         let populate = move || populate(&theirs, &region, bytes);
-        let thread = std::thread::Builder::new().name("weft-tags-memory".into()).spawn(populate)?;
+        let thread = std::thread::Builder::new().name(name.into()).spawn(populate)?;
         Ok(Prefault { shared, thread: Some(thread) })
     }
 
     /// Notes that the first `bytes` are in use.
     #[inline]
-    pub(super) fn used(&self, bytes: usize) {
+    pub fn used(&self, bytes: usize) {
         if bytes.is_multiple_of(STEP_BYTES) {
             self.shared.wanted.lock().bytes = bytes + AHEAD_BYTES;
             self.shared.changed.notify_one();
