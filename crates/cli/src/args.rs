@@ -28,7 +28,7 @@ pub struct GeometryArgs {
     /// A TOML file with geometry and timing; docs/how-to/format-a-volume.md describes it.
     #[arg(long, value_name = "FILE")]
     pub geometry: Option<PathBuf>,
-    /// Size of a zone [default: 4M]
+    /// Size of a zone [default: 4M]. Erase blocks get fewer pages if whole blocks would not fill a zone
     #[arg(long, value_name = "BYTES")]
     pub zone_size: Option<String>,
 }
@@ -103,7 +103,7 @@ impl GeometryArgs {
 pub struct FlashArgs {
     #[command(flatten)]
     geometry: GeometryArgs,
-    /// Size of the device's flash [default: 1G; 8G to simulate a level]
+    /// Size of the device's flash [default: 1G]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 }
@@ -120,9 +120,9 @@ impl FlashArgs {
     }
 }
 
-/// Where data goes.
+/// Which stream data goes to.
 #[derive(Args, Debug, Default)]
-pub struct PlacementArgs {
+pub struct ModeArgs {
     /// How weft places data: off (one stream), random, suffix (a stream per file suffix) or rules [default: rules]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
@@ -132,10 +132,29 @@ pub struct PlacementArgs {
     /// Seed of mode random [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Make each device operation take as long as it takes on flash.
+}
+
+impl ModeArgs {
+    /// The choice, with defaults for what was not said.
+    pub fn choice(&self) -> MountChoice {
+        MountChoice {
+            mode: self.mode.unwrap_or_default(),
+            policy: self.policy.clone(),
+            seed: self.seed.unwrap_or(0),
+            ..MountChoice::default()
+        }
+    }
+}
+
+/// Where data goes, and how the device that it goes to is used.
+#[derive(Args, Debug, Default)]
+pub struct PlacementArgs {
+    #[command(flatten)]
+    pub mode: ModeArgs,
+    /// Delay each operation of a modelled device by the time that real flash would take.
     #[arg(long)]
     pub real_time: bool,
-    /// Memory for weft's cache of a real drive [default: 256M]
+    /// Memory in which weft caches data of a real drive [default: 256M]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub drive_cache: Option<u64>,
 }
@@ -143,19 +162,17 @@ pub struct PlacementArgs {
 impl PlacementArgs {
     /// Whether anything was said.
     pub fn is_given(&self) -> bool {
-        let cache = self.drive_cache.is_some();
-        self.mode.is_some() || self.policy.is_some() || self.seed.is_some() || self.real_time || cache
+        let ModeArgs { mode, policy, seed } = &self.mode;
+        let placed = mode.is_some() || policy.is_some() || seed.is_some();
+        placed || self.real_time || self.drive_cache.is_some()
     }
 
     /// The choice, with defaults for what was not said.
     pub fn choice(&self) -> MountChoice {
         MountChoice {
-            mode: self.mode.unwrap_or_default(),
-            policy: self.policy.clone(),
-            seed: self.seed.unwrap_or(0),
             real_time: self.real_time,
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
-            ..MountChoice::default()
+            ..self.mode.choice()
         }
     }
 }

@@ -96,7 +96,7 @@ pub struct PutArgs {
 pub struct KeyArgs {
     #[command(flatten)]
     tree: TreeArgs,
-    /// The key is in hex digits, and so is the value.
+    /// Keys and values are in hex digits.
     #[arg(long)]
     hex: bool,
     /// Print JSON.

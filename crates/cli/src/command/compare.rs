@@ -40,13 +40,13 @@ pub struct CompareArgs {
     /// Modes to compare; the table shows ratios to the first one.
     #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
     pub modes: Vec<Mode>,
-    /// Policy of mode rules.
+    /// Policy of mode rules: a file, or the name of a shipped policy [default: the one that fits the program]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
     /// Seed of mode random [default: 0]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub seed: u64,
-    /// Number of runs in each mode; weft alternates the modes, and the table shows medians.
+    /// Number of runs in each mode. weft alternates the modes; the table shows the median of each mode.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
     /// The path at which the program sees the volume.

@@ -41,7 +41,7 @@ pub struct CpArgs {
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Files on the host or as IMAGE:/path; the last one is the target.
+    /// Files on the host, or on a volume as IMAGE:/path; the last one is the target.
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub paths: Vec<OsString>,
 }

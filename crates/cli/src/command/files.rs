@@ -25,7 +25,7 @@ pub struct RmArgs {
     /// Ignore files that do not exist.
     #[arg(short, long)]
     pub force: bool,
-    /// IMAGE:/path
+    /// Files on volumes, as IMAGE:/path.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
 }
@@ -37,7 +37,7 @@ pub struct MkdirArgs {
     /// Make missing parents as well, and accept directories that exist.
     #[arg(short, long)]
     pub parents: bool,
-    /// IMAGE:/path
+    /// Directories to make, as IMAGE:/path.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
 }
@@ -49,7 +49,7 @@ pub struct MkdirArgs {
     after_help = "EXAMPLES\n  weft mv vol.img:/a vol.img:/b\n  weft mv vol.img:/a vol.img:/b vol.img:/dir"
 )]
 pub struct MvArgs {
-    /// IMAGE:/path, all on one volume; the last one is the target.
+    /// Files as IMAGE:/path, all on one volume; the last one is the target.
     #[arg(required = true, num_args = 2.., value_name = "PATH")]
     pub paths: Vec<OsString>,
 }

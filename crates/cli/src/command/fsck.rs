@@ -27,7 +27,7 @@ pub struct FsckArgs {
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
-    /// The image file.
+    /// The volume: an image file, a zoned block device, or zonefs:DIR.
     pub image: PathBuf,
 }
 

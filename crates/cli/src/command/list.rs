@@ -27,7 +27,7 @@ pub struct LsArgs {
     /// List directories and everything below them.
     #[arg(short = 'R')]
     pub recursive: bool,
-    /// IMAGE:/path
+    /// Files on volumes, as IMAGE:/path.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
 }
@@ -36,7 +36,7 @@ pub struct LsArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft stat vol.img:/db/CURRENT\n  weft cat vol.img:/db/LOG | grep stall")]
 pub struct PathsArgs {
-    /// IMAGE:/path
+    /// Files on volumes, as IMAGE:/path.
     #[arg(required = true)]
     pub paths: Vec<OsString>,
 }
@@ -48,7 +48,7 @@ pub struct DfArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Image files, or IMAGE:/path of an existing file; all paths on a volume share its space.
+    /// Image files, or IMAGE:/path of an existing file; the command shows the space of its volume.
     #[arg(required = true, value_name = "VOLUME")]
     pub volumes: Vec<OsString>,
 }

@@ -25,7 +25,7 @@ use crate::error::CliError;
 use crate::say::print;
 use clap::{Parser, Subcommand};
 
-/// Run unmodified programs on zoned flash, with less write amplification, and report it.
+/// Run unmodified programs on zoned flash, and reduce and measure write amplification.
 #[derive(Parser, Debug)]
 #[command(
     name = "weft",
@@ -36,8 +36,8 @@ use clap::{Parser, Subcommand};
         weft format --size 4G vol.img\n  \
         weft run --volume vol.img -- db_bench --db=/weft/db --benchmarks=fillrandom\n  \
         weft ls -l vol.img:/db\n\n\
-        IMAGE:/path names a file on a volume. The environment variable WEFT_LOG sets how much weft logs to standard \
-        error: error, warn, info, debug or trace, for all or by module."
+        IMAGE:/path names a file on a volume. The environment variable WEFT_LOG sets what weft logs to standard error: \
+        error, warn, info, debug or trace. It can set a level for each module, such as warn,weft_lfs=debug."
 )]
 pub struct Cli {
     /// What to do.
@@ -72,7 +72,7 @@ pub enum Command {
     Mkdir(files::MkdirArgs),
     /// Move or rename files within a volume.
     Mv(files::MvArgs),
-    /// Show the space on a volume.
+    /// Show the used and free space on a volume.
     Df(list::DfArgs),
     /// Check a volume for damage.
     Fsck(fsck::FsckArgs),
@@ -85,11 +85,11 @@ pub enum Command {
     /// Show, check and explain placement policies.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// Run a program once per placement mode, each on a fresh volume, and compare.
+    /// Run a program in each placement mode on a new volume, and compare write amplification.
     Compare(compare::CompareArgs),
-    /// Replay recordings in each placement mode, on volumes of a matching size, and compare.
+    /// Replay recordings of programs in each placement mode, and compare write amplification.
     Replay(replay::ReplayArgs),
-    /// Show and simulate modelled flash, without a volume.
+    /// Make, simulate and share modelled flash devices, without a volume.
     #[command(subcommand)]
     Flash(flash::FlashCommand),
     /// Make, check and inspect tag stores.

@@ -1,6 +1,6 @@
 //! `weft policy`: shows, checks and explains placement policies.
 
-use crate::args::PlacementArgs;
+use crate::args::ModeArgs;
 use crate::error::CliError;
 use crate::say::print;
 use crate::table::{Align, Table};
@@ -22,9 +22,9 @@ use weft_volume::{VolumeError, read_policy};
 pub enum PolicyCommand {
     /// List the policies that come with weft.
     List,
-    /// Print a shipped policy's file.
+    /// Print the file of a policy that comes with weft.
     Show {
-        /// Its name.
+        /// The name of the policy.
         name: String,
     },
     /// Check a policy file, and describe in words what it does.
@@ -38,17 +38,17 @@ pub enum PolicyCommand {
         #[arg(long, visible_alias = "program", value_name = "NAME")]
         #[arg(default_value = "", hide_default_value = true)]
         process: String,
-        /// Name of the thread that creates the file.
+        /// Name of the thread that creates the file [default: the name of the program]
         #[arg(long)]
         thread: Option<String>,
-        /// Size of the file.
+        /// Size of the file [default: 0]
         #[arg(long, value_name = "BYTES")]
         size: Option<String>,
-        /// The program's write-lifetime hint: not-set, none, short, medium, long or extreme.
+        /// The program's write-lifetime hint: not-set, none, short, medium, long or extreme [default: not-set]
         #[arg(long, value_name = "HINT")]
         hint: Option<String>,
         #[command(flatten)]
-        placement: PlacementArgs,
+        mode: ModeArgs,
         /// Path on the volume, such as /db/000012.sst.
         path: OsString,
     },
@@ -78,7 +78,7 @@ pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
             (*text).to_string()
         }
         PolicyCommand::Check { file } => format!("{}\n", read_policy(file)?),
-        PolicyCommand::Explain { process, thread, size, hint, placement, path } => {
+        PolicyCommand::Explain { process, thread, size, hint, mode, path } => {
             let hint = match hint.as_deref() {
                 None => WriteHint::NotSet,
                 Some(name) => {
@@ -97,7 +97,7 @@ pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
                 hint,
                 ..FileContext::new(path.as_bytes())
             };
-            in_words(&placement.choice().engine()?.explain(&context))
+            in_words(&mode.choice().engine()?.explain(&context))
         }
     };
     print(&text)

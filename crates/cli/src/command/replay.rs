@@ -38,14 +38,15 @@ const ZONES_FEW: u64 = 100;
     figures are write amplification by cleaning: bytes written for the program plus bytes relocated, divided by bytes \
     written for the program. They are the same on every machine.")]
 pub struct ReplayArgs {
-    /// Size of a zone; a list separated by commas gives a row for each size.
+    /// Size of a zone; the table has a row for each size in a list separated by commas.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4M")]
     pub zone: Vec<String>,
-    /// How full the volume is at the program's peak, in percent; a list separated by commas gives a row for each value.
+    /// Share of the volume that is used when the program stores most, in percent; the table has a row for each value in a
+    /// list separated by commas.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "80")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
     pub full: Vec<u64>,
-    /// Modes to compare.
+    /// Modes to compare, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
     pub modes: Vec<Mode>,
     /// Policy of mode rules: a file, or the name of a shipped policy [default: the one that fits the program]

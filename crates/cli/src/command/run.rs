@@ -25,7 +25,7 @@ use weft_volume::{MountChoice, Record, Spec};
     weft run --volume mem:512M --zone-size 8M -- sh -c 'cp -r /etc /weft && du -sh /weft/etc'\n  \
     weft run --volume mem:2G --record db.rec -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
     weft run --hints -- db_bench --db=/var/tmp/db --benchmarks=fillrandom\n\n\
-    EXIT STATUS\n  The program's. When a signal ended the program: 128 plus the number of the signal.\n  \
+    EXIT STATUS\n  That of the program; 128 plus the number of the signal when a signal ended the program.\n  \
     125 weft itself failed, 126 the program cannot run under weft, 127 the program was not found")]
 pub struct RunArgs {
     /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE for a volume in memory that ends with
@@ -33,26 +33,24 @@ pub struct RunArgs {
     #[arg(long, value_name = "IMAGE|DEVICE|zonefs:DIR|mem:[SIZE]")]
     #[arg(required_unless_present_any = ["hints", "socket"])]
     pub volume: Option<String>,
-    /// The socket of a running server, in place of --volume; for example the server of another user
+    /// The socket of a running server, such as the server of another user; replaces --volume
     #[arg(long, value_name = "PATH", conflicts_with_all = ["volume", "hints", "preset", "geometry", "zone_size", "record", "real_time", "read_only"])]
     pub socket: Option<PathBuf>,
-    /// Use no volume. Files stay where they are, and weft gives the kernel the lifetime of each file's stream as a
-    /// write hint. weft also corrects hints that the program passes in a form that the kernel refuses.
+    /// Use no volume: files stay where they are, and weft gives the kernel a write hint with the expected lifetime of each
+    /// file. weft also corrects hints that the program passes in a form that the kernel refuses.
     #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept"])]
     pub hints: bool,
-    /// Which calls of the program weft intercepts
+    /// Which calls of the program weft intercepts.
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub intercept: Intercept,
     /// The path at which the program sees the volume; this path need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,
-    /// Refuse every change to the volume and leave the image as it is. weft reads a damaged volume as far as possible.
+    /// Refuse every change to the volume, and leave the image as it is. On a damaged volume, weft reads what is readable.
     #[arg(long, conflicts_with_all = ["record", "hints"])]
     pub read_only: bool,
     #[command(flatten)]
     pub placement: PlacementArgs,
-    #[command(flatten)]
-    pub geometry: GeometryArgs,
     /// Write the report to FILE as JSON as well; docs/formats/report-json.md describes it.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
@@ -65,6 +63,9 @@ pub struct RunArgs {
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     pub command: Vec<OsString>,
+    // The last: the heading is that of all options after it.
+    #[command(flatten, next_help_heading = "Device of a volume in memory (--volume mem:SIZE)")]
+    pub geometry: GeometryArgs,
 }
 
 /// Runs a program and returns its exit status.

@@ -39,7 +39,7 @@ pub struct SalvageArgs {
     /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
-    /// The damaged volume.
+    /// The damaged volume: an image file, a zoned block device, or zonefs:DIR.
     pub image: PathBuf,
     /// The image file to make.
     #[arg(value_name = "NEW", required_unless_present = "dry_run")]

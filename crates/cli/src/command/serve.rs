@@ -17,15 +17,15 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft serve --volume vol.img &\n  weft run --volume vol.img -- ls /weft\n  kill %1\n\n\
-    SIGTERM, SIGINT and SIGHUP shut the server down cleanly. Programs join with 'weft run', or with LD_PRELOAD, \
-    WEFT_SOCKET and WEFT_AT set by hand."
+    SIGTERM, SIGINT and SIGHUP shut the server down cleanly. 'weft run' connects programs to the server; so do \
+    the environment variables LD_PRELOAD, WEFT_SOCKET and WEFT_AT."
 )]
 pub struct ServeArgs {
-    /// The image file.
+    /// The volume: an image file, a zoned block device, or zonefs:DIR.
     #[arg(long, value_name = "IMAGE")]
     pub volume: PathBuf,
-    /// The socket to listen on [default: a socket in a directory of this user]. Other commands of this user find the
-    /// server by the image
+    /// The socket to listen on [default: a socket in a private directory of this user]. Other commands of this user find
+    /// the server by the name of the volume
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
     #[command(flatten)]

@@ -28,7 +28,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
     The counters of the device start at the format of the volume. The counters of streams and latencies start at \
     the mount, so they are useful only while a server runs. They include programs that still run.")]
 pub struct StatsArgs {
-    /// Repeat every SECONDS seconds, with rates, while a server runs [default: 1]
+    /// Show rates, and repeat every SECONDS seconds (default 1) while a server runs
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub watch: Option<f64>,
     /// Stop after N repetitions.
@@ -37,7 +37,7 @@ pub struct StatsArgs {
     /// Print JSON; docs/formats/report-json.md describes it.
     #[arg(long)]
     pub json: bool,
-    /// The image file.
+    /// The volume: an image file, a zoned block device, or zonefs:DIR.
     pub image: PathBuf,
 }
 

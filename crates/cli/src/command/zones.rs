@@ -37,7 +37,7 @@ pub struct ZonesArgs {
     /// Print JSON.
     #[arg(long, conflicts_with = "table")]
     pub json: bool,
-    /// The image file.
+    /// The volume: an image file, a zoned block device, or zonefs:DIR.
     pub image: PathBuf,
 }
 /// Fill of a cell, by eighths.

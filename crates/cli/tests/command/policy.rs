@@ -37,6 +37,9 @@ fn the_place_of_a_file_is_explained() {
         .weft(&["policy", "explain", "--mode", "off", "/db/000012.sst"])
         .success()
         .stdout(contains("mode off"));
+    // Options that cannot change where a file goes are refused, not ignored.
+    bench.weft(&["policy", "explain", "--real-time", "/x"]).code(2).stderr(contains("--real-time"));
+    bench.weft(&["policy", "explain", "--drive-cache", "1M", "/x"]).code(2).stderr(contains("--drive-cache"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use weft_sim::levels::{Table1, table1};
 /// `weft flash bench`
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// Run Table I of the Prism-SSD paper at small scale: the copies and erases of a slab cache at each level.
+    /// Repeat Table I of the Prism-SSD paper at small scale: copies and erases of a slab cache at each level.
     #[arg(long, required = true)]
     table1: bool,
     /// Erase blocks in each of the 32 LUNs; sets the scale

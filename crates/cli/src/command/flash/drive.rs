@@ -20,10 +20,10 @@ const COMMAND_BYTES: usize = 1 << 20;
 /// What moved data of FDP handles may share.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IsolationName {
-    /// Moved data of all handles shares reclaim units.
+    /// All handles share the reclaim units of moved data.
     #[default]
     Initially,
-    /// Moved data of each handle has reclaim units of its own.
+    /// Each handle has its own reclaim units for moved data.
     Persistently,
 }
 
@@ -33,27 +33,27 @@ pub struct DriveArgs {
     /// Over-provisioning in percent: (flash - capacity) / capacity.
     #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
     pub op: f64,
-    /// Choice of the next block to clean: greedy, fifo, lru, random or cost-benefit.
+    /// How the cleaner (garbage collector) chooses the next block: greedy, fifo, lru, random or cost-benefit.
     #[arg(long, value_name = "POLICY", default_value = "greedy", value_parser = victim)]
     pub gc: VictimPolicy,
-    /// Write moved data into the same open block as new data.
+    /// Write the data that the cleaner moves into the same open block as new data.
     #[arg(long)]
     pub shared_relocation: bool,
-    /// Cleaning starts below this number of free blocks (reclaim units, zones).
+    /// Start to clean when fewer than N blocks (reclaim units, zones) are free.
     #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     pub reserve: u32,
-    /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level [default: on a
-    /// drive, the number that gives 256 units; at the policy level, up to 8, or more if they leave 64 units]
+    /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level [default: the
+    /// number that gives 256 units; at the policy level, up to 8, or more if 64 units remain]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub luns_per_unit: Option<u32>,
     /// Erase blocks in each plane that a conventional or FDP drive keeps to replace bad ones.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub spare_blocks: u32,
-    /// Number of placement handles of an FDP drive; the streams of the workload take them in turn. At the policy level:
-    /// number of streams that have open units of their own.
+    /// Number of placement handles of an FDP drive; the streams of the workload use them in turn. At the policy level,
+    /// the number of streams with open units of their own.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=128))]
     pub handles: u16,
-    /// Isolation of the data that an FDP drive moves.
+    /// Whether an FDP drive keeps the data of different handles apart when it moves the data.
     #[arg(long, value_enum, default_value_t)]
     pub isolation: IsolationName,
 }
@@ -118,20 +118,20 @@ impl DriveArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft flash write drive.img data\n  \
     tar c dir | weft flash write --at 64M --pad drive.img\n\n\
-    When the command ends with success, the data survives a crash of the host. Data that the drive took before a kill \
-    or a power cut is on the drive.")]
+    When the command has succeeded, the data survives a crash of the host. When the command is killed, the image keeps \
+    the data that it had written until then.")]
 pub struct WriteArgs {
-    /// An image that 'weft flash create --presentation conventional' or 'fdp' made.
+    /// An image that 'weft flash create --presentation conventional' or '--presentation fdp' made.
     image: PathBuf,
-    /// The data [default: standard input]
+    /// The file to write to the drive [default: standard input]
     file: Option<PathBuf>,
-    /// Byte of the drive at which to begin, a multiple of 4K.
+    /// Offset on the drive, a multiple of 4K.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
     at: u64,
     /// Placement handle of an FDP drive [default: 0]
     #[arg(long, value_name = "N")]
     handle: Option<u16>,
-    /// Fill the last 4 KiB with zeros.
+    /// Fill the last block of 4 KiB with zeros.
     #[arg(long)]
     pad: bool,
 }
@@ -141,12 +141,12 @@ pub struct WriteArgs {
 #[command(after_help = "EXAMPLES\n  weft flash read --bytes 1M drive.img > data\n\n\
     Read permission on the image is enough. Blocks that were never written, or were deallocated, read as zeros.")]
 pub struct ReadArgs {
-    /// An image that 'weft flash create --presentation conventional' or 'fdp' made.
+    /// An image that 'weft flash create --presentation conventional' or '--presentation fdp' made.
     image: PathBuf,
-    /// Byte of the drive at which to begin, a multiple of 4K.
+    /// Offset on the drive, a multiple of 4K.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
     at: u64,
-    /// Bytes to read [default: to the end of the drive]
+    /// Number of bytes to read [default: to the end of the drive]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     bytes: Option<u64>,
 }
@@ -154,12 +154,12 @@ pub struct ReadArgs {
 /// `weft flash deallocate`
 #[derive(Args, Debug)]
 pub struct DeallocateArgs {
-    /// An image that 'weft flash create --presentation conventional' or 'fdp' made.
+    /// An image that 'weft flash create --presentation conventional' or '--presentation fdp' made.
     image: PathBuf,
-    /// Byte of the drive at which to begin, a multiple of 4K.
+    /// Offset on the drive, a multiple of 4K.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
     at: u64,
-    /// Bytes to deallocate, a multiple of 4K.
+    /// Number of bytes to deallocate, a multiple of 4K.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     bytes: u64,
 }

@@ -31,7 +31,7 @@ pub struct GrantsArgs {
 pub struct ReleaseArgs {
     /// The image, or the socket of 'weft flash serve' while it serves the image.
     target: PathBuf,
-    /// The name of the grant; no program may be attached to it.
+    /// The name of the grant. The command fails while a program uses the grant.
     name: String,
 }
 

@@ -17,7 +17,7 @@ use weft_device::ssd::{FdpStatistics, HandleUsage, Ssd};
 /// `weft flash info`
 #[derive(Args, Debug)]
 pub struct InfoArgs {
-    /// An image that 'weft flash create' made; without it, the device that the options describe.
+    /// An image that 'weft flash create' made [default: no image; show the device that the options describe]
     #[arg(conflicts_with_all = ["preset", "geometry", "size", "zone_size"])]
     image: Option<PathBuf>,
     #[command(flatten)]
@@ -41,8 +41,12 @@ enum ImagePresentation {
 
 /// `weft flash create`
 #[derive(Args, Debug)]
+#[command(mut_arg("handles", |arg| arg.help("Number of placement handles of an FDP drive")))]
+#[command(mut_arg("luns_per_unit", |arg| arg.help(
+    "Number of LUNs in a reclaim unit of a conventional or FDP drive [default: the number that gives 256 units]"
+)))]
 pub struct CreateArgs {
-    /// The image file; the command makes it sparse.
+    /// The image file to make; the file is sparse.
     image: PathBuf,
     /// Interface of the device.
     #[arg(long, value_enum, default_value_t)]

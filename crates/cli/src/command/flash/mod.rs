@@ -38,13 +38,13 @@ pub enum FlashCommand {
     Deallocate(drive::DeallocateArgs),
     /// Run a workload or a block trace against a modelled device, in virtual time.
     Simulate(Box<simulate::SimulateArgs>),
-    /// Compare one application at each level of flash.
+    /// Run the same application at each level of flash, and compare.
     Bench(bench::BenchArgs),
-    /// Show the wear of each part of a device in an image file.
+    /// Show the wear of each LUN of a device in an image file.
     Wear(wear::WearArgs),
-    /// List the grants of a flash monitor: the flash that it has allotted to programs.
+    /// List the grants of a flash monitor. A grant is the flash that a program owns.
     Grants(grants::GrantsArgs),
-    /// Return the flash of a grant to the monitor; the data on it is lost.
+    /// Return the flash of a grant to the monitor. The data of the grant is lost.
     Release(grants::ReleaseArgs),
     /// Serve the flash monitor of a device in an image file, so that several programs can share the device.
     Serve(serve::ServeArgs),

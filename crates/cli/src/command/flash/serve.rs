@@ -21,15 +21,15 @@ const LEVELING_INTERVAL: Duration = Duration::from_secs(1);
 pub struct ServeArgs {
     /// An image that 'weft flash create' made; one process at a time can open it.
     image: PathBuf,
-    /// The Unix socket that programs connect to; the server ends a connection whose first request, whose next one once begun,
-    /// or whose reading of an answer takes more than 10 seconds [default: the image's name with .sock]
+    /// The Unix socket that programs connect to [default: the image's name with .sock]. The server closes a connection
+    /// when the first request, the rest of a later request, or the client's reading of an answer takes more than 10 seconds
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// If the device has no flash monitor, format it for one; all data on the device is then lost.
+    /// If the device has no flash monitor, create one. All data on the device is then lost.
     #[arg(long)]
     format: bool,
-    /// Do not level wear between grants. Without this option, the server levels wear once for each full write of the
-    /// device.
+    /// Do not level wear between grants. Without this option, the server levels wear each time the programs have written
+    /// as many pages as the device has.
     #[arg(long)]
     no_leveling: bool,
 }

@@ -53,6 +53,7 @@ pub enum MappingName {
 
 /// `weft flash simulate`
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("size", |arg| arg.help("Size of the device's flash [default: 1G; 8G with --level]")))]
 #[command(after_help = "EXAMPLES\n  \
     weft flash simulate --gc fifo --op 12.5 --json\n  \
     weft flash simulate --presentation fdp --handles 2 --workload hot-cold\n  \
@@ -66,13 +67,14 @@ pub struct SimulateArgs {
     /// Interface of the device.
     #[arg(long, value_enum, default_value_t)]
     pub presentation: Presentation,
-    /// Run on the drive in this image, which 'weft flash create --presentation' made; the image says what it is.
+    /// Run on the conventional or FDP drive in this image, which 'weft flash create' made. The image contains the options
+    /// of the drive.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = DESCRIPTIONS)]
     pub image: Option<PathBuf>,
     /// Use open-channel flash through the flash monitor, at this level.
     #[arg(long, value_enum, conflicts_with = "presentation")]
     pub level: Option<LevelName>,
-    /// Mapping of the policy level.
+    /// How the policy level maps logical pages.
     #[arg(long, value_enum, default_value_t, requires = "level")]
     pub mapping: MappingName,
     #[command(flatten)]
@@ -81,13 +83,13 @@ pub struct SimulateArgs {
     pub drive: DriveArgs,
     #[command(flatten)]
     pub workload: WorkloadArgs,
-    /// Issue requests no earlier than the trace did, instead of as fast as the queue allows.
+    /// Issue requests no earlier than the trace did. Without this option, weft issues them as fast as the queue allows.
     #[arg(long, requires = "trace")]
     pub recorded_times: bool,
-    /// Passes of the workload over the device before the measurement; weft plays a trace only once.
+    /// Length of the workload before the measurement, as a multiple of the capacity; no effect on a trace.
     #[arg(long, value_name = "TIMES", default_value_t = 4.0)]
     pub settle: f64,
-    /// Passes of the workload over the device during the measurement.
+    /// Length of the measured workload, as a multiple of the capacity; no effect on a trace, which runs once.
     #[arg(long, value_name = "TIMES", default_value_t = 4.0)]
     pub measure: f64,
     /// Requests in flight [default: the queue depth of the device]

@@ -18,7 +18,7 @@ const WEAR_VERSION: u32 = 1;
 pub struct WearArgs {
     /// An image that 'weft flash create' made.
     image: PathBuf,
-    /// Write the picture to a .svg or .png file as well.
+    /// Also write a picture of the wear to a .svg or .png file.
     #[arg(long, value_name = "FILE", value_parser = PictureFile::parse)]
     picture: Option<PictureFile>,
     /// Print JSON.

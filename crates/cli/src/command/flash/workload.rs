@@ -20,7 +20,7 @@ pub enum PatternName {
     Sequential,
     /// Places with a Zipf distribution.
     Zipf,
-    /// A part of the device gets most of the requests.
+    /// Most requests go to a small part of the device.
     HotCold,
 }
 
@@ -42,22 +42,22 @@ pub struct WorkloadArgs {
     /// Exponent of workload zipf, below 1.
     #[arg(long, value_name = "X", default_value_t = 0.99)]
     pub theta: f64,
-    /// Workload hot-cold: hot part of the device in percent.
+    /// Size of the hot part in workload hot-cold, in percent of the device.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub hot_space: f64,
-    /// Workload hot-cold: requests to the hot part in percent.
+    /// Requests to the hot part in workload hot-cold, in percent of all requests.
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0)]
     pub hot_requests: f64,
     /// Size of a request [default: 4K; a flash page with --level]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub request_size: Option<u64>,
-    /// Reads in percent of the requests.
+    /// Share of reads, in percent of the requests.
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     pub reads: u32,
     /// Seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Play a block trace instead: an fio iolog or an MSR-Cambridge CSV.
+    /// Play a block trace instead of a workload: an fio iolog or an MSR-Cambridge CSV.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Format of the trace [default: recognised by its first line]

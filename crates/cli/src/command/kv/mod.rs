@@ -42,7 +42,7 @@ pub enum KvCommand {
     Get(KeyArgs),
     /// Delete a key and its value.
     Delete(KeyArgs),
-    /// List all pairs, in the order of their keys' hashes.
+    /// List all pairs; the order is that of the hashes of the keys.
     Scan(ScanArgs),
     /// Count the keys.
     Count(CountArgs),
@@ -71,8 +71,8 @@ pub struct PutArgs {
     /// Key and value are in hex digits.
     #[arg(long)]
     hex: bool,
-    /// Size of the value on standard input. The command refuses a value that is too large before it writes any of it; it knows the
-    /// size of a file on standard input itself.
+    /// Size of the value on standard input, when this is a pipe. The command can then refuse a value that is too large
+    /// before it writes a part of it.
     #[arg(long, value_name = "BYTES", value_parser = parse_value_size)]
     size: Option<u64>,
     /// The key.
@@ -88,7 +88,7 @@ pub struct PutArgs {
 pub struct KeyArgs {
     #[command(flatten)]
     kv: KvArgs,
-    /// The key is in hex digits, and so is the value.
+    /// Keys and values are in hex digits.
     #[arg(long)]
     hex: bool,
     /// Print JSON.
@@ -145,10 +145,10 @@ pub struct LoadArgs {
     /// Number of pairs in a commit.
     #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     batch: usize,
-    /// Sync the medium after each batch, not only at the end.
+    /// Make each batch durable, not only the last one.
     #[arg(long, conflicts_with = "sync_within")]
     sync: bool,
-    /// Begin a sync at most MS milliseconds after a batch; one sync covers all batches since the last one.
+    /// Begin a sync at most MS milliseconds after a batch. One sync covers all batches since the previous sync.
     #[arg(long, value_name = "MS")]
     sync_within: Option<u32>,
     /// Print errors only.

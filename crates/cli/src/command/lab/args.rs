@@ -18,10 +18,10 @@ pub struct LabArgs {
     /// Size of the zoned drive.
     #[arg(long, value_name = "BYTES", default_value = "1G")]
     pub size: String,
-    /// Distance between the starts of two zones; a power of two.
+    /// Size of a zone, a power of two.
     #[arg(long, value_name = "BYTES", default_value = "16M")]
     pub zone_size: String,
-    /// Writable bytes of a zone [default: all of it]
+    /// Writable bytes of a zone [default: the size of the zone]
     #[arg(long, value_name = "BYTES")]
     pub zone_capacity: Option<String>,
     /// Zones that may be open at once; 0 for no limit.
@@ -39,7 +39,7 @@ pub struct LabArgs {
     /// Processors of the guest.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub cpus: u32,
-    /// How QEMU runs the guest.
+    /// How QEMU executes the guest.
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub accel: Accel,
     /// A directory of the host that the guest may write to [default: one in ~/.cache/weft/lab]
@@ -73,10 +73,10 @@ pub struct LabArgs {
 /// How the guest's instructions are run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Accel {
-    /// On the processor when possible, otherwise in software.
+    /// With KVM when /dev/kvm is usable, otherwise in software.
     Auto,
-    /// On the processor (/dev/kvm).
+    /// With KVM (/dev/kvm), at the speed of the processor.
     Kvm,
-    /// In software.
+    /// In software, without KVM: slow.
     Tcg,
 }

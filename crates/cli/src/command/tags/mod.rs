@@ -37,28 +37,28 @@ pub enum TagsCommand {
     Stat(StatArgs),
     /// Check every page, edge and count of a store.
     Check(CheckArgs),
-    /// Copy a store, and verify every page of it.
+    /// Copy a store, and verify every page.
     Backup(backup::BackupArgs),
     /// Copy all readable data of a damaged store to a new one.
     Salvage(salvage::SalvageArgs),
     /// Return free space of a store to the file system.
     Shrink(shrink::ShrinkArgs),
-    /// Print nodes and their edges, starting at a node, as text or as a graph.
+    /// Print nodes and the edges between them, as text or as a graph.
     Dump(dump::DumpArgs),
     /// List all nodes.
     Scan(scan::ScanArgs),
-    /// List s-nodes, make one, or change the tags of one.
+    /// List s-nodes (groups of nodes), make one, or change its owner, mode or flags.
     Snode(snode::SnodeArgs),
     /// Show which nodes and s-nodes own the blocks of a store's file.
     Owner(owner::OwnerArgs),
-    /// Serve sessions of a store to other processes on a Unix socket.
+    /// Serve a store to other processes on a Unix socket.
     Serve(serve::ServeArgs),
 }
 
 /// `weft tags create`
 #[derive(Args, Debug)]
 pub struct CreateArgs {
-    /// Size of the journal. A larger journal allows longer recoveries.
+    /// Size of the journal. A larger journal means fewer checkpoints, and a longer recovery after a crash.
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "64M")]
     journal: u64,
     /// Overwrite an existing file, or use a block device. All data in it is lost.

@@ -22,28 +22,30 @@ pub struct ServeArgs {
     /// The Unix socket [default: the store's name with .sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// The node at which sessions start, such as s1:0x2010; 'weft tags scan' lists the nodes [default: the root of the first s-node]
+    /// The node at which clients start, such as s1:0x2010; they reach other nodes by edges. 'weft tags scan' lists the
+    /// nodes [default: the root of the first s-node]
     #[arg(long, value_name = "NODE", value_parser = super::dump::parse_node)]
     root: Option<NodeId>,
     /// End a session, and its transaction, after N seconds without a request.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
-    /// End a session whose first request, whose next one once begun, or whose reading of an answer takes more than N seconds.
+    /// End a session when the first request, the rest of a later request, or the client's reading of an answer takes more
+    /// than N seconds.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     request: u64,
-    /// Abort a transaction that takes longer than N seconds, so that its locks do not block others for longer.
+    /// Abort a transaction that takes longer than N seconds, because its locks block other clients.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     transaction: u64,
-    /// Let clients make edges to every node that they may write. Without this option an edge leads to a node of the same
-    /// s-node, or to the root of another s-node.
+    /// Let clients make edges to every node that they may write. Without this option, an edge can lead only to a node of
+    /// the same s-node, or to the root of another s-node.
     #[arg(long)]
     writable_edges: bool,
-    /// Let other users connect; the permissions of the s-nodes decide what they may do. A user who holds as many connections
-    /// as are free gets no more: no user gets more than half of the connections while others have none, or the last one.
+    /// Let other users connect; the permissions of the s-nodes decide what they may do. The server refuses a user another
+    /// connection when the user has as many as remain free. One user thus never gets more than half of them.
     #[arg(long)]
     everyone: bool,
-    /// Answer a commit at once, and begin to make it durable at most MS milliseconds later. Without this option the server
-    /// answers a commit when it is durable.
+    /// Answer a commit before it is durable, and begin the sync at most MS milliseconds later. Without this option, the
+    /// server answers a commit when it is durable.
     #[arg(long, value_name = "MS")]
     sync_within: Option<u32>,
     /// Maximum number of clients at a time.

@@ -37,16 +37,16 @@ struct Change {
     /// User id of the owner.
     #[arg(long, value_name = "UID")]
     owner: Option<u32>,
-    /// Group id.
+    /// Group id of the s-node.
     #[arg(long, value_name = "GID")]
     group: Option<u32>,
-    /// Permission bits, as those of a file: 0640.
+    /// Permission bits, like those of a file, such as 0640.
     #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     mode: Option<u16>,
     /// Data class: unknown, metadata, log, immutable, in-place, small or temporary.
     #[arg(long, value_name = "CLASS", value_parser = parse_class)]
     class: Option<DataClass>,
-    /// Secure deletion, on or off: the store overwrites the deleted data of the s-node.
+    /// Secure deletion, on or off. With on, the store overwrites deleted data of the s-node.
     #[arg(long, value_name = "ON", value_parser = parse_switch, action = clap::ArgAction::Set)]
     secure_delete: Option<bool>,
 }

@@ -11,21 +11,27 @@ use weft_tags::{
     ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, ReadPath, Store,
 };
 
+/// Heading of the options that every command on a store has.
+const CACHE_AND_ERASE: &str = "Cache and secure deletion";
+
 /// Which store, with how much memory.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
-    /// Memory for the cache of pages.
+    /// Memory for the store's cache of pages.
     #[arg(long, value_name = "BYTES", value_parser = parse_cache, default_value = "256M")]
+    #[arg(help_heading = CACHE_AND_ERASE)]
     pub cache: u64,
-    /// Share of the cache for the pages of a class; repeat the option for several classes. The cache evicts pages of
-    /// classes with a lower PRIORITY (0 to 255, default 0) first. LEAST and MOST are percentages of the cache: the share
-    /// that the class keeps, and the share that it may use. Classes are unknown, metadata, log, immutable, in-place,
-    /// small and temporary; small-edges means the edges of class small, and so on.
+    /// Share of the cache for the pages of a class; repeat the option for several classes. The cache first evicts pages
+    /// of classes with a low PRIORITY (0 to 255, default 0). The class keeps at least LEAST and uses at most MOST percent
+    /// of the cache. CLASS is the data class of an s-node: unknown, metadata, log, immutable, in-place, small or
+    /// temporary. It means the nodes of these s-nodes; with -edges after it, as in small-edges, it means their edges.
     #[arg(long = "cache-class", value_name = "CLASS=PRIORITY[:LEAST-MOST]", value_parser = parse_share)]
+    #[arg(help_heading = CACHE_AND_ERASE)]
     pub classes: Vec<(PageClass, ClassShare)>,
-    /// Pattern that overwrites the deleted data of s-nodes with secure deletion: random, or a byte such as 0xff. Each
-    /// use of the option adds a pass; the last pass always writes zeros.
+    /// Overwrite the deleted data of s-nodes with secure deletion once more, before the pass that writes zeros: with
+    /// random bytes (random), or with one byte value such as 0xff. Repeat the option for several passes.
     #[arg(long = "erase-pass", value_name = "PASS", value_parser = parse_pass)]
+    #[arg(help_heading = CACHE_AND_ERASE)]
     pub erase_passes: Vec<ErasePass>,
     /// The store's file or block device.
     #[arg(value_name = "STORE")]
