@@ -2,6 +2,7 @@
 //!
 //! - [`ids`]: newtypes for what must not be mixed up.
 //! - [`tag`]: the [`Tag`] that travels with every write, through every layer.
+//! - [`credentials`]: by whose rights a call is made.
 //! - [`checksum`]: CRC32C, the one checksum of every on-disk format.
 //! - [`codec`]: bounded little-endian reading and writing of records.
 //! - [`random`]: numbers that are a function of their seed.
@@ -11,6 +12,7 @@
 pub mod cached;
 pub mod checksum;
 pub mod codec;
+pub mod credentials;
 pub mod frame;
 pub mod hist;
 pub mod ids;
@@ -20,6 +22,7 @@ pub mod serve;
 pub mod tag;
 pub mod units;
 
+pub use credentials::{Capabilities, Capability, Credentials};
 pub use ids::{Ino, LifetimeGroup, Nanos, StreamId, ZoneId};
 pub use tag::{DataClass, Origin, Tag, TagFlags};
 

@@ -10,9 +10,9 @@ use std::io::{self, BufRead, BufReader, Read as _, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use weft_client::FileRef;
-use weft_server::ops::{At, Credentials, Error, Opener, Read, Session};
+use weft_core::Credentials;
+use weft_server::ops::{At, Caller, Error, Opener, Read, Session};
 use weft_server::{Peer, Volume};
-use weft_vfs::{Capabilities, Cred};
 
 /// Bytes read at once.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -22,18 +22,18 @@ struct Remote;
 
 impl Peer for Remote {}
 
-/// Serves each connection in a thread of its own, as the user of `credentials`.
-fn listen(volume: Arc<Volume>, credentials: Credentials) -> SocketAddr {
+/// Serves each connection in a thread of its own, as the user of `caller`.
+fn listen(volume: Arc<Volume>, caller: Caller) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let (volume, credentials) = (volume.clone(), credentials.clone());
+            let (volume, caller) = (volume.clone(), caller.clone());
             std::thread::spawn(move || {
                 let process = volume.begin_process("http".into(), b"/weft".to_vec(), None, Arc::new(Remote));
                 let Some(process) = process else { return };
                 // Whoever goes away in the middle of an answer has not asked for the rest.
-                let _ = answer(&Session::new(&volume, &process, &credentials), &stream);
+                let _ = answer(&Session::new(&volume, &process, &caller), &stream);
                 volume.end_process(&process, None);
             });
         }
@@ -115,8 +115,8 @@ fn get(address: SocketAddr, path: &str) -> (u16, Vec<u8>) {
     (status, answer.split_off(head + 4))
 }
 
-fn nobody() -> Credentials {
-    Cred { capabilities: Capabilities::NONE, ..Cred::new(65_534, 65_534, Vec::new()) }.into()
+fn nobody() -> Caller {
+    Credentials::user(65_534, &[65_534]).into()
 }
 
 #[test]

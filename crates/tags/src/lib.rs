@@ -74,12 +74,13 @@ pub use session::{
 };
 pub use shrink::ShrinkReport;
 pub use snapshot::Snapshot;
-pub use snodes::access::{Credentials, Principal};
+pub use snodes::access::Principal;
 pub use snodes::tags::SnodeTags;
 pub use space::BlockUse;
 pub use store::{Store, StoreReport};
 pub use tx::bulk::KvChange;
 pub use tx::{Savepoint, Transaction};
+pub use weft_core::Credentials;
 pub use weft_core::{DataClass, TagFlags};
 
 #[cfg(all(test, not(weft_shuttle)))]

@@ -120,7 +120,7 @@ fn a_store_that_is_dropped_syncs_what_waits_and_its_thread_is_gone() {
 fn the_commits_of_a_session_are_durable_as_it_was_said() {
     let (image, _) = begin();
     let (medium, store) = open(&image, u64::MAX);
-    let everything = Credentials { user: 0, groups: Vec::new(), superuser: true };
+    let everything = Credentials::superuser(0);
     let root = store.root(SnodeId::FIRST).unwrap();
     let mut session = store.open_session(root, everything, SessionLimits::default()).unwrap();
     let (root, etype) = (session.root(), session.edge_type("e", InfoForm::Number).unwrap());

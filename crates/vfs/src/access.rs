@@ -1,71 +1,7 @@
 //! Who may do what: the one permission check that every front uses.
 
 use crate::{Attr, FileKind, FsError, FsResult};
-
-/// What a caller may do whoever owns a file: the superuser's rights one by one, numbered as Linux numbers its capabilities.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u32)]
-pub enum Capability {
-    /// To give files to others.
-    Chown = 0,
-    /// To read, write and search whatever the permission bits say.
-    DacOverride = 1,
-    /// To read and search likewise.
-    DacReadSearch = 2,
-    /// To do what only an owner may.
-    Fowner = 3,
-    /// To keep and give set-id bits.
-    Fsetid = 4,
-    /// To use attributes in `trusted.`, and in `security.` to write them.
-    SysAdmin = 21,
-    /// To make devices.
-    Mknod = 27,
-}
-
-/// A set of [`Capability`]s.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Capabilities(u64);
-
-impl Capabilities {
-    /// What users have.
-    pub const NONE: Capabilities = Capabilities(0);
-    /// What the superuser has who has dropped nothing.
-    pub const ALL: Capabilities = Capabilities(u64::MAX);
-
-    /// From capabilities as `/proc/PID/status` writes them.
-    pub fn from_bits(bits: u64) -> Capabilities {
-        Capabilities(bits)
-    }
-
-    /// As capabilities.
-    pub fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// Whether one is among them.
-    pub fn contains(self, capability: Capability) -> bool {
-        self.0 >> capability as u32 & 1 != 0
-    }
-}
-
-/// Identity of a caller.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Cred {
-    /// User.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-    /// Further groups.
-    pub groups: Vec<u32>,
-    /// What it may do whoever owns a file.
-    pub capabilities: Capabilities,
-}
-
-impl Default for Cred {
-    fn default() -> Cred {
-        Cred::new(0, 0, Vec::new())
-    }
-}
+use weft_core::{Capability, Credentials};
 
 /// May read.
 pub const READ: u32 = 4;
@@ -74,24 +10,47 @@ pub const WRITE: u32 = 2;
 /// May execute or search.
 pub const EXECUTE: u32 = 1;
 
-impl Cred {
-    /// A user with what users have; user 0 is the superuser.
-    pub fn new(uid: u32, gid: u32, groups: Vec<u32>) -> Cred {
-        Cred { uid, gid, groups, capabilities: if uid == 0 { Capabilities::ALL } else { Capabilities::NONE } }
-    }
-
-    /// Whether the caller may do this whoever owns a file.
-    pub fn may(&self, capability: Capability) -> bool {
-        self.capabilities.contains(capability)
-    }
-
-    /// Whether the caller is in a group.
-    pub fn in_group(&self, gid: u32) -> bool {
-        self.gid == gid || self.groups.contains(&gid)
-    }
-
+/// What a caller may do with an inode: the permission checks of POSIX, for [`Credentials`].
+pub trait Access {
     /// Fails with `Access` unless the caller has all of `wanted` (of [`READ`], [`WRITE`], [`EXECUTE`]).
-    pub fn check(&self, attr: &Attr, wanted: u32) -> FsResult<()> {
+    fn check(&self, attr: &Attr, wanted: u32) -> FsResult<()>;
+
+    /// Whether the caller owns an inode, or may all that its owner may.
+    fn owns(&self, attr: &Attr) -> bool;
+
+    /// Fails unless the caller may make a name in `dir`: write and search, on one that has not been removed.
+    fn check_add(&self, dir: &Attr) -> FsResult<()>;
+
+    /// Fails unless the caller may remove or rename `victim` within `dir`: write and search on the directory, and in a
+    /// sticky directory ownership of either.
+    fn check_remove(&self, dir: &Attr, victim: &Attr) -> FsResult<()>;
+
+    /// Fails unless a link to an inode gives the caller no hold on what he could not have opened: he owns it, or it is a
+    /// file that he may read and write and that runs as nobody else.
+    fn check_link(&self, attr: &Attr) -> FsResult<()>;
+
+    /// Fails unless the caller may give an inode this owner and this group; `None` leaves one as it is. To name the owner
+    /// that it has already is the owner's right, too, and nobody else's.
+    fn check_chown(&self, attr: &Attr, uid: Option<u32>, gid: Option<u32>) -> FsResult<()>;
+
+    /// The permission bits that an inode of group `gid` gets when the caller asks for `perm`: the set-group-id bit is not
+    /// for those outside of the group.
+    fn perm_for_chmod(&self, perm: u32, gid: u32) -> u32;
+
+    /// The permission bits that an inode of `kind` gets that the caller makes in `dir`, and its group: a directory with the
+    /// set-group-id bit passes its group on, and the bit itself to directories.
+    fn perm_for_new(&self, dir: &Attr, kind: FileKind, perm: u32) -> (u32, u32);
+
+    /// The permission bits left when the caller changes the content of a file, if others than before: a program that runs
+    /// as its owner does not when somebody else can have changed it.
+    fn perm_after_write(&self, attr: &Attr) -> Option<u32>;
+
+    /// The permission bits left when an inode gets another owner or group, if others than before.
+    fn perm_after_chown(&self, attr: &Attr) -> Option<u32>;
+}
+
+impl Access for Credentials {
+    fn check(&self, attr: &Attr, wanted: u32) -> FsResult<()> {
         let granted = if self.uid == attr.uid {
             attr.perm >> 6
         } else if self.in_group(attr.gid) {
@@ -107,22 +66,18 @@ impl Cred {
         if granted & wanted == wanted || overrides { Ok(()) } else { Err(FsError::Access) }
     }
 
-    /// Whether the caller owns an inode, or may all that its owner may.
-    pub fn owns(&self, attr: &Attr) -> bool {
+    fn owns(&self, attr: &Attr) -> bool {
         self.may(Capability::Fowner) || self.uid == attr.uid
     }
 
-    /// Fails unless the caller may make a name in `dir`: write and search, on one that has not been removed.
-    pub fn check_add(&self, dir: &Attr) -> FsResult<()> {
+    fn check_add(&self, dir: &Attr) -> FsResult<()> {
         if dir.links == 0 {
             return Err(FsError::NotFound);
         }
         self.check(dir, WRITE | EXECUTE)
     }
 
-    /// Fails unless the caller may remove or rename `victim` within `dir`: write and search on the directory, and in a
-    /// sticky directory ownership of either.
-    pub fn check_remove(&self, dir: &Attr, victim: &Attr) -> FsResult<()> {
+    fn check_remove(&self, dir: &Attr, victim: &Attr) -> FsResult<()> {
         self.check(dir, WRITE | EXECUTE)?;
         let sticky = dir.perm & libc::S_ISVTX != 0;
         if sticky && !self.may(Capability::Fowner) && self.uid != victim.uid && self.uid != dir.uid {
@@ -131,17 +86,13 @@ impl Cred {
         Ok(())
     }
 
-    /// Fails unless a link to an inode gives the caller no hold on what he could not have opened: he owns it, or it is a
-    /// file that he may read and write and that runs as nobody else.
-    pub fn check_link(&self, attr: &Attr) -> FsResult<()> {
+    fn check_link(&self, attr: &Attr) -> FsResult<()> {
         let runs_as_others = attr.perm & libc::S_ISUID != 0 || is_set_group_program(attr.perm);
         let safe = attr.kind == FileKind::File && !runs_as_others && self.check(attr, READ | WRITE).is_ok();
         if safe || self.owns(attr) { Ok(()) } else { Err(FsError::NotPermitted) }
     }
 
-    /// Fails unless the caller may give an inode this owner and this group; `None` leaves one as it is. To name the owner
-    /// that it has already is the owner's right, too, and nobody else's.
-    pub fn check_chown(&self, attr: &Attr, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
+    fn check_chown(&self, attr: &Attr, uid: Option<u32>, gid: Option<u32>) -> FsResult<()> {
         let owner = self.uid == attr.uid;
         let uid_is_good = uid.is_none_or(|uid| owner && uid == attr.uid);
         let gid_is_good = gid.is_none_or(|gid| owner && (gid == attr.gid || self.in_group(gid)));
@@ -152,15 +103,11 @@ impl Cred {
         }
     }
 
-    /// The permission bits that an inode of group `gid` gets when the caller asks for `perm`: the set-group-id bit is not
-    /// for those outside of the group.
-    pub fn perm_for_chmod(&self, perm: u32, gid: u32) -> u32 {
+    fn perm_for_chmod(&self, perm: u32, gid: u32) -> u32 {
         if self.may(Capability::Fsetid) || self.in_group(gid) { perm } else { perm & !libc::S_ISGID }
     }
 
-    /// The permission bits that an inode of `kind` gets that the caller makes in `dir`, and its group: a directory with the
-    /// set-group-id bit passes its group on, and the bit itself to directories.
-    pub fn perm_for_new(&self, dir: &Attr, kind: FileKind, perm: u32) -> (u32, u32) {
+    fn perm_for_new(&self, dir: &Attr, kind: FileKind, perm: u32) -> (u32, u32) {
         if dir.perm & libc::S_ISGID == 0 {
             return (perm, self.gid);
         }
@@ -172,24 +119,21 @@ impl Cred {
         (perm, dir.gid)
     }
 
-    /// The permission bits left when the caller changes the content of a file, if others than before: a program that runs
-    /// as its owner does not when somebody else can have changed it.
-    pub fn perm_after_write(&self, attr: &Attr) -> Option<u32> {
-        let left = self.without_set_id(attr);
+    fn perm_after_write(&self, attr: &Attr) -> Option<u32> {
+        let left = without_set_id(self, attr);
         (attr.kind == FileKind::File && !self.may(Capability::Fsetid) && left != attr.perm).then_some(left)
     }
 
-    /// The permission bits left when an inode gets another owner or group, if others than before.
-    pub fn perm_after_chown(&self, attr: &Attr) -> Option<u32> {
-        let left = self.without_set_id(attr);
+    fn perm_after_chown(&self, attr: &Attr) -> Option<u32> {
+        let left = without_set_id(self, attr);
         (attr.kind != FileKind::Directory && left != attr.perm).then_some(left)
     }
+}
 
-    /// The set-group-id bit of what is no program means something else (once: mandatory locking), and stays with the group.
-    fn without_set_id(&self, attr: &Attr) -> u32 {
-        let perm = attr.perm & !libc::S_ISUID;
-        if is_set_group_program(perm) { perm & !libc::S_ISGID } else { self.perm_for_chmod(perm, attr.gid) }
-    }
+/// The set-group-id bit of what is no program means something else (once: mandatory locking), and stays with the group.
+fn without_set_id(caller: &Credentials, attr: &Attr) -> u32 {
+    let perm = attr.perm & !libc::S_ISUID;
+    if is_set_group_program(perm) { perm & !libc::S_ISGID } else { caller.perm_for_chmod(perm, attr.gid) }
 }
 
 fn is_set_group_program(perm: u32) -> bool {
@@ -234,14 +178,14 @@ impl Protections {
     }
 
     /// Fails when a symlink at the end of a path in `dir` may be somebody's trap.
-    pub fn check_follow(&self, cred: &Cred, dir: &Attr, link: &Attr) -> FsResult<()> {
+    pub fn check_follow(&self, cred: &Credentials, dir: &Attr, link: &Attr) -> FsResult<()> {
         let open_to_all = libc::S_ISVTX | libc::S_IWOTH;
         let trap = self.symlinks && dir.perm & open_to_all == open_to_all;
         if trap && link.uid != cred.uid && link.uid != dir.uid { Err(FsError::Access) } else { Ok(()) }
     }
 
     /// Fails when what `O_CREAT` found may be somebody's trap. (As in Linux, for the superuser, too.)
-    pub fn check_open_for_creation(&self, cred: &Cred, dir: &Attr, found: &Attr) -> FsResult<()> {
+    pub fn check_open_for_creation(&self, cred: &Credentials, dir: &Attr, found: &Attr) -> FsResult<()> {
         let level = match found.kind {
             FileKind::File => self.regular,
             FileKind::Fifo => self.fifos,
@@ -261,7 +205,7 @@ impl Protections {
 mod tests {
     use super::*;
     use crate::{CreateArgs, FileSystem, MemFs, NewNode};
-    use weft_core::{Ino, Tag};
+    use weft_core::{Capabilities, Ino, Tag};
 
     fn attr(kind: FileKind, perm: u32, uid: u32, gid: u32) -> Attr {
         let node = if kind == FileKind::Directory { NewNode::Directory } else { NewNode::File };
@@ -269,12 +213,12 @@ mod tests {
         MemFs::new().create(Ino::ROOT, b"x", &args).unwrap()
     }
 
-    fn cred(uid: u32, gid: u32, groups: &[u32]) -> Cred {
-        Cred::new(uid, gid, groups.to_vec())
+    fn cred(uid: u32, gid: u32, groups: &[u32]) -> Credentials {
+        Credentials::new(uid, gid, groups.to_vec())
     }
 
     /// What of read, write and execute a caller is granted, as an octal digit.
-    fn granted(cred: &Cred, attr: &Attr) -> u32 {
+    fn granted(cred: &Credentials, attr: &Attr) -> u32 {
         [READ, WRITE, EXECUTE].into_iter().filter(|wanted| cred.check(attr, *wanted).is_ok()).sum()
     }
 
@@ -303,7 +247,7 @@ mod tests {
 
     #[test]
     fn root_may_all_but_execute_what_nobody_may() {
-        let root = Cred::default();
+        let root = Credentials::default();
         assert_eq!(granted(&root, &attr(FileKind::File, 0o000, 1, 2)), READ | WRITE);
         assert_eq!(granted(&root, &attr(FileKind::File, 0o001, 1, 2)), READ | WRITE | EXECUTE);
         assert_eq!(granted(&root, &attr(FileKind::Directory, 0o000, 1, 2)), READ | WRITE | EXECUTE);
@@ -313,7 +257,7 @@ mod tests {
     fn whoever_has_dropped_a_power_has_only_the_others() {
         let with = |capabilities: &[Capability]| {
             let bits = capabilities.iter().fold(0, |bits, capability| bits | 1 << *capability as u32);
-            Cred { capabilities: Capabilities::from_bits(bits), ..Cred::default() }
+            Credentials { capabilities: Capabilities::from_bits(bits), ..Credentials::default() }
         };
         let file = attr(FileKind::File, 0o001, 1, 2);
         let dir = attr(FileKind::Directory, 0o000, 1, 2);
@@ -349,7 +293,7 @@ mod tests {
     #[test]
     fn nothing_is_made_in_a_removed_directory_whoever_asks() {
         let gone = Attr { links: 0, ..attr(FileKind::Directory, 0o000, 5, 5) };
-        for who in [Cred::default(), cred(5, 5, &[]), cred(6, 6, &[])] {
+        for who in [Credentials::default(), cred(5, 5, &[]), cred(6, 6, &[])] {
             assert!(matches!(who.check_add(&gone), Err(FsError::NotFound)));
         }
     }
@@ -372,7 +316,7 @@ mod tests {
         assert!(cred(1, 1, &[]).check_remove(&dir, &file).is_ok());
         assert!(cred(2, 2, &[]).check_remove(&dir, &file).is_ok());
         assert!(matches!(cred(3, 2, &[]).check_remove(&dir, &file), Err(FsError::NotPermitted)));
-        assert!(Cred::default().check_remove(&dir, &file).is_ok());
+        assert!(Credentials::default().check_remove(&dir, &file).is_ok());
     }
 
     #[test]
@@ -390,7 +334,7 @@ mod tests {
             (FileKind::Directory, 0o777, 2, false),
         ] {
             assert_eq!(user.check_link(&attr(kind, perm, uid, 2)).is_ok(), good, "{kind:?} {perm:o} {uid}");
-            assert!(Cred::default().check_link(&attr(kind, perm, uid, 2)).is_ok());
+            assert!(Credentials::default().check_link(&attr(kind, perm, uid, 2)).is_ok());
         }
     }
 
@@ -398,19 +342,19 @@ mod tests {
     fn owners_give_to_their_groups_and_only_the_superuser_to_others() {
         let file = attr(FileKind::File, 0o644, 1, 2);
         let user = cred(1, 1, &[7]);
-        let may = |cred: &Cred, uid, gid| cred.check_chown(&file, uid, gid).is_ok();
+        let may = |cred: &Credentials, uid, gid| cred.check_chown(&file, uid, gid).is_ok();
         assert!(may(&user, Some(1), None) && may(&user, None, Some(2)) && may(&user, None, Some(7)));
         assert!(!may(&user, Some(2), None) && !may(&user, None, Some(8)) && !may(&user, Some(2), Some(7)));
         // To change nothing is no right of others, unless nothing is named.
         let other = cred(3, 2, &[]);
         assert!(may(&other, None, None) && !may(&other, Some(1), None) && !may(&other, None, Some(2)));
-        assert!(may(&Cred::default(), Some(9), Some(9)));
+        assert!(may(&Credentials::default(), Some(9), Some(9)));
     }
 
     #[test]
     fn set_id_bits_go_when_others_may_have_changed_the_file() {
-        let (root, member, other) = (Cred::default(), cred(3, 2, &[]), cred(3, 3, &[]));
-        let after = |cred: &Cred, perm| cred.perm_after_write(&attr(FileKind::File, perm, 1, 2));
+        let (root, member, other) = (Credentials::default(), cred(3, 2, &[]), cred(3, 3, &[]));
+        let after = |cred: &Credentials, perm| cred.perm_after_write(&attr(FileKind::File, perm, 1, 2));
         assert_eq!(after(&root, 0o6777), None);
         assert_eq!(after(&other, 0o777), None);
         assert_eq!(after(&other, 0o6777), Some(0o777));
@@ -428,7 +372,7 @@ mod tests {
         let (member, other) = (cred(3, 3, &[2]), cred(3, 3, &[]));
         assert_eq!(member.perm_for_chmod(0o2755, 2), 0o2755);
         assert_eq!(other.perm_for_chmod(0o6755, 2), 0o4755);
-        assert_eq!(Cred::default().perm_for_chmod(0o2755, 2), 0o2755);
+        assert_eq!(Credentials::default().perm_for_chmod(0o2755, 2), 0o2755);
         let plain = attr(FileKind::Directory, 0o777, 1, 2);
         let passes = attr(FileKind::Directory, 0o2777, 1, 2);
         assert_eq!(other.perm_for_new(&plain, FileKind::File, 0o2755), (0o2755, 3));
@@ -455,6 +399,6 @@ mod tests {
         assert!(none.check_follow(&me, &tmp, &of(2)).is_ok());
         assert!(none.check_open_for_creation(&me, &tmp, &of(2)).is_ok());
         let symlink = Attr { kind: FileKind::Symlink, ..of(2) };
-        assert!(none.check_open_for_creation(&Cred::default(), &tmp, &symlink).is_err());
+        assert!(none.check_open_for_creation(&Credentials::default(), &tmp, &symlink).is_err());
     }
 }

@@ -17,7 +17,7 @@ pub mod path;
 pub mod types;
 
 pub use crate::core::{Core, CoreStats, Death, DeathObserver, GroupStats};
-pub use access::{Capabilities, Capability, Cred, Protections};
+pub use access::{Access, Protections};
 pub use error::FsError;
 pub use map::{BlockMap, MapEntry, MapObserver};
 pub use memfs::MemFs;

@@ -1,8 +1,8 @@
 //! Path resolution over [`FileSystem`]: `.`, `..`, symlinks, search permission.
 
-use crate::access::{self, Cred, Protections};
+use crate::access::{self, Access, Protections};
 use crate::{Attr, FileKind, FileSystem, FsError, FsResult, NAME_MAX, PATH_MAX};
-use weft_core::Ino;
+use weft_core::{Credentials, Ino};
 
 /// Most symlinks followed in one resolution, as in Linux.
 pub const SYMLINKS_MAX: usize = 40;
@@ -78,7 +78,7 @@ pub struct Options<'a> {
 /// Resolves `path` (relative to `start`, or to the root when it begins with a slash).
 pub fn resolve(
     fs: &dyn FileSystem,
-    cred: &Cred,
+    cred: &Credentials,
     start: Ino,
     path: &[u8],
     options: Options<'_>,
@@ -226,8 +226,8 @@ mod tests {
         mount_point: b"/weft",
     };
 
-    fn user() -> Cred {
-        Cred::new(USER, USER, Vec::new())
+    fn user() -> Credentials {
+        Credentials::new(USER, USER, Vec::new())
     }
 
     /// A volume with `/a/b/c` (directories), `/a/file`, and symlinks that each test adds.
@@ -400,7 +400,7 @@ mod tests {
         // Nothing is looked up in a directory that was removed.
         v.fs.open(closed).unwrap();
         v.fs.rmdir(v.a, b"closed").unwrap();
-        let gone = resolve(&v.fs, &Cred::default(), closed, long.as_bytes(), OPTIONS);
+        let gone = resolve(&v.fs, &Credentials::default(), closed, long.as_bytes(), OPTIONS);
         assert!(matches!(gone, Err(FsError::NotFound)));
     }
 
@@ -421,7 +421,7 @@ mod tests {
         let v = Volume::new();
         let tmp = make(&v.fs, v.a, b"tmp", NewNode::Directory, 0o1777);
         v.symlink(tmp, b"mine", b"../b");
-        let other = Cred::new(USER + 1, USER, Vec::new());
+        let other = Credentials::new(USER + 1, USER, Vec::new());
         let trap = |path: &str| resolve(&v.fs, &other, v.a, path.as_bytes(), OPTIONS);
         // The directory's owner made it: no trap.
         assert!(trap("tmp/mine").is_ok());
@@ -488,7 +488,7 @@ mod tests {
         for path in ["closed/inner", "closed/none", "closed/..", "closed/."] {
             assert!(matches!(v.resolve(path), Err(FsError::Access)), "{path}");
         }
-        let root = resolve(&v.fs, &Cred::default(), v.a, b"closed/inner", OPTIONS);
+        let root = resolve(&v.fs, &Credentials::default(), v.a, b"closed/inner", OPTIONS);
         assert!(matches!(root, Ok(Resolved::Found(..))));
     }
 

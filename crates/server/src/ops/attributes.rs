@@ -4,7 +4,8 @@ use super::Error::Errno;
 use super::{At, Result, Session, found, last_of};
 use weft_client::proto::is_writable;
 use weft_core::Ino;
-use weft_vfs::{Attr, Capability, Cred, FileKind, SetAttr, TimeSpec, XattrMode, access};
+use weft_core::{Capability, Credentials};
+use weft_vfs::{Access, Attr, FileKind, SetAttr, TimeSpec, XattrMode, access};
 
 /// What is to be changed of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -31,7 +32,7 @@ const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
 /// `flags` are those of `fstatat`: with `AT_EMPTY_PATH` and an empty path, the open file is meant.
 impl Session<'_> {
     /// What `flags` and path name, found by the rights of `who`.
-    fn target_of(&self, at: At<'_>, flags: i32, who: &Cred) -> Result<Attr> {
+    fn target_of(&self, at: At<'_>, flags: i32, who: &Credentials) -> Result<Attr> {
         if at.path.is_empty() {
             if flags & libc::AT_EMPTY_PATH == 0 {
                 return Err(Errno(libc::ENOENT));
@@ -53,7 +54,7 @@ impl Session<'_> {
     /// Whether the real user, or with `AT_EACCESS` the effective one, may do what `mode` says.
     pub fn access(&self, at: At<'_>, mode: u32, flags: i32) -> Result<()> {
         let effective = flags & libc::AT_EACCESS != 0;
-        let who = if effective { self.cred() } else { &self.credentials.real };
+        let who = if effective { self.cred() } else { &self.caller.real };
         self.retry_stale(|| {
             let attr = self.target_of(at, flags, who)?;
             let wanted = mode & 7;

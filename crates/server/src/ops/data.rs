@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_vfs::{FallocateMode, FileKind, SeekTarget, SetAttr};
+use weft_vfs::{Access, FallocateMode, FileKind, SeekTarget, SetAttr};
 
 /// Largest file, as `off_t` allows.
 const SIZE_MAX: u64 = i64::MAX as u64;

@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
-use weft_core::Ino;
+use weft_core::{Credentials, Ino};
 use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved, resolve};
-use weft_vfs::{Attr, Cred, FileKind, FsError, FsStats, NAME_MAX};
+use weft_vfs::{Attr, FileKind, FsError, FsStats, NAME_MAX};
 
 /// Walks of one path before a file that loses its name each time counts as not there.
 const WALKS_MAX: u32 = 100;
@@ -77,18 +77,18 @@ impl From<Refused> for Error {
     }
 }
 
-/// By whose rights a thread acts.
+/// By whose rights a thread acts: what the kernel calls effective and real.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Credentials {
+pub struct Caller {
     /// Whoever it acts as.
-    pub cred: Cred,
+    pub effective: Credentials,
     /// Its real user and groups, for which `access` answers.
-    pub real: Cred,
+    pub real: Credentials,
 }
 
-impl From<Cred> for Credentials {
-    fn from(cred: Cred) -> Credentials {
-        Credentials { real: cred.clone(), cred }
+impl From<Credentials> for Caller {
+    fn from(credentials: Credentials) -> Caller {
+        Caller { real: credentials.clone(), effective: credentials }
     }
 }
 
@@ -113,13 +113,13 @@ impl<'a> At<'a> {
 pub struct Session<'a> {
     volume: &'a Volume,
     process: &'a Process,
-    credentials: &'a Credentials,
+    caller: &'a Caller,
 }
 
 impl<'a> Session<'a> {
     /// What `process` does with these credentials, which are not checked.
-    pub fn new(volume: &'a Volume, process: &'a Process, credentials: &'a Credentials) -> Session<'a> {
-        Session { volume, process, credentials }
+    pub fn new(volume: &'a Volume, process: &'a Process, caller: &'a Caller) -> Session<'a> {
+        Session { volume, process, caller }
     }
 
     /// Volume that the session is on.
@@ -127,8 +127,8 @@ impl<'a> Session<'a> {
         self.volume
     }
 
-    fn cred(&self) -> &'a Cred {
-        &self.credentials.cred
+    fn cred(&self) -> &'a Credentials {
+        &self.caller.effective
     }
 
     /// Space and inodes of the volume.
@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
     }
 
     /// Walks a path by the rights of `who`.
-    fn walk_with(&self, who: &Cred, at: At<'_>, options: Options<'_>) -> Result<Resolved> {
+    fn walk_with(&self, who: &Credentials, at: At<'_>, options: Options<'_>) -> Result<Resolved> {
         if at.path == ITSELF {
             let ino = self.open_file(at.dir)?.inode.ino;
             let place =

@@ -4,11 +4,11 @@ use super::Error::{Errno, Outside};
 use super::paths::{path_in, path_of_directory};
 use super::{At, Result, Session, found, last_of, missing};
 use crate::state::open_files::{Name, Opener};
-use weft_core::Ino;
+use weft_core::{Capability, Ino};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved};
 use weft_vfs::{
-    Attr, Capability, CreateArgs, FileKind, FileSystem, FsError, NAME_MAX, NewNode, RenameFlags, access,
+    Access, Attr, CreateArgs, FileKind, FileSystem, FsError, NAME_MAX, NewNode, RenameFlags, access,
 };
 
 /// Where a path leads.

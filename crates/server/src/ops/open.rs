@@ -12,7 +12,7 @@ use weft_core::{Ino, Tag};
 use weft_placement::recording::Opener as RecordedOpener;
 use weft_placement::{FileContext, OpenIntent, WriteHint};
 use weft_vfs::path::{Last, Options, ParentAndName, Resolved};
-use weft_vfs::{Attr, CreateArgs, FileKind, FsError, NewNode, access};
+use weft_vfs::{Access, Attr, CreateArgs, FileKind, FsError, NewNode, access};
 
 /// Flags that `fcntl(F_SETFL)` may change.
 const CHANGEABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;

@@ -4,9 +4,10 @@ use crate::committed::Committed;
 use crate::edges::Edge;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, NodeId, NodeType, Permission, SnodeId};
-use crate::snodes::access::{Credentials, decide, edge_of};
+use crate::snodes::access::{decide, edge_of, principals};
 use crate::snodes::tags::SnodeTags;
 use crate::tx::Transaction;
+use weft_core::Credentials;
 
 /// The reads that a session serves, each checked against the permissions of its caller.
 pub(super) trait SessionRead {
@@ -59,13 +60,13 @@ impl<C: Committed> CheckedState<'_, C> {
 
     fn check_any(&self, snode: SnodeId, needed: &[Permission]) -> Result<()> {
         let root = self.state.root_of(snode)?;
-        if self.caller.superuser {
+        if self.caller.is_superuser() {
             return Ok(());
         }
         let says = self.state.read_root(root)?;
         decide(snode, needed, |permission| {
             let mut found = says.gives(self.caller, permission);
-            for principal in self.caller.principals() {
+            for principal in principals(self.caller) {
                 found |= self.state.find_edge(&edge_of(root, principal, permission))?.is_some();
             }
             Ok(found)

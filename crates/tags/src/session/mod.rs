@@ -26,7 +26,7 @@ use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, Permission,
 use crate::options::Durability;
 use crate::pages::access::StatePages;
 use crate::snapshot::Snapshot;
-use crate::snodes::access::{Credentials, Principal};
+use crate::snodes::access::Principal;
 use crate::snodes::tags::SnodeTags;
 use crate::store::Store;
 use crate::sync::Mutex;
@@ -36,6 +36,7 @@ use checked::{CheckedState, SessionRead};
 use ids::SessionIds;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft_core::Credentials;
 use weft_core::serve::FRAME_WITHIN;
 
 /// Bytes of a node that a session reads at once, at most.

@@ -13,13 +13,13 @@ use super::peer;
 use super::{Outcome, Session, SessionLimits, SessionNode};
 use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::options::Durability;
-use crate::snodes::access::Credentials;
 use crate::store::Store;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft_core::Credentials;
 use weft_core::frame;
 use weft_core::serve::{Serve, ServeError, ServeOptions, SocketServer, TooMany};
 

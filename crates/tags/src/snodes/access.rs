@@ -4,6 +4,7 @@
 use crate::edges::EdgeKey;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, Permission, SnodeId};
+use weft_core::Credentials;
 
 /// Whom a permission is given to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -36,33 +37,11 @@ impl Principal {
     }
 }
 
-/// Who a caller is. Of an s-node's mode its class decides; what is granted to the user, to its groups and to everyone adds to that.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Credentials {
-    /// The user's id.
-    pub user: u32,
-    /// The ids of its groups.
-    pub groups: Vec<u32>,
-    /// May do everything, as the store's own process may.
-    pub superuser: bool,
-}
-
-impl Credentials {
-    /// A user and its groups.
-    pub fn user(user: u32, groups: &[u32]) -> Credentials {
-        Credentials { user, groups: groups.to_vec(), superuser: false }
-    }
-
-    /// Someone who may do everything, under this id.
-    pub fn superuser(user: u32) -> Credentials {
-        Credentials { user, groups: Vec::new(), superuser: true }
-    }
-
-    /// Those whose permissions the caller has.
-    pub(crate) fn principals(&self) -> impl Iterator<Item = Principal> + '_ {
-        let groups = self.groups.iter().map(|group| Principal::Group(*group));
-        [Principal::User(self.user), Principal::Everyone].into_iter().chain(groups)
-    }
+/// Those whose permissions a caller has. Of an s-node's mode its class decides; what is granted to the user, to its groups and
+/// to everyone adds to that.
+pub(crate) fn principals(caller: &Credentials) -> impl Iterator<Item = Principal> + '_ {
+    let groups = [caller.gid].into_iter().chain(caller.groups.iter().copied()).map(Principal::Group);
+    [Principal::User(caller.uid), Principal::Everyone].into_iter().chain(groups)
 }
 
 /// Whether who needs one of these permissions in an s-node may go on; `has` says which there are.

@@ -1,10 +1,10 @@
 //! The tags of an s-node, which all its nodes share: they are the data of its root.
 
-use super::access::{Credentials, Principal};
+use super::access::Principal;
 use crate::error::{Error, Result};
 use crate::ids::{NodeType, Permission};
 use crate::layout::node::{NODE_HEADER, write_header};
-use weft_core::{DataClass, TagFlags};
+use weft_core::{Credentials, DataClass, TagFlags};
 
 /// Bytes of the data of a root. What is not used yet is zero.
 pub(crate) const ROOT_BYTES: usize = 32;
@@ -92,8 +92,8 @@ impl Root {
 
     /// Whether owner, group and mode give a caller a permission. As of files, the first class that the caller is in decides.
     pub(crate) fn gives(&self, caller: &Credentials, permission: Permission) -> bool {
-        let is_owner = caller.user == self.tags.owner;
-        let shift = match (is_owner, caller.groups.contains(&self.tags.group)) {
+        let is_owner = caller.uid == self.tags.owner;
+        let shift = match (is_owner, caller.in_group(self.tags.group)) {
             (true, _) => 6,
             (false, true) => 3,
             (false, false) => 0,

@@ -9,8 +9,9 @@ use super::write_set::NONE;
 use crate::committed::node_of_snode;
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, NodeId, Permission, SnodeId};
-use crate::snodes::access::{Credentials, decide, edge_of};
+use crate::snodes::access::{decide, edge_of, principals};
 use rustc_hash::FxHashMap;
+use weft_core::Credentials;
 
 /// A caller, and what is known of its permissions.
 pub(super) struct Access {
@@ -85,7 +86,7 @@ impl Transaction<'_> {
         let caller = access.credentials.clone();
         let root = self.root_of(snode)?;
         let mut found = self.root_data(root)?.gives(&caller, permission);
-        for principal in caller.principals() {
+        for principal in principals(&caller) {
             let (_, _, now) = self.look_up(&edge_of(root, principal, permission))?;
             found |= now != NONE;
         }

@@ -20,12 +20,12 @@ use crate::ids::{HomeId, NodeId, NodeType, Permission, SnodeId};
 use crate::layout::node::{NODE_HEADER, class_of, slot_bytes, write_header};
 use crate::options::{Durability, EdgeRule};
 use crate::partition::{NodePlace, NodeScope, find_node, header_at};
-use crate::snodes::access::Credentials;
 use crate::store::Store;
 use crate::sync::ThreadId;
 use access::Access;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use weft_core::Credentials;
 use write_set::WriteSet;
 
 /// Checkpoints that one operation asks for, at most: others may fill the room that one has made.
@@ -99,7 +99,7 @@ impl<'s> Transaction<'s> {
     fn new(store: &'s Store, id: u64, credentials: Option<&Credentials>) -> Transaction<'s> {
         let durability = Durability::default();
         let rule = credentials.map(|_| store.edge_rule);
-        let limited = credentials.filter(|credentials| !credentials.superuser);
+        let limited = credentials.filter(|credentials| !credentials.is_superuser());
         let access = limited.map(|credentials| Box::new(Access::new(credentials)));
         Transaction {
             store,

@@ -49,7 +49,7 @@ impl Transaction<'_> {
             self.enter(SnodeId::FIRST, Permission::Write)?;
         }
         if let Some(access) = &self.access {
-            tags.owner = access.credentials.user;
+            tags.owner = access.credentials.uid;
         }
         if tags.flags.contains(TagFlags::SECURE_DELETE) {
             self.store.begin_erasing()?;

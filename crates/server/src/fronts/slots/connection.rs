@@ -8,7 +8,7 @@ use super::identity::{self, ThreadStatus};
 use super::link::Link;
 use super::quota::Quota;
 use super::slot::{publish_cpu_load, serve};
-use crate::ops::Credentials;
+use crate::ops::Caller;
 use crate::state::processes::Process;
 use crate::state::volume::Volume;
 use bytemuck::{Zeroable, bytes_of};
@@ -54,9 +54,9 @@ pub struct Connection {
 /// Who the threads of a process are.
 struct Identities {
     /// Those that have not said that they are somebody else.
-    process: Arc<Credentials>,
+    process: Arc<Caller>,
     /// Those that have. The number is the process's own.
-    threads: FxHashMap<u32, Arc<Credentials>>,
+    threads: FxHashMap<u32, Arc<Caller>>,
     /// At this size, entries of threads that have ended are removed.
     threads_max: usize,
 }
@@ -65,23 +65,23 @@ struct Identities {
 const ENDED_THREADS: usize = 64;
 
 impl Identities {
-    fn new(process: Arc<Credentials>) -> Identities {
+    fn new(process: Arc<Caller>) -> Identities {
         Identities { process, threads: FxHashMap::default(), threads_max: ENDED_THREADS }
     }
 
-    fn of(&self, thread: u32) -> Option<&Arc<Credentials>> {
+    fn of(&self, thread: u32) -> Option<&Arc<Caller>> {
         if thread == 0 { Some(&self.process) } else { self.threads.get(&thread) }
     }
 }
 
 impl Connection {
     /// Who a thread of the process runs as; 0 is one that is as the process. `None`: it has to say so first.
-    pub fn credentials(&self, thread: u32) -> Option<Arc<Credentials>> {
+    pub fn caller(&self, thread: u32) -> Option<Arc<Caller>> {
         self.identities.read().of(thread).cloned()
     }
 
     /// Who the process runs as.
-    fn process_credentials(&self) -> Arc<Credentials> {
+    fn process_caller(&self) -> Arc<Caller> {
         self.identities.read().process.clone()
     }
 }
@@ -179,7 +179,7 @@ fn first_hello(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -
 
 /// What a connection begins with.
 struct Origin {
-    identity: Arc<Credentials>,
+    identity: Arc<Caller>,
     pid: u32,
     mount_point: Vec<u8>,
     /// Whose open files it shares.
@@ -219,14 +219,14 @@ fn serve_connection(
         heir: Mutex::default(),
     });
     drop(parent);
-    let (id, user) = (connection.process.id, connection.process_credentials().cred.uid);
+    let (id, user) = (connection.process.id, connection.process_caller().effective.uid);
     volume.orphans.meet(user);
     tracing::info!(connection = id, user, "a process uses the volume");
     publish_cpu_load(&connection, 1);
     let served = connection.answer_hello(&socket).and_then(|()| connection.read_socket(&socket));
     connection.process.set_ending();
     let heir = connection.heir.lock().upgrade();
-    volume.orphans.meet(connection.process_credentials().cred.uid);
+    volume.orphans.meet(connection.process_caller().effective.uid);
     volume.orphans.expect_any();
     volume.end_process(&connection.process, heir.as_deref());
     tracing::info!(connection = id, "a process uses the volume no more");
@@ -236,7 +236,7 @@ fn serve_connection(
 impl Connection {
     fn answer_hello(&self, socket: &UnixStream) -> io::Result<()> {
         let lease_fds =
-            if identity::may_lease(&self.process_credentials()) { self.volume.lease_fds()? } else { None };
+            if identity::may_lease(&self.process_caller()) { self.volume.lease_fds()? } else { None };
         if lease_fds.is_some() {
             self.process.set_leased(true);
         }
@@ -336,10 +336,10 @@ impl Connection {
             }
             (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
                 let child = as_stream(fd)?;
-                let Some(identity) = self.credentials(hello.thread) else {
+                let Some(identity) = self.caller(hello.thread) else {
                     return refuse(&child, IDENTITY_UNKNOWN);
                 };
-                let Some(permit) = self.all.quota.take(identity.cred.uid) else {
+                let Some(permit) = self.all.quota.take(identity.effective.uid) else {
                     return refuse(&child, libc::EAGAIN);
                 };
                 let origin = Origin {
@@ -363,7 +363,7 @@ impl Connection {
     /// The process has become another program: it gets its shared memory anew, if who it is by now may have that.
     fn resume(&self, answer: &UnixStream, sender: Option<peer::Peer>, hello: &Hello) -> io::Result<()> {
         let (_, status) = self.identify(answer, sender, 0)?;
-        *self.identities.write() = Identities::new(Arc::new(status.credentials));
+        *self.identities.write() = Identities::new(Arc::new(status.caller));
         self.process.set_leased(false);
         self.process.set_name(comm_of(hello));
         if let Some(predecessor) = self.predecessor {
@@ -395,7 +395,7 @@ impl Connection {
     fn renew(&self, answer: &UnixStream, sender: Option<peer::Peer>, thread: u32) -> io::Result<()> {
         let (pid, status) = self.identify(answer, sender, thread)?;
         let keeps = status.can_lease() || identity::any_thread(pid, ThreadStatus::can_lease);
-        *self.identities.write() = Identities::new(Arc::new(status.credentials));
+        *self.identities.write() = Identities::new(Arc::new(status.caller));
         self.confirm(answer, keeps)
     }
 
@@ -403,7 +403,7 @@ impl Connection {
     /// that again; then nobody in the process can ask by it any more.
     fn renew_thread(&self, answer: &UnixStream, sender: Option<peer::Peer>, thread: u32) -> io::Result<()> {
         let (pid, status) = self.identify(answer, sender, thread)?;
-        let identity = Arc::new(status.credentials.clone());
+        let identity = Arc::new(status.caller.clone());
         let mut identities = self.identities.write();
         identities.threads.insert(thread, identity.clone());
         let dropped = !status.can_be(&identities.process);

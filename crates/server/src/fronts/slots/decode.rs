@@ -90,10 +90,10 @@ impl<'a> Call<'a> {
 
 /// Answers one request.
 pub fn answer(connection: &Connection, request: &Request, payload: Payload<'_>) -> Response {
-    let Some(credentials) = connection.credentials(request.thread) else {
+    let Some(caller) = connection.caller(request.thread) else {
         return returned(-i64::from(IDENTITY_UNKNOWN));
     };
-    let session = Session::new(&connection.volume, &connection.process, &credentials);
+    let session = Session::new(&connection.volume, &connection.process, &caller);
     let call = Call { request, payload };
     let outcome = Op::from_u32(request.op).ok_or(Error::Errno(libc::ENOSYS));
     outcome.and_then(|op| perform(&session, &call, op)).unwrap_or_else(|error| {

@@ -4,13 +4,13 @@
 //! Users, groups and capabilities belong to threads. Most processes have one set of them, and so has their
 //! connection; where threads differ, each has its own.
 
-use crate::ops::Credentials;
+use crate::ops::Caller;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use weft_core::{Capabilities, Capability, Credentials};
 use weft_sys::effective_user;
 use weft_sys::peer::{self, Peer};
-use weft_vfs::{Capabilities, Capability, Cred};
 
 /// Capabilities to take on any user and any group.
 const CAP_SETGID: u32 = 6;
@@ -18,29 +18,29 @@ const CAP_SETUID: u32 = 7;
 
 /// Who has connected, and says who it is in its first message. When the message does not say so, or what it says cannot be
 /// verified, the kernel's word of who has connected counts, and nobody has the superuser's capabilities.
-pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread: u32) -> Credentials {
+pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread: u32) -> Caller {
     let told = sender.filter(|sender| (sender.pid, sender.uid) == (peer.pid, peer.uid));
     // Of one that is served since before it said so, there is still its first thread.
     let told = told
         .map_or_else(|| ThreadStatus::of_sender(peer, 0), |sender| ThreadStatus::of_sender(sender, thread));
     if let Ok(status) = told {
-        return status.credentials;
+        return status.caller;
     }
     tracing::debug!(pid = peer.pid, uid = peer.uid, "a process whose identity is known by its socket only");
     let groups = peer::groups(socket).unwrap_or_default();
-    Cred { capabilities: Capabilities::NONE, ..Cred::new(peer.uid, peer.gid, groups) }.into()
+    Credentials { gid: peer.gid, ..Credentials::user(peer.uid, &groups) }.into()
 }
 
 /// Whether a process with these credentials may have the memory of leases: it shows all files of the volume.
-pub fn may_lease(credentials: &Credentials) -> bool {
-    credentials.cred.uid == effective_user().0 || credentials.cred.may(Capability::DacOverride)
+pub fn may_lease(caller: &Caller) -> bool {
+    caller.effective.uid == effective_user().0 || caller.effective.is_superuser()
 }
 
 /// Who a thread is, and who it can still become.
 #[derive(Clone, Debug)]
 pub struct ThreadStatus {
     /// Who it is.
-    pub credentials: Credentials,
+    pub caller: Caller,
     /// Real, effective, saved and file-system user.
     uids: [u32; 4],
     /// Likewise the groups.
@@ -90,13 +90,13 @@ impl ThreadStatus {
             Trust::Superuser | Trust::Nothing => 0,
         };
         let permitted = believed(uids[0].min(uids[1]).min(uids[2]), capabilities("CapPrm")?);
-        let effective = Capabilities::from_bits(believed(uid, capabilities("CapEff")?));
+        let of_effective = Capabilities::from_bits(believed(uid, capabilities("CapEff")?));
         // As the kernel has it for `access`: who started as the superuser asks with all that it may have.
         let of_real = if real_uid == 0 { Capabilities::from_bits(permitted) } else { Capabilities::NONE };
         let groups = numbers("Groups")?;
-        let cred = Cred { uid, gid, groups: groups.clone(), capabilities: effective };
-        let real = Cred { uid: real_uid, gid: real_gid, groups, capabilities: of_real };
-        Some(ThreadStatus { credentials: Credentials { cred, real }, uids, gids, permitted })
+        let effective = Credentials { uid, gid, groups: groups.clone(), capabilities: of_effective };
+        let real = Credentials { uid: real_uid, gid: real_gid, groups, capabilities: of_real };
+        Some(ThreadStatus { caller: Caller { effective, real }, uids, gids, permitted })
     }
 
     fn has(&self, capability: u32) -> bool {
@@ -111,10 +111,10 @@ impl ThreadStatus {
     }
 
     /// Whether it is or can become this user, with these groups.
-    pub fn can_be(&self, credentials: &Credentials) -> bool {
-        let wanted = &credentials.cred;
+    pub fn can_be(&self, caller: &Caller) -> bool {
+        let wanted = &caller.effective;
         let user = self.has(CAP_SETUID) || self.uids.contains(&wanted.uid);
-        let own = &self.credentials.cred.groups;
+        let own = &self.caller.effective.groups;
         let group = |gid| self.gids.contains(gid) || own.contains(gid);
         let capabilities = (0..64).all(|bit| wanted.capabilities.bits() >> bit & 1 == 0 || self.has(bit));
         user && capabilities
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn real_effective_and_file_system_users_are_told_apart() {
         let status = ThreadStatus::parse(STATUS, Trust::Superuser).unwrap();
-        assert_eq!(status.credentials.cred, Cred::new(4, 8, vec![10, 11]));
-        assert_eq!(status.credentials.real, Cred::new(1, 5, vec![10, 11]));
+        assert_eq!(status.caller.effective, Credentials::new(4, 8, vec![10, 11]));
+        assert_eq!(status.caller.real, Credentials::new(1, 5, vec![10, 11]));
         assert_eq!((status.uids[1], status.gids[1]), (2, 6));
         for line in STATUS.lines().skip(2).filter(|line| !line.starts_with("FDSize")) {
             let without = STATUS.replace(line, "");
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn capabilities_count_of_whom_they_can_be_believed() {
         let of = |status: &str, trust| ThreadStatus::parse(status, trust).unwrap();
-        let may = |status: &ThreadStatus| status.credentials.cred.may(Capability::DacOverride);
+        let may = |status: &ThreadStatus| status.caller.effective.may(Capability::DacOverride);
         let root = STATUS.replace("\t1\t2\t3\t4", "\t0\t0\t0\t0");
         for (text, trust, believed) in [
             (STATUS, Trust::All, true),
@@ -207,10 +207,10 @@ mod tests {
             let status = of(text, trust);
             assert_eq!((may(&status), status.has(CAP_SETUID)), (believed, believed), "{text} {trust:?}");
         }
-        assert!(!of(&root, Trust::All).credentials.cred.may(Capability::Chown), "it was dropped");
+        assert!(!of(&root, Trust::All).caller.effective.may(Capability::Chown), "it was dropped");
         // For `access` counts what it could take back.
-        assert!(!of(STATUS, Trust::All).credentials.real.may(Capability::DacOverride));
-        assert!(of(&root, Trust::All).credentials.real.may(Capability::DacOverride));
+        assert!(!of(STATUS, Trust::All).caller.real.may(Capability::DacOverride));
+        assert!(of(&root, Trust::All).caller.real.may(Capability::DacOverride));
     }
 
     #[test]
@@ -218,12 +218,12 @@ mod tests {
         let plain = STATUS.replace("82\n", "00\n").replace("02\n", "00\n");
         let status = ThreadStatus::parse(&plain, Trust::All).unwrap();
         let be = |uid, gid, groups: &[u32]| {
-            let cred = Cred { capabilities: Capabilities::NONE, ..Cred::new(uid, gid, groups.to_vec()) };
-            status.can_be(&Credentials::from(cred))
+            let cred = Credentials { gid, ..Credentials::user(uid, groups) };
+            status.can_be(&Caller::from(cred))
         };
         assert!(be(1, 5, &[]) && be(2, 6, &[10]) && be(3, 7, &[10, 11]) && be(4, 10, &[8]));
         assert!(!be(5, 5, &[]) && !be(1, 9, &[]) && !be(1, 5, &[12]) && !be(0, 0, &[]));
-        let root = Credentials { cred: Cred::default(), real: Cred::default() };
+        let root = Caller { effective: Credentials::default(), real: Credentials::default() };
         let was_root = STATUS.replace("\t1\t2\t3\t4", "\t9\t9\t0\t9");
         assert!(
             !ThreadStatus::parse(&was_root, Trust::All).unwrap().can_be(&root),
@@ -237,7 +237,7 @@ mod tests {
     fn a_process_that_is_somebody_else_by_now_is_not_believed() {
         let (uid, gid) = effective_user();
         let me = Peer { pid: std::process::id(), uid, gid };
-        assert_eq!(ThreadStatus::of_sender(me, 0).unwrap().credentials.cred.uid, me.uid);
+        assert_eq!(ThreadStatus::of_sender(me, 0).unwrap().caller.effective.uid, me.uid);
         for other in [Peer { uid: me.uid ^ 1, ..me }, Peer { gid: me.gid ^ 1, ..me }, Peer { pid: 0, ..me }] {
             assert!(ThreadStatus::of_sender(other, 0).is_err(), "{other:?}");
         }
