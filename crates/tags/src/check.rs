@@ -1,10 +1,10 @@
 //! The integrity check: every page against its checksum, every edge against its ends, every count against the edges.
 
 use crate::committed::Committed;
-use crate::edges::{Bundle, EdgeTable, Heads, RawEdge};
+use crate::edges::RawEdge;
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::inspect::held_in;
+use crate::inspect::{Bundles, held_in};
 use crate::layout::node::{MOVED, NODE_HEADER, split_key};
 use crate::pages::access::Pages;
 use crate::partition::{NodeScope, data_in, find_any, find_body, find_node, header_at, node_header};
@@ -28,8 +28,6 @@ pub struct CheckReport {
     pub edges: u64,
     /// What does not hold, the first hundred.
     pub problems: Vec<String>,
-    /// Roots of s-nodes that share homes, and nodes of such.
-    guests: u64,
 }
 
 impl CheckReport {
@@ -40,12 +38,16 @@ impl CheckReport {
     }
 }
 
-/// Edges of a node, as counted.
+/// Edges of a node or body, as counted.
 #[derive(Default)]
 struct Degree {
     ins: u64,
-    outs: u64,
+    /// S-nodes of a shared home that it belongs to, and nodes whose body it is.
+    owners: u32,
+    has_outs: bool,
 }
+
+type Degrees = FxHashMap<NodeId, Degree>;
 
 impl Store {
     /// Checks the last committed state. Commits wait meanwhile. Takes some 40 bytes of memory a node. It looks at one page after
@@ -56,36 +58,35 @@ impl Store {
     pub fn check(&self) -> Result<CheckReport> {
         let _alone = self.gate.write();
         let mut report = CheckReport::default();
-        let mut degrees = FxHashMap::default();
+        let mut degrees = Degrees::default();
         self.check_nodes(&mut report, &mut degrees)?;
-        // An id begins with its home.
-        let mut nodes: Vec<NodeId> = degrees.keys().copied().collect();
-        nodes.sort_unstable();
-        for nodes in nodes.chunk_by(|a, b| a.home() == b.home()) {
-            self.check_edges(nodes, &mut report, &mut degrees)?;
-        }
         for home in self.snodes.ids() {
+            self.check_edges(home, &mut report, &mut degrees)?;
             let root = self.root_of_home(home)?;
             match degrees.get_mut(&root) {
-                Some(degree) => degree.ins += 1,
+                Some(degree) => (degree.ins, degree.owners) = (degree.ins + 1, degree.owners + 1),
                 None => report.problem(format!("the root {root} of {home} is not there")),
             }
         }
         for (node, degree) in &degrees {
-            if degree.ins + degree.outs == 0 {
+            let home = node.home();
+            if degree.ins == 0 && !degree.has_outs {
                 report.problem(format!("node {node} has no edges"));
             }
+            if home.is_shared() && degree.owners != 1 {
+                let owners = degree.owners;
+                report.problem(format!("node {node} belongs to {owners} of the s-nodes that share {home}"));
+            }
             let kept = self.tolerate(&mut report, || {
-                self.read(node.home(), |pages, contents| contents.count_of(pages, *node))
+                self.read(home, |pages, contents| contents.count_of(pages, *node))
             })?;
             if let Some(kept) = kept.filter(|kept| *kept != degree.ins) {
                 report.problem(format!("node {node}: {kept} in-edges are kept, {} are there", degree.ins));
             }
         }
-        // A body is no node, and the edge to it no edge; nor are the root of a shared home and what leads to and from its s-nodes.
+        // A body is no node, nor is the root of a shared home.
         let shared = self.snodes.guests().len() as u64;
         report.nodes = (degrees.len() as u64).saturating_sub(report.moved + shared);
-        report.edges = report.edges.saturating_sub(report.moved + report.guests);
         Ok(report)
     }
 
@@ -101,7 +102,7 @@ impl Store {
         }
     }
 
-    fn check_nodes(&self, report: &mut CheckReport, degrees: &mut FxHashMap<NodeId, Degree>) -> Result<()> {
+    fn check_nodes(&self, report: &mut CheckReport, degrees: &mut Degrees) -> Result<()> {
         for page in self.data_pages() {
             let (nodes, _) = held_in(page, &self.pool.table.describe(page));
             for node in nodes {
@@ -129,70 +130,41 @@ impl Store {
         Ok(())
     }
 
-    fn check_edges(
-        &self,
-        nodes: &[NodeId],
-        report: &mut CheckReport,
-        degrees: &mut FxHashMap<NodeId, Degree>,
-    ) -> Result<()> {
-        let Some(snode) = nodes.first().map(|node| node.home()) else { return Ok(()) };
-        let mut reached = 0;
-        // What a shared home has of nodes are its root, those of its s-nodes, theirs and bodies.
-        let (guests, moved) = (report.guests, report.moved);
-        for source in nodes.iter().copied() {
-            let heads = self.tolerate(report, || {
-                self.read(snode, |pages, contents| contents.edges.heads_of(pages, source))
-            })?;
-            let Some(Heads { edges, bundles }) = heads else { continue };
-            reached += self.check_edges_of(source, &edges, report, degrees)?;
-            for (etype, id) in bundles {
-                for page in self.bundle_pages(snode, id)? {
-                    let edges = self.tolerate(report, || {
-                        self.read(snode, |pages, _| EdgeTable::edges_in(pages, etype, page))
-                    })?;
-                    reached += self.check_edges_of(source, &edges.unwrap_or_default(), report, degrees)?;
+    /// Checks the edges in the pages of a home's tables.
+    fn check_edges(&self, home: HomeId, report: &mut CheckReport, degrees: &mut Degrees) -> Result<()> {
+        let mut bundles = Bundles::default();
+        let pages = self.partition(home)?.read().contents.edge_pages();
+        for page in pages {
+            let lost = || Error::damaged(format!("page {page} of an edge table: no node leads to its edges"));
+            let edges =
+                self.tolerate(report, || self.edges_of_page(home, page, &mut bundles)?.ok_or_else(lost))?;
+            for (source, _, edge) in edges.unwrap_or_default() {
+                self.check_edge(source, &edge, report)?;
+                // These are no edges of programs; each says whose a node or body is.
+                let owned = match edge.etype {
+                    EdgeType::BODY => self.check_body(source, edge.to, report).map(|()| Some(edge.to)),
+                    EdgeType::GUEST => self.check_guest(&edge, report).map(|()| Some(edge.to)),
+                    EdgeType::OWNER => self.check_guest(&edge, report).map(|()| Some(source)),
+                    _ => Ok(None),
+                }?;
+                report.edges += u64::from(owned.is_none());
+                if let Some(degree) = owned.and_then(|node| degrees.get_mut(&node)) {
+                    degree.owners += 1;
+                }
+                match degrees.get_mut(&source) {
+                    Some(degree) => degree.has_outs |= edge.etype != EdgeType::OWNER,
+                    None => report.problem(format!("an edge goes out from {source}, which is not there")),
+                }
+                match degrees.get_mut(&edge.to) {
+                    Some(degree) => degree.ins += 1,
+                    None => report.problem(format!(
+                        "an edge of node {source} leads to {}, which is not there",
+                        edge.to
+                    )),
                 }
             }
         }
-        if let Some(cells) = self.count_cells(snode, report)?.filter(|cells| *cells != reached) {
-            report.problem(format!(
-                "{snode}: its edge table has {cells} edges, {reached} are reached from nodes"
-            ));
-        }
-        report.edges += reached;
-        let known = 1 + report.guests - guests + report.moved - moved;
-        if snode.is_shared() && known != nodes.len() as u64 {
-            let others = nodes.len() as u64 - known.min(nodes.len() as u64);
-            report.problem(format!("{snode}: {others} nodes belong to none of the s-nodes that share it"));
-        }
         Ok(())
-    }
-
-    /// Checks some of the edges out of a node; how many they are.
-    fn check_edges_of(
-        &self,
-        source: NodeId,
-        edges: &[RawEdge],
-        report: &mut CheckReport,
-        degrees: &mut FxHashMap<NodeId, Degree>,
-    ) -> Result<u64> {
-        for edge in edges {
-            self.check_edge(source, edge, report)?;
-            match edge.etype {
-                EdgeType::BODY => self.check_body(source, edge.to, report)?,
-                EdgeType::GUEST | EdgeType::OWNER => self.check_guest(edge, report)?,
-                _ => {}
-            }
-            if let Some(degree) = degrees.get_mut(&source) {
-                degree.outs += u64::from(edge.etype != EdgeType::OWNER);
-            }
-            match degrees.get_mut(&edge.to) {
-                Some(degree) => degree.ins += 1,
-                None => report
-                    .problem(format!("an edge of node {source} leads to {}, which is not there", edge.to)),
-            }
-        }
-        Ok(edges.len() as u64)
     }
 
     /// Whether what leads from a home to an s-node that shares it, or from a node to its s-node, leads to the root of one.
@@ -203,36 +175,11 @@ impl Store {
             }
             root => root,
         })?;
-        report.guests += 1;
         let is_of_number = |root: &Root| edge.etype == EdgeType::OWNER || u64::from(root.number) == edge.key;
         if let Some(root) = root.filter(|root| root.number == 0 || !is_of_number(root)) {
             report.problem(format!("the root {} is not that of s-node number {}", edge.to, root.number));
         }
         Ok(())
-    }
-
-    fn bundle_pages(&self, snode: HomeId, id: u64) -> Result<Vec<u32>> {
-        self.read(snode, |_, contents| {
-            Ok(contents.edges.bundles.get(&id).map(Bundle::pages).unwrap_or_default())
-        })
-    }
-
-    /// Edges in all tables of an s-node; `None` where a page of them is damaged.
-    fn count_cells(&self, snode: HomeId, report: &mut CheckReport) -> Result<Option<u64>> {
-        let (main, bundles) = self.read(snode, |_, contents| {
-            let bundles: Vec<u32> = contents.edges.bundles.values().flat_map(Bundle::pages).collect();
-            Ok((contents.edges.main.pages(), bundles))
-        })?;
-        let mut cells = Some(0);
-        for (page, is_main) in
-            main.iter().map(|page| (*page, true)).chain(bundles.iter().map(|page| (*page, false)))
-        {
-            let count = self.tolerate(report, || {
-                self.read(snode, |pages, _| EdgeTable::count_in(pages, page, is_main))
-            })?;
-            cells = cells.zip(count).map(|(cells, count)| cells + count);
-        }
-        Ok(cells)
     }
 
     /// Whether what a node leads to as its body is one, and the node says that it has one.
@@ -272,5 +219,59 @@ impl Store {
             report.problem(format!("the edge of node {source} to {} is not found by its info", edge.to));
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, not(weft_shuttle)))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{MemoryStore, NodeType, Options, SnodeId};
+
+    #[test]
+    fn an_edge_without_a_source_and_a_bundle_that_no_node_leads_to_are_problems() {
+        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+        let etype = store.edge_type("next", InfoForm::Number).unwrap();
+        let root = store.root(SnodeId::FIRST).unwrap();
+        let mut tx = store.begin();
+        for number in 0..500 {
+            let node = tx.create_node(SnodeId::FIRST, NodeType(1), b"node").unwrap();
+            tx.create_edge(root, etype, crate::Info::Number(number), node).unwrap();
+        }
+        tx.commit().unwrap();
+        let report = store.check().unwrap();
+        assert_eq!((report.nodes, report.edges, report.problems.len()), (501, 500, 0));
+        let put = |source, to| {
+            let partition = store.partition(HomeId::FIRST).unwrap();
+            let edge = RawEdge { etype, key: 7, to };
+            store
+                .write(&mut partition.write(), |pages, contents| {
+                    let numbers = &store.numbers.tables;
+                    contents.edges.insert(pages, numbers, source, InfoForm::Number, edge)
+                })
+                .unwrap();
+        };
+        let nowhere = NodeId::at(HomeId::FIRST, 77_777, 0);
+        put(nowhere, root);
+        let problems = store.check().unwrap().problems;
+        assert!(problems.contains(&format!("an edge goes out from {nowhere}, which is not there")));
+        put(root, nowhere);
+        let problems = store.check().unwrap().problems;
+        assert!(problems.contains(&format!("an edge of node {root} leads to {nowhere}, which is not there")));
+        // The cell that leads to the bundle of the root goes.
+        let partition = store.partition(HomeId::FIRST).unwrap();
+        let word = u64::from(etype.0) | 1 << 32;
+        store
+            .write(&mut partition.write(), |pages, contents| {
+                let main = &contents.edges.main;
+                let place = main.find(pages, root.0, |at, cell| Ok((cell[1] == word).then_some(at)))?;
+                main.remove(pages, place.unwrap())
+            })
+            .unwrap();
+        let problems = store.check().unwrap().problems;
+        assert!(
+            problems.iter().any(|problem| problem.contains("no node leads to its edges")),
+            "{problems:?}"
+        );
     }
 }

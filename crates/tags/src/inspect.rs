@@ -2,15 +2,18 @@
 //!
 //! Everything here reads the last committed state and takes bounded memory: what can be long is given in parts.
 
-use crate::edges::Edge;
 use crate::edges::order::{Direction, EdgePlace};
+use crate::edges::table::is_hashed;
+use crate::edges::{Bundle, COUNTS, Edge, MAIN, Main, RawEdge, bundle_of, form_of_cell};
 use crate::error::{Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of, split_key};
+use crate::pages::Words;
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::partition::{Contents, NodeScope, data_in};
 use crate::store::Store;
+use rustc_hash::FxHashMap;
 
 /// What is known of a node without knowing its type.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,6 +130,58 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// What the edges of a bundle go out from.
+#[derive(Clone, Copy)]
+pub(crate) struct Bundled {
+    pub source: NodeId,
+    pub etype: EdgeType,
+    pub form: InfoForm,
+}
+
+/// What bundles' edges go out from, by s-node and table.
+pub(crate) type Bundles = FxHashMap<(u16, u64), Bundled>;
+/// An edge with all that it is found by.
+pub(crate) type FoundEdge = (NodeId, InfoForm, RawEdge);
+
+impl Store {
+    /// [`edges_in`] a page of an edge table of a home; none where it is not one any more.
+    pub(crate) fn edges_of_page(
+        &self,
+        home: HomeId,
+        page: u32,
+        bundles: &mut Bundles,
+    ) -> Result<Option<Vec<FoundEdge>>> {
+        let desc = self.pool.table.describe(page);
+        if (desc.kind, desc.snode) != (PageKind::Table, home.0) {
+            return Ok(Some(Vec::new()));
+        }
+        self.read(home, |pages, _| Ok(edges_in(&desc, pages.words(page)?, bundles)))
+    }
+}
+
+/// The edges of a page of an edge table; what else a page of the main table names is noted. `None` where nothing says what the page's
+/// edges go out from, or it is not as that says.
+pub(crate) fn edges_in(desc: &Desc, words: &Words, bundles: &mut Bundles) -> Option<Vec<FoundEdge>> {
+    if desc.body[0] == COUNTS {
+        return Some(Vec::new());
+    }
+    if desc.body[0] != MAIN {
+        let Bundled { source, etype, form } = bundles.get(&(desc.snode, desc.body[0])).copied()?;
+        let edge = |[key, to]: [u64; 2]| (source, form, RawEdge { etype, key, to: NodeId(to) });
+        return (is_hashed(words) == (form == InfoForm::Key))
+            .then(|| Bundle::cells(words).map(edge).collect());
+    }
+    let mut edges = Vec::new();
+    for cell in Main::cells(words) {
+        let (source, etype, form) = (NodeId(cell[0]), EdgeType(cell[1] as u32), form_of_cell(cell[1]));
+        match bundle_of(cell) {
+            Some(id) => _ = bundles.entry((desc.snode, id)).or_insert(Bundled { source, etype, form }),
+            None => edges.push((source, form, RawEdge { etype, key: cell[2], to: NodeId(cell[3]) })),
+        }
+    }
+    Some(edges)
 }
 
 /// The committed nodes of a page, without bodies.

@@ -310,17 +310,6 @@ impl EdgeTable {
         Ok(cells.map(|[key, to]| RawEdge { etype, key, to: NodeId(to) }).collect())
     }
 
-    /// Edges in a page, of the main table or of a bundle.
-    pub(crate) fn count_in(pages: &impl Pages, page: u32, is_main: bool) -> Step<u64> {
-        let words = pages.words(page)?;
-        let count = if is_main {
-            Main::cells(words).filter(|cell| cell[1] & BUNDLE == 0).count()
-        } else {
-            Bundle::count(words)
-        };
-        Ok(count as u64)
-    }
-
     /// Puts an edge in that is not there.
     pub(crate) fn insert(
         &mut self,

@@ -1,13 +1,13 @@
 //! Edges: from the cells of the damaged store's tables into new tables.
 
 use super::copy::Copy;
-use super::known::{Bundled, Bundles, FoundEdge, LostTable, Nodes, count};
+use super::known::{LostTable, Nodes, count};
 use super::survey::Survey;
-use crate::edges::table::is_hashed;
-use crate::edges::{Bundle, COUNTS, MAIN, Main, RawEdge, bundle_of, form_of_cell};
+use crate::edges::{Bundle, COUNTS, MAIN, RawEdge};
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::pages::Words;
+use crate::inspect::{Bundles, edges_in};
+use crate::pages::as_words;
 use crate::pages::desc::Desc;
 use crate::partition::Partition;
 use crate::store::Store;
@@ -30,8 +30,8 @@ impl Copy<'_> {
             let raw = (desc.block != 0)
                 .then(|| crate::reads::page(self.source.medium, desc.block, desc.crc))
                 .flatten();
-            let words =
-                raw.as_deref().and_then(words_of).filter(|words| desc.check_table(words, *page).is_ok());
+            let words = raw.as_ref().and_then(|raw| raw.first_chunk()).map(as_words);
+            let words = words.filter(|words| desc.check_table(words, *page).is_ok());
             let Some(words) = words else {
                 // Counts are made anew.
                 if desc.body[0] != COUNTS {
@@ -49,14 +49,14 @@ impl Copy<'_> {
                 continue;
             };
             self.report.bytes += PAGE_BYTES as u64;
-            match edges_in(desc, &words, &mut bundles) {
+            match edges_in(desc, words, &mut bundles) {
                 Some(edges) => {
                     for (source, form, edge) in edges {
                         self.take_edge(desc.snode, source, form, edge)?;
                     }
                 }
                 None => {
-                    let edges = Bundle::count(&words) as u64;
+                    let edges = Bundle::count(words) as u64;
                     self.report.dropped_edges += edges;
                     self.report.remark(format!(
                         "{edges} edges of which nothing says what they go out from, or that have another form than it says"
@@ -136,36 +136,4 @@ impl Copy<'_> {
             Ok(is_out)
         })
     }
-}
-
-/// The edges of a page of an edge table; what else a page of the main table names is noted. `None` where nothing says what the page's
-/// edges go out from, or it is not as that says.
-pub(super) fn edges_in(desc: &Desc, words: &Words, bundles: &mut Bundles) -> Option<Vec<FoundEdge>> {
-    if desc.body[0] == COUNTS {
-        return Some(Vec::new());
-    }
-    if desc.body[0] != MAIN {
-        let Bundled { source, etype, form } = bundles.get(&(desc.snode, desc.body[0])).copied()?;
-        let edge = |[key, to]: [u64; 2]| (source, form, RawEdge { etype, key, to: NodeId(to) });
-        return (is_hashed(words) == (form == InfoForm::Key))
-            .then(|| Bundle::cells(words).map(edge).collect());
-    }
-    let mut edges = Vec::new();
-    for cell in Main::cells(words) {
-        let (source, etype, form) = (NodeId(cell[0]), EdgeType(cell[1] as u32), form_of_cell(cell[1]));
-        match bundle_of(cell) {
-            Some(id) => _ = bundles.entry((desc.snode, id)).or_insert(Bundled { source, etype, form }),
-            None => edges.push((source, form, RawEdge { etype, key: cell[2], to: NodeId(cell[3]) })),
-        }
-    }
-    Some(edges)
-}
-
-fn words_of(raw: &[u8]) -> Option<Box<Words>> {
-    let raw: &[u8; PAGE_BYTES] = raw.first_chunk()?;
-    let mut words = Box::new([0; PAGE_BYTES / 8]);
-    for (word, bytes) in words.iter_mut().zip(raw.as_chunks().0) {
-        *word = u64::from_le_bytes(*bytes);
-    }
-    Some(words)
 }

@@ -1,11 +1,12 @@
 //! S-nodes that share homes: their roots say who they are, edges to the roots say whose a node is.
 
 use super::copy::Copy;
-use super::known::{Bundles, KnownNode, Nodes};
+use super::known::{KnownNode, Nodes};
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{EdgeType, HomeId, NodeId, NodeType};
+use crate::inspect::Bundles;
 use crate::snodes::tags::{Root, SnodeTags};
 use crate::tx::apply::{make_root, overwrite};
 use weft_core::TagFlags;
@@ -70,7 +71,9 @@ impl Copy<'_> {
             }
             let mut found = Vec::new();
             for page in self.store.partition(home)?.read().contents.edge_pages() {
-                for (source, _, edge) in self.edges_of(home, page, &mut bundles)? {
+                for (source, _, edge) in
+                    self.store.edges_of_page(home, page, &mut bundles)?.unwrap_or_default()
+                {
                     let owner = nodes.get(&source).and_then(|seen| {
                         if seen.is_guest(source, self.store.root_of_home(home).ok()?) {
                             Some(source)

@@ -1,7 +1,8 @@
 //! What a salvage has learned of nodes and tables so far.
 
 use crate::edges::RawEdge;
-use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};
+use crate::ids::{EdgeType, HomeId, NodeId, NodeType, PAGE_BYTES};
+use crate::inspect::Bundled;
 use crate::layout::node::{NODE_HEADER, class_of};
 use crate::pages::desc::{Desc, PageKind, Share};
 use rustc_hash::FxHashMap;
@@ -46,19 +47,6 @@ pub(super) fn count(nodes: &mut Nodes, source: NodeId, edge: &RawEdge) {
         to.is_joined |= is_body || edge.etype == EdgeType::GUEST;
     }
 }
-
-/// What the edges of a bundle go out from.
-#[derive(Clone, Copy)]
-pub(super) struct Bundled {
-    pub source: NodeId,
-    pub etype: EdgeType,
-    pub form: InfoForm,
-}
-
-/// What bundles' edges go out from, by s-node and table.
-pub(super) type Bundles = FxHashMap<(u16, u64), Bundled>;
-/// An edge with all that it is found by.
-pub(super) type FoundEdge = (NodeId, InfoForm, RawEdge);
 
 /// A page of an edge table that cannot be read.
 #[derive(Clone, Copy)]

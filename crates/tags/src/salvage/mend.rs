@@ -2,13 +2,12 @@
 
 use super::FOUND;
 use super::copy::Copy;
-use super::edges::edges_in;
-use super::known::{Bundles, FoundEdge, KnownNode, Nodes, class_in, count};
+use super::known::{KnownNode, Nodes, class_in, count};
 use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};
-use crate::inspect::{held_in, nodes_in};
+use crate::inspect::{Bundles, FoundEdge, held_in, nodes_in};
 use crate::layout::catalog::TypeEntry;
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, slot_bytes};
 use crate::pages::access::Pages;
@@ -172,7 +171,9 @@ impl Copy<'_> {
             pages.dedup();
             for page in pages {
                 let mut wrong: Vec<FoundEdge> = Vec::new();
-                for (source, form, edge) in self.edges_of(snode, page, &mut bundles)? {
+                for (source, form, edge) in
+                    self.store.edges_of_page(snode, page, &mut bundles)?.unwrap_or_default()
+                {
                     if self.is_sound(nodes, source, form, &edge) {
                         count(nodes, source, &edge);
                     } else {
@@ -189,20 +190,6 @@ impl Copy<'_> {
         }
         self.report.dropped_edges += dropped;
         Ok(dropped > 0)
-    }
-
-    /// The edges of a page of an edge table, if it is still one.
-    pub(super) fn edges_of(&self, snode: HomeId, page: u32, bundles: &mut Bundles) -> Result<Vec<FoundEdge>> {
-        let desc = self.store.pool.table.describe(page);
-        if (desc.kind, desc.snode) != (PageKind::Table, snode.0) {
-            return Ok(Vec::new());
-        }
-        let mut found = Vec::new();
-        self.store.read(snode, |pages, _| {
-            found = edges_in(&desc, pages.words(page)?, bundles).unwrap_or_default();
-            Ok(())
-        })?;
-        Ok(found)
     }
 
     fn is_sound(&self, nodes: &Nodes, source: NodeId, form: InfoForm, edge: &RawEdge) -> bool {
@@ -294,7 +281,9 @@ impl Copy<'_> {
         for snode in self.store.snodes.ids() {
             let pages = self.store.partition(snode)?.read().contents.edge_pages();
             for page in pages {
-                for (source, form, edge) in self.edges_of(snode, page, &mut bundles)? {
+                for (source, form, edge) in
+                    self.store.edges_of_page(snode, page, &mut bundles)?.unwrap_or_default()
+                {
                     if edge.etype.0 >= MADE_UP_MAX {
                         continue;
                     }
