@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::journal::log::FIRST_BLOCKS;
 use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES, Leaf};
-use crate::layout::superblock::{Blob, COPIES, Superblock};
+use crate::layout::superblock::{COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind};
 use crate::reads;
@@ -33,12 +33,8 @@ pub struct BackupReport {
     pub last_commit: u64,
 }
 
-/// What the copied checkpoint consists of.
-struct Checkpoint {
-    superblock: Superblock,
-    /// Leaves of descriptors, by their numbers.
-    leaves: Vec<(u32, Leaf)>,
-}
+/// Blocks, with the checksums of those that have one each.
+type Blocks = BTreeMap<u64, Option<u32>>;
 
 /// Lets blocks be given out again, however the backup ends.
 struct Hold<'s>(&'s Store);
@@ -58,19 +54,11 @@ impl Store {
     pub fn backup(&self, target: &dyn PageStore, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         self.space.lock().begin_copy();
         let _hold = Hold(self);
-        let (mut checkpoint, mut found) = (self.checkpoint_to_copy()?, None);
-        for _ in 0..CHECKPOINTS_MAX {
-            found = self.blocks_of(&checkpoint)?;
-            if found.is_some() {
-                break;
-            }
-            checkpoint = self.checkpoint_to_copy()?;
-        }
-        let blocks = found.ok_or_else(|| {
-            Error::damaged("leaves of descriptors cannot be written so that both copies hold")
-        })?;
+        let whole = (0..CHECKPOINTS_MAX).find_map(|_| self.checkpoint_to_copy().transpose());
+        let lost = || Error::damaged("leaves of descriptors cannot be written so that both copies hold");
+        let (superblock, blocks) = whole.ok_or_else(lost)??;
         let end = blocks.keys().next_back().map_or(0, |block| block + 1);
-        let journal_end = checkpoint.superblock.journal_block + checkpoint.superblock.journal_blocks;
+        let journal_end = superblock.journal_block + superblock.journal_blocks;
         let is_used = target.blocks() > 0;
         let room = target.extend(end.max(journal_end)).and_then(|()| {
             target.reserve(0, COPIES + FIRST_BLOCKS)?;
@@ -103,58 +91,46 @@ impl Store {
         target.flush("sync a backup").map_err(Error::of_target)?;
         for block in 0..COPIES {
             target
-                .put("write a backup's superblock", block, &checkpoint.superblock.encode())
+                .put("write a backup's superblock", block, &superblock.encode())
                 .map_err(Error::of_target)?;
             target.flush("sync a backup").map_err(Error::of_target)?;
         }
-        Ok(BackupReport { bytes: total, last_commit: checkpoint.superblock.lsn })
+        Ok(BackupReport { bytes: total, last_commit: superblock.lsn })
     }
 
-    /// Writes a checkpoint, and what it consists of before another can be written.
-    fn checkpoint_to_copy(&self) -> Result<Checkpoint> {
+    /// Writes a checkpoint; its superblock and its blocks, or `None` where a copy of a leaf is damaged, which the next checkpoint mends.
+    fn checkpoint_to_copy(&self) -> Result<Option<(Superblock, Blocks)>> {
         self.checkpoint()?;
-        let _alone = self.gate.write();
-        let leaves = self.leaves.lock();
-        let superblock = *self.superblock.lock();
-        // Commits since then have changed what is in memory, not the leaves on the medium.
-        let leaves = leaves.at.iter().map(|(number, leaf)| (*number, *leaf)).collect();
-        Ok(Checkpoint { superblock, leaves })
-    }
-
-    /// The blocks of a checkpoint, with the checksums of those that have one each; `None` where a copy of a leaf is damaged, which the
-    /// next checkpoint mends.
-    fn blocks_of(&self, checkpoint: &Checkpoint) -> Result<Option<BTreeMap<u64, Option<u32>>>> {
-        let mut blocks = BTreeMap::new();
-        let mut blob = |blob: Blob| {
-            let of_copy = |run: Run| run.block..run.block + run.blocks;
-            blob.copies().into_iter().flat_map(of_copy).for_each(|block| _ = blocks.insert(block, None))
+        let (superblock, leaves) = {
+            // Before another can be written. Commits since then have changed what is in memory, not the leaves on the medium.
+            let _alone = self.gate.write();
+            let leaves: Vec<_> =
+                self.leaves.lock().at.iter().map(|(number, leaf)| (*number, *leaf)).collect();
+            (*self.superblock.lock(), leaves)
         };
-        blob(checkpoint.superblock.leaves);
-        blob(checkpoint.superblock.catalog);
+        let of_copy = |run: Run| run.block..run.block + run.blocks;
+        let lists = [superblock.leaves, superblock.catalog].into_iter().flat_map(|blob| blob.copies());
+        let mut blocks: Blocks = lists.flat_map(of_copy).map(|block| (block, None)).collect();
         let mut is_whole = true;
-        reads::each_leaf(
-            &*self.medium,
-            checkpoint.leaves.clone(),
-            |leaf, Leaf { blocks: copies, crc }, raw| {
-                let lost = || Error::damaged(format!("leaf {leaf} of descriptors: no copy's checksum holds"));
-                let (copy, raw) = raw.ok_or_else(lost)?;
-                if copy > 0 || reads::page(&*self.medium, copies[1], crc).is_none() {
-                    // The next checkpoint writes both copies anew.
-                    self.leaves.lock().stale.insert(leaf);
-                    is_whole = false;
+        reads::each_leaf(&*self.medium, leaves, |leaf, Leaf { blocks: copies, crc }, raw| {
+            let lost = || Error::damaged(format!("leaf {leaf} of descriptors: no copy's checksum holds"));
+            let (copy, raw) = raw.ok_or_else(lost)?;
+            if copy > 0 || reads::page(&*self.medium, copies[1], crc).is_none() {
+                // The next checkpoint writes both copies anew.
+                self.leaves.lock().stale.insert(leaf);
+                is_whole = false;
+            }
+            copies.iter().for_each(|block| _ = blocks.insert(*block, Some(crc)));
+            for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
+                let desc = Desc::decode(raw, page)?;
+                // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
+                if desc.kind != PageKind::Free && !desc.is_left_over() {
+                    blocks.insert(desc.block, Some(desc.crc));
                 }
-                copies.iter().for_each(|block| _ = blocks.insert(*block, Some(crc)));
-                for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
-                    let desc = Desc::decode(raw, page)?;
-                    // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
-                    if desc.kind != PageKind::Free && !desc.is_left_over() {
-                        blocks.insert(desc.block, Some(desc.crc));
-                    }
-                }
-                Ok::<(), Error>(())
-            },
-        )?;
-        Ok(is_whole.then_some(blocks))
+            }
+            Ok::<(), Error>(())
+        })?;
+        Ok(is_whole.then_some((superblock, blocks)))
     }
 }
 

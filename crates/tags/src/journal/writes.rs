@@ -12,8 +12,7 @@
 
 use crate::error::{Error, Result};
 use crate::ids::HomeId;
-use crate::page_store::PageAddresses;
-use crate::page_store::{PageStore, PendingWrite};
+use crate::page_store::{PageAddresses, PageStore, PendingWrite};
 use crate::sync::Mutex;
 use std::sync::Arc;
 

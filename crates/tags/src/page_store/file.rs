@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::units::format_size;
 use weft_sys::AlignedBuf;
 use weft_sys::file::{self, PARTS_MAX};
-use weft_sys::uring::{RingWrite, Rings};
+use weft_sys::uring::Rings;
 
 /// Times that a lock is tried, and the time between them.
 const LOCK_TRIES: u32 = 15;
@@ -121,30 +121,6 @@ impl FileStore {
     }
 }
 
-/// A write under way of blocks that may be mapped. When it ends, waited for or dropped, the mapping forgets the old content of the blocks.
-struct MappedWrite {
-    write: Option<RingWrite>,
-    mapping: Option<Arc<Mapping>>,
-    block: u64,
-    blocks: u64,
-}
-
-impl MappedWrite {
-    /// Waits for the end of the write.
-    fn wait(mut self) -> io::Result<()> {
-        self.write.take().map_or(Ok(()), RingWrite::wait)
-    }
-}
-
-impl Drop for MappedWrite {
-    fn drop(&mut self) {
-        drop(self.write.take());
-        if let Some(mapping) = &self.mapping {
-            mapping.forget(self.block, self.blocks);
-        }
-    }
-}
-
 impl FileStore {
     /// Whether writes may be under way while others read.
     ///
@@ -221,24 +197,25 @@ impl PageStore for FileStore {
     }
 
     unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
-        let slices = || {
-            // SAFETY: the caller's promise.
-            pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect::<Vec<_>>()
-        };
-        let Some(rings) = self.rings.as_ref().filter(|_| self.overlaps() && pages.len() <= PARTS_MAX) else {
-            return self.write(block, &slices()).map(|()| PendingWrite::done());
-        };
-        if block + pages.len() as u64 > self.blocks() {
+        let blocks = pages.len() as u64;
+        if block + blocks > self.blocks() {
             return Err(beyond_end(block));
         }
+        let rings = self.rings.as_ref().filter(|_| self.overlaps() && pages.len() <= PARTS_MAX);
         // SAFETY: the caller's promise; a store waits for its writes before it lets its medium go.
-        let write = unsafe { rings.begin_write(&self.write, block, pages) };
-        let Ok(write) = write else {
-            return self.write(block, &slices()).map(|()| PendingWrite::done());
+        let begun = rings.and_then(|rings| unsafe { rings.begin_write(&self.write, block, pages) }.ok());
+        let Some(write) = begun else {
+            // SAFETY: the caller's promise.
+            let parts: Vec<_> = pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect();
+            return self.write(block, &parts).map(|()| PendingWrite::done());
         };
-        let (blocks, mapping) = (pages.len() as u64, self.mapping.clone());
-        let write = MappedWrite { write: Some(write), mapping, block, blocks };
-        Ok(PendingWrite::until(move || write.wait()))
+        let mapping = self.mapping.clone();
+        Ok(PendingWrite::until(move || {
+            let done = write.wait();
+            // The mapping has the old content of the blocks.
+            mapping.inspect(|mapping| mapping.forget(block, blocks));
+            done
+        }))
     }
 
     fn mapping(&self) -> Option<Arc<Mapping>> {

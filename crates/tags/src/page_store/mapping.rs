@@ -165,8 +165,8 @@ fn bytes_of(first: u64, blocks: usize) -> Range<usize> {
 
 #[cfg(test)]
 mod tests {
-    use crate::page_store::{FileStore, PageStore, ReadPath};
     use super::*;
+    use crate::page_store::{FileStore, PageStore, ReadPath};
     use std::io::IoSlice;
     use weft_sys::AlignedBuf;
 

@@ -160,8 +160,7 @@ impl PendingWrite {
         PendingWrite(None)
     }
 
-    /// A write that has ended when `wait` returns. `wait` is called once; where it is not called but dropped, that has to
-    /// wait as well.
+    /// A write that has ended when `wait` returns, which is called once.
     pub fn until(wait: impl FnOnce() -> io::Result<()> + Send + 'static) -> PendingWrite {
         PendingWrite(Some(Box::new(wait)))
     }
@@ -170,8 +169,15 @@ impl PendingWrite {
     ///
     /// # Errors
     /// What the medium reports.
-    pub fn wait(self) -> io::Result<()> {
-        self.0.map_or(Ok(()), |wait| wait())
+    pub fn wait(mut self) -> io::Result<()> {
+        self.0.take().map_or(Ok(()), |wait| wait())
+    }
+}
+
+impl Drop for PendingWrite {
+    fn drop(&mut self) {
+        // Whoever drops it does not want to know.
+        let _ = self.0.take().map(|wait| wait());
     }
 }
 

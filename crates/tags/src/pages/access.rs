@@ -104,6 +104,16 @@ impl<'g> Hold<'g> {
         Ok((self.pool.frames.frame(frame), hot))
     }
 
+    /// As [`Hold::locate`], for a page that differs from the medium from now on, in a frame of its own; whether it did not before.
+    #[inline]
+    fn locate_own(&self, page: u32) -> Step<(*mut [u8; PAGE_BYTES], bool)> {
+        let (mut frame, hot) = self.locate(page)?;
+        if self.pool.is_mapped(hot) {
+            frame = self.pool.bring_in(page, hot, frame).ok_or(StepError::NoFrames(1))?;
+        }
+        Ok((frame, self.pool.mark_dirty(hot)))
+    }
+
     /// As [`Hold::locate`], for a page that is in memory.
     #[inline(always)]
     fn peek(&self, page: u32) -> Option<*const [u8; PAGE_BYTES]> {
@@ -151,11 +161,7 @@ impl PageReader<'_> {
     /// The bytes of a page that is about to be written, in a frame of its own that stays until the page is [clean](Pool::clean), and
     /// whether it was clean until now. The caller has the s-node's lock, or its partition alone, so nobody else changes where its pages are.
     pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {
-        let (mut frame, hot) = self.hold.locate(page)?;
-        if self.hold.pool.is_mapped(hot) {
-            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(StepError::NoFrames(1))?;
-        }
-        let was_clean = self.hold.pool.mark_dirty(hot);
+        let (frame, was_clean) = self.hold.locate_own(page)?;
         // SAFETY: as in `bytes`.
         Ok((unsafe { &*frame }, was_clean))
     }
@@ -171,11 +177,7 @@ impl<'g> PageWriter<'g> {
     /// The bytes of a page, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
-        let (mut frame, hot) = self.hold.locate(page)?;
-        if self.hold.pool.is_mapped(hot) {
-            frame = self.hold.pool.bring_in(page, hot, frame).ok_or(StepError::NoFrames(1))?;
-        }
-        self.hold.pool.mark_dirty(hot);
+        let (frame, _) = self.hold.locate_own(page)?;
         if self.hold.pool.versions.newest() > 0 {
             // SAFETY: as below; the reference ends before another begins.
             self.hold.pool.versions.note_bytes(page, unsafe { &*frame });

@@ -86,6 +86,7 @@ enum ReadEnd {
     Unread,
 }
 
+#[derive(Default)]
 struct FreeFrames {
     recycled: Vec<u32>,
     /// Frames from here on were never used, so that memory is taken from the kernel only when it is needed.
@@ -188,17 +189,12 @@ impl Pool {
         Ok(Pool {
             table: PageTable::new(),
             holds: holds.into_boxed_slice(),
-            free: CachePadded(Mutex::new(FreeFrames {
-                recycled: Vec::new(),
-                unused: 0,
-                hand: 0,
-                reading: 0,
-            })),
+            free: CachePadded::default(),
             reads_ended: Condvar::new(),
-            residency: CachePadded(RwLock::new(())),
-            extent: CachePadded(RwLock::new(())),
-            dirty: CachePadded(AtomicUsize::new(0)),
-            reserved: CachePadded(Mutex::new(0)),
+            residency: CachePadded::default(),
+            extent: CachePadded::default(),
+            dirty: CachePadded::default(),
+            reserved: CachePadded::default(),
             versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
             erasure: Erasure::new(),
             classes: Classes::new(),
@@ -316,21 +312,16 @@ impl Pool {
         self.free.lock().take(&self.frames)
     }
 
-    /// As [`Pool::place_new`], for all of these pages or none.
+    /// Puts new pages of zeros, dirty, into frames, all of them or none.
     pub(super) fn place_all_new(&self, new: Vec<(u32, Desc)>) -> bool {
         let mut frames: Vec<FreeFrame> = Vec::with_capacity(new.len());
-        {
-            let mut free = self.free.lock();
-            while frames.len() < new.len() {
-                match free.take(&self.frames) {
-                    Some(frame) => frames.push(frame),
-                    None => {
-                        free.recycled.extend(frames.into_iter().map(|free| free.frame));
-                        return false;
-                    }
-                }
-            }
+        let mut free = self.free.lock();
+        frames.extend((0..new.len()).map_while(|_| free.take(&self.frames)));
+        if frames.len() < new.len() {
+            free.recycled.extend(frames.into_iter().map(|free| free.frame));
+            return false;
         }
+        drop(free);
         frames.into_iter().zip(new).for_each(|(frame, (page, desc))| self.place_in(frame, page, desc));
         true
     }
@@ -485,27 +476,14 @@ impl Pool {
             is_there
         });
         for (at, (fault, _)) in faults.iter().enumerate() {
-            let Fault { page, frame, wanted } = *fault;
             // A checksum waits for memory line by line, unless the page was asked for before: while that of another is taken.
             if let Some((next, _)) = faults.get(at + 1) {
                 prefetch_page(self.frames.frame(next.frame));
             }
-            // SAFETY: the block is there, and is not written as long as the page is said to be in it; where it moves
-            // meanwhile, what is seen of it does not count.
-            let bytes = unsafe { &*self.frames.frame(frame) };
-            let holds = crc32c(bytes) == wanted.crc;
-            let Some(slot) = self.table.desc(page) else { continue };
-            let now = slot.lock();
-            if !holds || MediumPage::by(&now) != wanted {
-                unmapped.push(page);
-                continue;
+            // What is seen of a block from which the page moves meanwhile does not count.
+            if !matches!(self.end_fault(fault, true)?, ReadEnd::There) {
+                unmapped.push(fault.page);
             }
-            if self.table.load(page).frame().is_some() {
-                continue;
-            }
-            check_table(bytes, &now, page)?;
-            self.note_fault(page);
-            self.publish(page, frame);
         }
         Ok(unmapped)
     }
@@ -569,7 +547,7 @@ impl Pool {
         drop(reads);
         let (mut unread, mut has_moved) = (None, false);
         for (at, fault) in faults.iter().enumerate() {
-            let done = self.end_fault(fault, &read);
+            let done = self.end_fault(fault, read.is_err());
             match done {
                 Ok(ReadEnd::There) => {}
                 Ok(ReadEnd::Moved { is_there }) => {
@@ -591,41 +569,41 @@ impl Pool {
         }
     }
 
-    /// Publishes a page that was read, if it is still where it was.
-    fn end_fault(&self, fault: &Fault, read: &std::io::Result<()>) -> Result<ReadEnd> {
+    /// Publishes a page that was read, or is mapped, if it is still where it was. Whether another page may be in its frame: one of the reads
+    /// failed, or nothing was read yet.
+    fn end_fault(&self, fault: &Fault, may_be_unread: bool) -> Result<ReadEnd> {
         let Fault { page, frame, wanted } = *fault;
         let Some(slot) = self.table.desc(page) else { return Ok(ReadEnd::There) };
-        // SAFETY: the frame is not published yet, and the reads have ended.
+        // SAFETY: the frame is not published yet, and the reads have ended; a mapped block is there, and is not written as long as the
+        // page is said to be in it.
         let bytes = unsafe { &*self.frames.frame(frame) };
         let crc = crc32c(bytes);
         let now = slot.lock();
-        let hot = self.table.load(page);
-        let (is_there, has_moved) = (hot.frame().is_some(), MediumPage::by(&now) != wanted);
-        let ended = match (is_there, has_moved) {
-            (_, true) => Ok(ReadEnd::Moved { is_there }),
-            (true, false) => Ok(ReadEnd::There),
-            // One of the reads failed; it may have been this one.
-            _ if crc != wanted.crc && read.is_err() => Ok(ReadEnd::Unread),
-            _ if crc != wanted.crc => {
-                let block = wanted.block;
-                Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")))
-            }
-            _ => match check_table(bytes, &now, page) {
-                Ok(()) => {
-                    self.note_fault(page);
-                    self.publish(page, frame);
-                    return Ok(ReadEnd::There);
-                }
-                Err(error) => Err(error),
-            },
+        let is_there = self.table.load(page).frame().is_some();
+        let ended = if MediumPage::by(&now) != wanted {
+            Ok(ReadEnd::Moved { is_there })
+        } else if is_there {
+            Ok(ReadEnd::There)
+        } else if crc != wanted.crc && may_be_unread {
+            Ok(ReadEnd::Unread)
+        } else if crc != wanted.crc {
+            let block = wanted.block;
+            Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")))
+        } else if let Err(error) = check_table(bytes, &now, page) {
+            Err(error)
+        } else {
+            self.note_fault(page);
+            self.publish(page, frame);
+            return Ok(ReadEnd::There);
         };
         drop(now);
         self.give_back(std::iter::once(frame));
         ended
     }
 
+    /// Gives frames back that pages were to be read into.
     fn give_back(&self, frames: impl Iterator<Item = u32>) {
-        self.free.lock().recycled.extend(frames);
+        self.free.lock().recycled.extend(frames.filter(|frame| !self.frames.is_mapped(*frame)));
     }
 
     /// Takes frames from clean pages until so many are free, and waits for those that pages are being read into where there are no

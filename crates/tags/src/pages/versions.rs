@@ -63,28 +63,39 @@ struct RetiredPage {
     snode: u16,
 }
 
+/// What a page held.
+enum VersionBytes {
+    /// This.
+    Copy(Box<PageCopy>),
+    /// It was given up; its block has what it held, and so has a copy that was read.
+    Kept(RetiredPage, Option<Box<PageCopy>>),
+    /// There was no such page.
+    Absent,
+}
+
 struct Version {
     stamp: u64,
     desc: Option<Desc>,
-    bytes: Option<Box<PageCopy>>,
-    /// The block, of a page that was given up.
-    kept: Option<RetiredPage>,
-    /// There was no such page.
-    absent: bool,
+    bytes: Option<VersionBytes>,
 }
 
 impl Version {
-    /// Whether there is a copy of what is on the medium as well.
-    fn is_loaded(&self) -> bool {
-        self.bytes.is_some() && self.kept.is_some()
+    fn copy(&self) -> Option<&[u8; PAGE_BYTES]> {
+        match &self.bytes {
+            Some(VersionBytes::Copy(copy) | VersionBytes::Kept(_, Some(copy))) => Some(&copy.0),
+            _ => None,
+        }
     }
 
-    fn has_bytes(&self) -> bool {
-        self.bytes.is_some() || self.kept.is_some() || self.absent
+    fn retired(&self) -> Option<RetiredPage> {
+        match &self.bytes {
+            Some(VersionBytes::Kept(retired, _)) => Some(*retired),
+            _ => None,
+        }
     }
 
     fn size(&self) -> usize {
-        VERSION_BYTES + self.bytes.as_ref().map_or(0, |_| PAGE_BYTES)
+        VERSION_BYTES + self.copy().map_or(0, |_| PAGE_BYTES)
     }
 }
 
@@ -98,11 +109,16 @@ pub(crate) enum SnapshotPage<'a> {
 }
 
 impl State {
+    /// The version for the newest snapshot, if it is there.
+    fn newest(&self, page: u32, newest: u64) -> Option<&Version> {
+        self.pages.get(&page)?.last().filter(|last| last.stamp >= newest)
+    }
+
     /// The version for the newest snapshot, made if it is not there.
     fn version(&mut self, page: u32, newest: u64) -> &mut Version {
         let versions = self.pages.entry(page).or_default();
         if versions.last().is_none_or(|last| last.stamp < newest) {
-            versions.push(Version { stamp: newest, desc: None, bytes: None, kept: None, absent: false });
+            versions.push(Version { stamp: newest, desc: None, bytes: None });
             self.bytes += VERSION_BYTES;
             self.by_stamp.entry(newest).or_default().push(page);
         }
@@ -114,9 +130,10 @@ impl State {
     fn forget_loaded(&mut self, but: Option<u32>) {
         let State { pages, bytes, .. } = self;
         for (_, versions) in pages.iter_mut().filter(|(page, _)| Some(**page) != but) {
-            for version in versions.iter_mut().filter(|version| version.is_loaded()) {
-                version.bytes = None;
-                *bytes -= PAGE_BYTES;
+            for version in versions {
+                if let Some(VersionBytes::Kept(_, copy)) = &mut version.bytes {
+                    *bytes -= copy.take().map_or(0, |_| PAGE_BYTES);
+                }
             }
         }
     }
@@ -151,18 +168,17 @@ impl State {
             }
             *bytes -= version.size();
             // What the version before took from this one goes to it.
-            let Some(last) = kept.last_mut() else {
-                freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
-                continue;
-            };
-            *bytes -= last.size();
-            last.desc = last.desc.take().or(version.desc);
-            if last.has_bytes() {
-                freed.extend(version.kept.map(|kept| (kept.block, kept.snode)));
-            } else {
-                (last.bytes, last.kept, last.absent) = (version.bytes, version.kept, version.absent);
+            match kept.last_mut() {
+                Some(last) if last.bytes.is_none() => {
+                    *bytes -= last.size();
+                    (last.desc, last.bytes) = (last.desc.take().or(version.desc), version.bytes);
+                    *bytes += last.size();
+                }
+                last => {
+                    freed.extend(version.retired().map(|kept| (kept.block, kept.snode)));
+                    last.into_iter().for_each(|last| last.desc = last.desc.take().or(version.desc.clone()));
+                }
             }
-            *bytes += last.size();
         }
         if kept.is_empty() {
             pages.remove(&page);
@@ -226,7 +242,7 @@ impl Versions {
     /// Blocks that are kept for snapshots, and whose they were.
     pub(crate) fn kept(&self) -> Vec<(u64, u16)> {
         let state = self.state.read();
-        let kept = state.pages.values().flatten().filter_map(|version| version.kept);
+        let kept = state.pages.values().flatten().filter_map(Version::retired);
         let freed = state.freed.iter().copied();
         kept.map(|kept| (kept.block, kept.snode)).chain(freed).collect()
     }
@@ -241,11 +257,8 @@ impl Versions {
     #[inline]
     pub(crate) fn note_desc(&self, page: u32, desc: &Mutex<Desc>) {
         let newest = self.newest();
-        let is_known = |state: &State| {
-            let last = state.pages.get(&page).and_then(|versions| versions.last());
-            last.is_some_and(|last| last.stamp >= newest && last.desc.is_some())
-        };
-        if newest > 0 && !is_known(&self.state.read()) {
+        let is_known = || self.state.read().newest(page, newest).is_some_and(|last| last.desc.is_some());
+        if newest > 0 && !is_known() {
             let now = desc.lock().clone();
             self.state.write().version(page, newest).desc.get_or_insert(now);
         }
@@ -255,17 +268,10 @@ impl Versions {
     #[cold]
     pub(super) fn note_bytes(&self, page: u32, bytes: &[u8; PAGE_BYTES]) {
         let newest = self.newest();
-        let is_known = |state: &State| {
-            let last = state.pages.get(&page).and_then(|versions| versions.last());
-            last.is_some_and(|last| last.stamp >= newest && last.has_bytes())
-        };
-        if newest == 0 || is_known(&self.state.read()) {
-            return;
+        let is_known = || self.state.read().newest(page, newest).is_some_and(|last| last.bytes.is_some());
+        if newest > 0 && !is_known() {
+            self.keep_copy(&mut self.state.write(), page, newest, bytes);
         }
-        let mut state = self.state.write();
-        state.version(page, newest).bytes = Some(Box::new(PageCopy(*bytes)));
-        state.bytes += PAGE_BYTES;
-        self.keep_bound(&mut state);
     }
 
     /// Notes that a page begins to be.
@@ -274,8 +280,8 @@ impl Versions {
         if newest > 0 {
             let mut state = self.state.write();
             let version = state.version(page, newest);
-            if version.desc.is_none() && !version.has_bytes() {
-                (version.desc, version.absent) = (Some(Desc::default()), true);
+            if version.desc.is_none() && version.bytes.is_none() {
+                (version.desc, version.bytes) = (Some(Desc::default()), Some(VersionBytes::Absent));
             }
         }
     }
@@ -289,22 +295,23 @@ impl Versions {
         let mut state = self.state.write();
         let version = state.version(page, newest);
         version.desc.get_or_insert_with(|| desc.clone());
-        if version.has_bytes() {
+        if version.bytes.is_some() {
             return false;
         }
+        let kept = RetiredPage { block: desc.block, crc: desc.crc, snode: desc.snode };
         match dirty {
-            Some(bytes) => {
-                version.bytes = Some(Box::new(PageCopy(*bytes)));
-                state.bytes += PAGE_BYTES;
-                self.keep_bound(&mut state);
-                false
-            }
-            None if desc.block == 0 => false,
-            None => {
-                version.kept = Some(RetiredPage { block: desc.block, crc: desc.crc, snode: desc.snode });
-                true
-            }
+            Some(bytes) => self.keep_copy(&mut state, page, newest, bytes),
+            None if desc.block == 0 => {}
+            None => version.bytes = Some(VersionBytes::Kept(kept, None)),
         }
+        dirty.is_none() && desc.block != 0
+    }
+
+    /// Keeps what a page held for the newest snapshot.
+    fn keep_copy(&self, state: &mut State, page: u32, newest: u64, bytes: &[u8; PAGE_BYTES]) {
+        state.version(page, newest).bytes = Some(VersionBytes::Copy(Box::new(PageCopy(*bytes))));
+        state.bytes += PAGE_BYTES;
+        self.keep_bound(state);
     }
 
     /// Loses copies that can be read again, and then the oldest snapshots, until the bound is kept.
@@ -344,9 +351,8 @@ impl Versions {
         let find = |state: &State| {
             let versions = state.pages.get(&page)?;
             let at = versions.iter().position(|version| version.stamp >= stamp)?;
-            let at = at + versions[at..].iter().position(Version::has_bytes)?;
-            let is_there = versions[at].bytes.is_some();
-            versions[at].kept.filter(|_| !is_there).map(|kept| (at, kept))
+            let at = at + versions[at..].iter().position(|version| version.bytes.is_some())?;
+            versions[at].retired().filter(|_| versions[at].copy().is_none()).map(|kept| (at, kept))
         };
         let Some((_, kept @ RetiredPage { block, crc, .. })) = find(&self.state.read()) else {
             return Ok(false);
@@ -366,7 +372,7 @@ impl Versions {
         if let Some((at, _)) = find(&state).filter(|(_, now)| *now == kept)
             && let Some(version) = state.pages.get_mut(&page).and_then(|versions| versions.get_mut(at))
         {
-            version.bytes = Some(copy);
+            version.bytes = Some(VersionBytes::Kept(kept, Some(copy)));
             state.bytes += PAGE_BYTES;
             if state.bytes > self.bytes_max && !must_stay {
                 state.forget_loaded(Some(page));
@@ -392,9 +398,10 @@ impl View<'_> {
 
     /// The bytes of a page.
     pub(crate) fn bytes(&self, page: u32) -> SnapshotPage<'_> {
-        match self.versions(page).iter().find(|version| version.has_bytes()) {
-            Some(Version { bytes: Some(bytes), .. }) => SnapshotPage::Copy(&bytes.0),
-            Some(Version { kept: Some(_), .. }) => SnapshotPage::OnMedium,
+        let found = self.versions(page).iter().find(|version| version.bytes.is_some());
+        match found.map(|version| (version.copy(), version.retired())) {
+            Some((Some(bytes), _)) => SnapshotPage::Copy(bytes),
+            Some((None, Some(_))) => SnapshotPage::OnMedium,
             _ => SnapshotPage::Now,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The eras of a store's transactions.
 #[derive(Default)]
-pub(super) struct Eras {
+pub(crate) struct Eras {
     now: AtomicU64,
     open: [AtomicU64; 2],
 }
@@ -19,7 +19,8 @@ impl Eras {
     }
 
     /// Counts a transaction; returns the era to leave.
-    pub(super) fn enter(&self) -> u64 {
+    #[inline]
+    pub(crate) fn enter(&self) -> u64 {
         loop {
             let era = self.now();
             // Sequentially consistent: either `advance` sees the count, or the era is seen to have changed.
@@ -32,7 +33,8 @@ impl Eras {
     }
 
     /// A transaction of `era` has ended.
-    pub(super) fn leave(&self, era: u64) {
+    #[inline]
+    pub(crate) fn leave(&self, era: u64) {
         self.open_in(era).fetch_sub(1, Ordering::SeqCst);
     }
 

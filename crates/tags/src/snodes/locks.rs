@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::ids::HomeId;
 use crate::sync::{Condvar, Mutex, ThreadId};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,58 +25,49 @@ pub(crate) struct SnodeLocks {
 struct State {
     /// The thread that used the holder last.
     held: FxHashMap<HomeId, ThreadId>,
-    /// Who waits, in the order in which they came.
-    queues: FxHashMap<HomeId, VecDeque<Arc<Waiter>>>,
-    waits: FxHashMap<ThreadId, HomeId>,
+    /// Who waits, in the order in which they came. A thread waits once.
+    waiting: Vec<Arc<Waiter>>,
 }
 
 struct Waiter {
     thread: ThreadId,
+    snode: HomeId,
     since: Instant,
     called: Condvar,
 }
 
 impl State {
+    /// Who has waited for a lock for longest.
+    fn first(&self, snode: HomeId) -> Option<&Waiter> {
+        self.waiting.iter().map(AsRef::as_ref).find(|waiter| waiter.snode == snode)
+    }
+
     /// Whether `thread` may take a lock now.
     fn is_free(&self, snode: HomeId, thread: ThreadId) -> bool {
-        let first = self.queues.get(&snode).and_then(VecDeque::front);
-        let is_next =
-            first.is_none_or(|first| first.thread == thread || first.since.elapsed() < PASSED_OVER_MAX);
-        is_next && !self.held.contains_key(&snode)
+        let may_pass = |first: &Waiter| first.thread == thread || first.since.elapsed() < PASSED_OVER_MAX;
+        !self.held.contains_key(&snode) && self.first(snode).is_none_or(may_pass)
     }
 
     /// Refuses a wait of `thread` that would be for itself.
     fn check_circle(&self, thread: ThreadId, snode: HomeId) -> Result<()> {
         let mut wanted = snode;
         while let Some(owner) = self.held.get(&wanted) {
-            if *owner == thread {
-                let is_own = wanted == snode;
-                return Err(if is_own {
-                    Error::WaitsForItself(snode.into())
-                } else {
-                    Error::Deadlock(snode.into())
-                });
+            if *owner == thread && wanted == snode {
+                return Err(Error::WaitsForItself(snode.into()));
             }
-            let Some(next) = self.waits.get(owner) else { break };
-            wanted = *next;
+            if *owner == thread {
+                return Err(Error::Deadlock(snode.into()));
+            }
+            let Some(next) = self.waiting.iter().find(|waiter| waiter.thread == *owner) else { break };
+            wanted = next.snode;
         }
         Ok(())
     }
 
     /// Lets who has waited for a lock for longest look whether it is free.
     fn call_next(&self, snode: HomeId) {
-        if let Some(first) = self.queues.get(&snode).and_then(VecDeque::front) {
+        if let Some(first) = self.first(snode) {
             first.called.notify_all();
-        }
-    }
-
-    fn leave(&mut self, snode: HomeId, thread: ThreadId) {
-        self.waits.remove(&thread);
-        if let Some(queue) = self.queues.get_mut(&snode) {
-            queue.retain(|waiter| waiter.thread != thread);
-            if queue.is_empty() {
-                self.queues.remove(&snode);
-            }
         }
     }
 }
@@ -91,9 +81,9 @@ impl SnodeLocks {
         let mut state = self.state.lock();
         if !state.is_free(snode, thread) {
             state.check_circle(thread, snode)?;
-            let waiter = Arc::new(Waiter { thread, since: Instant::now(), called: Condvar::new() });
-            state.queues.entry(snode).or_default().push_back(waiter.clone());
-            state.waits.insert(thread, snode);
+            let (since, called) = (Instant::now(), Condvar::new());
+            let waiter = Arc::new(Waiter { thread, snode, since, called });
+            state.waiting.push(waiter.clone());
             let until = waiter.since.checked_add(limit);
             let is_taken = loop {
                 let is_over = match until {
@@ -110,7 +100,7 @@ impl SnodeLocks {
                     break false;
                 }
             };
-            state.leave(snode, thread);
+            state.waiting.retain(|other| other.thread != thread);
             if !is_taken {
                 // It may have been called, and be the only one.
                 state.call_next(snode);

@@ -38,7 +38,8 @@ pub(crate) struct Registry {
     map: RwLock<FxHashMap<HomeId, Entry>>,
     ids: Mutex<Ids>,
     shared: Mutex<Vec<SharedHome>>,
-    eras: Eras,
+    /// Of the transactions that are open.
+    pub(crate) eras: Eras,
 }
 
 struct SharedHome {
@@ -267,18 +268,6 @@ impl Registry {
         // The era is read after the removal: who cannot find the s-node any more does not matter.
         ids.retired.push(Retired { id, lsn, era: self.eras.now(), share: entry.share });
     }
-
-    /// Counts a transaction; returns the era to leave.
-    #[inline]
-    pub(crate) fn enter(&self) -> u64 {
-        self.eras.enter()
-    }
-
-    /// A transaction has ended.
-    #[inline]
-    pub(crate) fn leave(&self, era: u64) {
-        self.eras.leave(era);
-    }
 }
 
 #[cfg(test)]
@@ -301,7 +290,7 @@ mod tests {
         assert!(matches!(registry.reserve(false, secret, 0), Err(Error::Full { .. })));
         registry.publish(only);
         assert!(registry.is_visible(only));
-        let open = registry.enter();
+        let open = registry.eras.enter();
         let reader = registry.find(only).unwrap();
         registry.retire(only, 10);
         assert!(registry.find(only).is_none());
@@ -309,7 +298,7 @@ mod tests {
             registry.reserve(false, secret, 9).is_err(),
             "a transaction is open, a reader has it, it is not durable"
         );
-        registry.leave(open);
+        registry.eras.leave(open);
         assert!(registry.reserve(false, secret, 9).is_err(), "a reader has it, it is not durable");
         drop(reader);
         assert!(registry.reserve(false, secret, 9).is_err(), "it is not durable");

@@ -113,7 +113,7 @@ impl<'s> Transaction<'s> {
             known_types: edges::KnownTypes::default(),
             access,
             rule,
-            era: store.snodes.enter(),
+            era: store.snodes.eras.enter(),
             ended: false,
         }
     }
@@ -394,7 +394,7 @@ impl Drop for Transaction<'_> {
             }
         }
         self.release();
-        self.store.snodes.leave(self.era);
+        self.store.snodes.eras.leave(self.era);
     }
 }
 
