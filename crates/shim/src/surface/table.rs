@@ -55,7 +55,7 @@ surface! {
         }
         refused Handles { name_to_handle_at: name_to_handle_at; }
         passes "needs a handle, which no weft file has" { open_by_handle_at }
-        passes "makes a descriptor that leads to no file of a volume" {
+        passes "makes a descriptor of another kind, never of a file on a volume" {
             pipe __pipe pipe2 eventfd signalfd timerfd_create epoll_create epoll_create1 inotify_init inotify_init1 fanotify_init
             memfd_create posix_openpt getpt openpty
         }
@@ -89,8 +89,8 @@ surface! {
             aio_fsync: aio_fsync aio_fsync64;
             lio_listio: lio_listio lio_listio64;
         }
-        passes "the kernel refuses a descriptor that is no pipe" { tee vmsplice }
-        passes "looks at control blocks, in which a request on a weft file is done as soon as it was made" {
+        passes "works on pipes; the kernel refuses other descriptors" { tee vmsplice }
+        passes "reads the state of a request; the shim executes requests on weft files at submission" {
             aio_cancel aio_cancel64 aio_error aio_error64 aio_init aio_return aio_return64 aio_suspend aio_suspend64
         }
     }
@@ -113,7 +113,7 @@ surface! {
             statvfs: statvfs statvfs64;
             fstatvfs: fstatvfs fstatvfs64;
         }
-        passes "concerns block devices and quotas of the kernel's own file systems" { quotactl swapon swapoff }
+        passes "concerns block devices, and quotas of kernel file systems" { quotactl swapon swapoff }
     }
 
     "Attributes" {
@@ -201,7 +201,7 @@ surface! {
             mktemp: mktemp;
             tempnam: tempnam;
         }
-        passes "makes up a name below /tmp; whoever uses it comes by a hook" { tmpnam tmpnam_r }
+        passes "returns an unused name below /tmp; the program opens it with a function of this list" { tmpnam tmpnam_r }
     }
 
     "Directories" {
@@ -245,7 +245,7 @@ surface! {
             lockf: lockf lockf64;
             ioctl: ioctl;
         }
-        passes "the kernel says of the placeholder what it says of a regular file" {
+        passes "the kernel gives the same answer for the placeholder as for a regular file" {
             poll __poll __poll_chk select __select
             epoll_ctl epoll_wait isatty ttyname ttyname_r __ttyname_r_chk isfdtype
             tcdrain tcflow tcflush tcgetattr tcgetpgrp tcgetsid tcsendbreak tcsetattr tcsetpgrp
@@ -275,7 +275,7 @@ surface! {
             pkey_mprotect: pkey_mprotect;
         }
         refused MapOrder { remap_file_pages: remap_file_pages; }
-        passes "works on the pages of the copy that is mapped" { posix_madvise mincore }
+        passes "works on the mapped copy" { posix_madvise mincore }
     }
 
     "Streams" {
@@ -322,7 +322,7 @@ surface! {
             vwscanf: vwscanf;
             __isoc99_vwscanf: __isoc99_vwscanf;
         }
-        passes "works on a stream; that of a weft file reads, writes and seeks by the shim's functions" {
+        passes "works on a stream; a stream of a weft file reads, writes and seeks with the shim's functions" {
             stdin stdout stderr
             fread fread_unlocked __fread_chk __fread_unlocked_chk fwrite fwrite_unlocked
             fgetc fgetc_unlocked getc getc_unlocked getchar getchar_unlocked ungetc getw putw
@@ -339,7 +339,7 @@ surface! {
             putgrent putpwent putsgent putspent getmntent getmntent_r __getmntent_r addmntent endmntent __endmntent
             malloc_info malloc_stats xdrstdio_create
         }
-        passes "makes a stream that is of no file" { fmemopen open_memstream open_wmemstream fopencookie }
+        passes "makes a stream without a file" { fmemopen open_memstream open_wmemstream fopencookie }
     }
 
     "Processes and programs" {
@@ -383,7 +383,7 @@ surface! {
             unshare: unshare;
             setns: setns;
         }
-        passes "notes what posix_spawn is to do, which its hook then looks at" {
+        passes "records an action for posix_spawn, whose hook executes it" {
             posix_spawn_file_actions_init posix_spawn_file_actions_destroy posix_spawn_file_actions_addopen
             posix_spawn_file_actions_addclose posix_spawn_file_actions_addclosefrom_np posix_spawn_file_actions_adddup2
             posix_spawn_file_actions_addchdir_np posix_spawn_file_actions_addfchdir_np
@@ -393,7 +393,7 @@ surface! {
             posix_spawnattr_getschedpolicy posix_spawnattr_setschedpolicy posix_spawnattr_getsigdefault
             posix_spawnattr_setsigdefault posix_spawnattr_getsigmask posix_spawnattr_setsigmask
         }
-        passes "opens by the loader's inner function, which finds nothing on a volume" { dlmopen }
+        passes "the loader opens the library itself and finds no files of a volume" { dlmopen }
     }
 
     "Signals and threads" {
@@ -450,7 +450,7 @@ surface! {
             fanotify_mark: fanotify_mark;
         }
         refused Mount { mount: mount; }
-        passes "asks the kernel, for which a path on the volume does not exist (ENOENT)" {
+        passes "calls the kernel, where a path on the volume does not exist (ENOENT)" {
             umount umount2 mount_setattr move_mount open_tree fspick fsopen fsconfig fsmount pivot_root acct vhangup
         }
     }
@@ -458,11 +458,11 @@ surface! {
     "Files that libc opens by itself" {
         served {}
         refused Words { wordexp: wordexp; }
-        passes "opens a path by an inner function, which finds nothing on a volume (ENOENT)" {
+        passes "libc opens a path internally and finds no files of a volume (ENOENT)" {
             catopen utmpname utmpxname updwtmp updwtmpx svcunix_create svcunixfd_create svcfd_create
             clntunix_create mtrace muntrace
         }
-        passes "names an object in a space of its own, not a file of a volume" {
+        passes "names an object in a separate namespace, not a file" {
             shm_open shm_unlink sem_open sem_close sem_unlink
             mq_open __mq_open_2 mq_close mq_unlink mq_getattr mq_setattr mq_notify mq_receive mq_send mq_timedreceive mq_timedsend
         }
@@ -478,7 +478,7 @@ surface! {
             io_queue_wait: io_queue_wait;
             io_destroy: io_destroy io_queue_release;
         }
-        passes "makes a context, which is the kernel's, or asks for a request that the kernel has under way" {
+        passes "creates a context of the kernel, or cancels a request that the kernel executes" {
             io_setup io_queue_init io_cancel
         }
     }
@@ -493,7 +493,7 @@ surface! {
             io_uring_setup: io_uring_setup;
             io_uring_get_probe: io_uring_get_probe;
         }
-        passes "asks the kernel about memory, or works on a ring, which no program gets" {
+        passes "asks the kernel about memory, or works on a ring, which no program can create" {
             io_uring_mlock_size io_uring_mlock_size_params io_uring_free_probe io_uring_get_probe_ring
             io_uring_queue_mmap io_uring_ring_dontfork io_uring_queue_exit io_uring_get_sqe
             io_uring_submit io_uring_submit_and_wait io_uring_submit_and_wait_timeout io_uring_submit_and_get_events

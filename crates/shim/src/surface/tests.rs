@@ -134,10 +134,10 @@ fn errno_name(errno: i32) -> &'static str {
 /// The table as a page of the documentation.
 fn page() -> String {
     let mut page = String::from(
-        "# Functions of libc\n\nThis page lists every function through which a program reaches files, and what happens for a file on a volume: the \
-         shim serves it, refuses it, or passes it to libc. For all other files, every function is libc's own. The list is that of \
-         `crates/shim/src/surface/table.rs`, which also makes the exports of the library; a test compares both with the exports of libc. The \
-         last sections list libaio and liburing, which make their system calls themselves.\n",
+        "# Functions of libc\n\nThis page lists every function of libc that accesses files, and what the [shim](shim.md) does when the file is \
+         on a volume: it serves the call, refuses it, or leaves it to libc. For all other files, libc's own function runs. A test \
+         generates this page from `crates/shim/src/surface/table.rs`, which also defines the exports of the shim, and compares the table with \
+         the exports of libc. The last sections list libaio and liburing, which make system calls without libc.\n",
     );
     let count = |wanted: fn(&Treatment) -> bool| -> usize {
         let groups = TABLE.iter().flat_map(|area| area.groups);
@@ -146,7 +146,7 @@ fn page() -> String {
     let served = count(|treatment| *treatment == Treatment::Served);
     let refused = count(|treatment| matches!(treatment, Treatment::Refused(_)));
     let passing = count(|treatment| matches!(treatment, Treatment::Passes(_)));
-    writeln!(page, "\n{served} names are served, {refused} refused, {passing} pass to libc unchanged.")
+    writeln!(page, "\nThe shim serves {served} functions, refuses {refused}, and leaves {passing} to libc.")
         .unwrap();
     for area in TABLE {
         let library = area.library.map_or(String::new(), |library| format!(" ({library})"));
