@@ -1,8 +1,10 @@
 //! The tag: what the layers above know about data, carried with it down every write path.
 //!
-//! No layer guesses what another one knew. Placement sets the tag when a file is opened; the file core records it in
-//! its inode and in the zone header; the device counts by it; the cleaner, the caches, secure deletion and accounting
-//! read it. The idea is the one that ADAPT, Tags and TrueErase share: semantic hints are metadata of the data itself.
+//! No layer guesses what another one knew. For files, the server asks placement for the tag when a file is created, opened for
+//! writing, renamed or hinted at, and keeps owner and flags with the file. The file core records the tag in the inode and passes
+//! it with every write, those of the cleaner too; it chooses zones by stream and group. A device counts by origin. The levels of
+//! flash keep the tag in the out-of-band bytes of each page, where a read finds it again ([`Tag::encode`]). The idea is the one
+//! that ADAPT, Tags and TrueErase share: semantic hints are metadata of the data itself.
 
 use crate::ids::{LifetimeGroup, StreamId};
 use serde::{Deserialize, Serialize};
@@ -116,6 +118,15 @@ impl Tag {
         Tag { origin: Origin::Gc, ..self }
     }
 
+    /// The tag of a block that holds data of both: it has all their flags and dies with the later one. A property in which they
+    /// differ otherwise is unknown of the whole; stream and group, which say where it goes, are this one's.
+    pub fn beside(self, other: Tag) -> Tag {
+        let death = if self.death == 0 || other.death == 0 { 0 } else { self.death.max(other.death) };
+        let owner = if self.owner == other.owner { self.owner } else { 0 };
+        let class = if self.class == other.class { self.class } else { DataClass::Unknown };
+        Tag { death, owner, class, flags: self.flags | other.flags, ..self }
+    }
+
     /// Bytes of an encoded tag.
     pub const ENCODED_BYTES: usize = 20;
 
@@ -174,6 +185,25 @@ mod tests {
             };
             assert_eq!(Tag::decode(&tag.encode()), Some(tag));
         }
+    }
+
+    #[test]
+    fn what_lies_beside_secure_data_is_erased_with_it() {
+        let secure = Tag {
+            flags: TagFlags::SECURE_DELETE,
+            owner: 5,
+            death: 7,
+            class: DataClass::Log,
+            ..Tag::default()
+        };
+        let plain =
+            Tag { stream: StreamId(3), owner: 5, death: 9, class: DataClass::Small, ..Tag::default() };
+        let both = plain.beside(secure);
+        assert_eq!(both, Tag { flags: TagFlags::SECURE_DELETE, class: DataClass::Unknown, ..plain });
+        assert_eq!(secure.beside(plain), Tag { stream: StreamId(0), ..both });
+        assert_eq!(plain.beside(plain), plain);
+        let endless = Tag { death: 0, owner: 6, ..plain };
+        assert_eq!(plain.beside(endless), Tag { owner: 0, ..endless });
     }
 
     #[test]

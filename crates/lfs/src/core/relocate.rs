@@ -78,8 +78,9 @@ impl State {
             rest = later;
         }
         // Pieces of all files are packed together: each file's own would leave its blocks mostly empty.
-        if let Some((ino, _)) = pieces.first().filter(|_| copied) {
-            copied = self.copy(&tag_of(self, *ino).relocated(), &pieces)?;
+        let packed = pieces.iter().map(|(ino, _)| tag_of(self, *ino)).reduce(Tag::beside);
+        if let Some(tag) = packed.filter(|_| copied) {
+            copied = self.copy(&tag.relocated(), &pieces)?;
         }
         if !copied {
             // What cannot be read cannot be moved; the rest of the zone stays with it.

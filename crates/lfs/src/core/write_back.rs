@@ -99,7 +99,10 @@ impl State {
         for ino in inos {
             if let Some(inode) = self.tree.get(*ino).filter(|inode| !inode.dirty.is_empty()) {
                 let tag = inode.tag;
-                groups.entry((tag.stream.0, tag.group.0)).or_insert_with(|| (tag, Vec::new())).1.push(*ino);
+                let (of_all, inos) =
+                    groups.entry((tag.stream.0, tag.group.0)).or_insert_with(|| (tag, Vec::new()));
+                *of_all = of_all.beside(tag);
+                inos.push(*ino);
             }
         }
         for (tag, inos) in groups.into_values() {

@@ -4,7 +4,7 @@ use super::Error::Errno;
 use super::{At, Result, Session, found, last_of};
 use weft_client::proto::is_writable;
 use weft_core::Ino;
-use weft_core::{Capability, Credentials};
+use weft_core::{Capability, Credentials, Tag};
 use weft_vfs::{Access, Attr, FileKind, SetAttr, TimeSpec, XattrMode, access};
 
 /// What is to be changed of an inode.
@@ -129,6 +129,11 @@ impl Session<'_> {
         }
         let perm = perm.map(|perm| cred.perm_for_chmod(perm, gid.unwrap_or(attr.gid)));
         volume.fs.setattr(ino, &SetAttr { perm, uid, gid, size: None, atime, mtime })?;
+        if let Some(owner) = uid
+            && owner != attr.uid
+        {
+            volume.fs.set_tag(ino, Tag { owner, ..volume.fs.tag(ino)? })?;
+        }
         let to_revoke = perm.and_then(|perm| volume.inodes.perm_changed(ino, perm));
         drop(alone);
         if let Some(open) = to_revoke {

@@ -4,7 +4,7 @@ use super::Error::{Errno, Outside};
 use super::paths::{path_in, path_of_directory};
 use super::{At, Result, Session, found, last_of, missing};
 use crate::state::open_files::{Name, Opener};
-use weft_core::{Capability, Ino};
+use weft_core::{Capability, Ino, Tag};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved};
 use weft_vfs::{
@@ -168,10 +168,19 @@ impl Session<'_> {
     /// gone again by now.
     fn place_renamed(&self, attr: &Attr, path: &[u8]) {
         let fs = &self.volume.fs;
-        let tag = self.place_tag(&Opener::default(), path, OpenIntent::empty(), attr.size, WriteHint::NotSet);
-        if fs.tag(attr.ino).is_ok_and(|old| old.stream != tag.stream && tag.stream.0 != 0) {
+        let tag = self.place_tag(
+            &Opener::default(),
+            path,
+            OpenIntent::empty(),
+            (attr.uid, attr.size),
+            WriteHint::NotSet,
+        );
+        if let Ok(old) = fs.tag(attr.ino)
+            && old.stream != tag.stream
+            && tag.stream.0 != 0
+        {
             // The rename is done: an error here would say that it was not.
-            match fs.set_tag(attr.ino, tag) {
+            match fs.set_tag(attr.ino, Tag { flags: old.flags, ..tag }) {
                 Ok(()) | Err(FsError::Stale) => {}
                 Err(error) => {
                     tracing::warn!(ino = attr.ino.0, %error, "a renamed file keeps the stream of its old name");

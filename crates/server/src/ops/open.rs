@@ -100,7 +100,7 @@ impl Session<'_> {
         cred.check_add(&attr)?;
         let path = self.canonical(at);
         let unnamed = intent(flags, true) | OpenIntent::TMPFILE;
-        let tag = self.place_tag(&opening.opener, &path, unnamed, 0, WriteHint::NotSet);
+        let tag = self.place_tag(&opening.opener, &path, unnamed, (self.cred().uid, 0), WriteHint::NotSet);
         let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, opening.mode);
         let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
         let file = self.volume.fs.create_unnamed(&args, flags & libc::O_EXCL == 0)?;
@@ -162,7 +162,7 @@ impl Session<'_> {
         let cred = self.cred();
         cred.check_add(&dir)?;
         let path = self.canonical(at);
-        let tag = self.place_tag(opener, &path, intent(flags, true), 0, WriteHint::NotSet);
+        let tag = self.place_tag(opener, &path, intent(flags, true), (self.cred().uid, 0), WriteHint::NotSet);
         let (perm, gid) = cred.perm_for_new(&dir, FileKind::File, mode);
         let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
         let attr = self.volume.fs.create(place.dir, &place.name, &args)?;
@@ -212,9 +212,10 @@ impl Session<'_> {
             // A file that is written again may be another kind of file than it was: a recycled log, a renamed table.
             let (fs, size) = (&self.volume.fs, self.volume.inodes.size(inode));
             let opened = intent(flags, false);
-            let tag = self.place_tag(opener, path, opened, size, WriteHint::NotSet);
-            if fs.tag(attr.ino)?.stream != tag.stream {
-                fs.set_tag(attr.ino, tag)?;
+            let tag = self.place_tag(opener, path, opened, (attr.uid, size), WriteHint::NotSet);
+            let old = fs.tag(attr.ino)?;
+            if old.stream != tag.stream {
+                fs.set_tag(attr.ino, Tag { flags: old.flags, ..tag })?;
             }
             self.record_open(attr.ino, path, opener, opened);
         }
@@ -236,7 +237,7 @@ impl Session<'_> {
         opener: &Opener,
         path: &[u8],
         flags: OpenIntent,
-        size: u64,
+        (owner, size): (u32, u64),
         hint: WriteHint,
     ) -> Tag {
         let process = self.process.name();
@@ -247,7 +248,7 @@ impl Session<'_> {
             flags,
             hint,
             size,
-            uid: self.cred().uid,
+            uid: owner,
             volume_bytes: self.volume.fs.volume_bytes(),
             now: self.volume.started.elapsed(),
             ..FileContext::new(path)
@@ -295,8 +296,9 @@ impl Session<'_> {
         let hint = WriteHint::from_fcntl(hint).ok_or(Errno(libc::EINVAL))?;
         let size = self.volume.inodes.size(&open.inode);
         let flags = OpenIntent::CREATE | OpenIntent::WRITE;
-        let tag = self.place_tag(&open.opener, &open.path, flags, size, hint);
-        self.volume.fs.set_tag(open.inode.ino, tag)?;
+        let (fs, ino) = (&self.volume.fs, open.inode.ino);
+        let tag = self.place_tag(&open.opener, &open.path, flags, (fs.getattr(ino)?.uid, size), hint);
+        fs.set_tag(ino, Tag { flags: fs.tag(ino)?.flags, ..tag })?;
         if let Some(recorder) = self.volume.mounted.recorder() {
             recorder.hinted(open.inode.ino, hint);
         }

@@ -22,9 +22,18 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(bytes: u64) -> Rig {
+        Rig::placed(bytes, Mode::Suffix)
+    }
+
+    /// With the shipped policies.
+    pub fn rules(bytes: u64) -> Rig {
+        Rig::placed(bytes, Mode::Rules)
+    }
+
+    fn placed(bytes: u64, mode: Mode) -> Rig {
         let geometry = Geometry::preset("bbssd").unwrap().with_size(bytes).with_zone_bytes(1 << 20);
         // Little is buffered, so that most blocks are on the device, where readers find them by themselves.
-        let choice = MountChoice { mode: Mode::Suffix, dirty_bytes_max: 1 << 20, ..MountChoice::default() };
+        let choice = MountChoice { mode, dirty_bytes_max: 1 << 20, ..MountChoice::default() };
         let mounted = Arc::new(weft_volume::open_memory("mem".into(), &geometry, &choice).unwrap());
         let volume = Volume::new(mounted.clone()).unwrap();
         let dir = tempfile::tempdir().unwrap();

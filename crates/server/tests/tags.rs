@@ -1,0 +1,56 @@
+//! What placement says of a file, and whose it is, is the tag of the file in the core, through whatever a program does with it.
+
+#![allow(clippy::unwrap_used)]
+
+mod rig;
+
+use rig::{Rig, connect, is_superuser};
+use weft_client::{AttrChange, FileRef};
+use weft_core::{DataClass, Tag, TagFlags};
+
+const USER: u32 = 1000;
+
+#[test]
+fn a_file_keeps_its_owner_and_its_flags_whoever_writes_renames_or_hints() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::rules(64 << 20);
+    let root = rig.client();
+    root.set_attr(FileRef::ROOT, b"/", 0, &AttrChange { mode: Some(0o777), ..AttrChange::default() })
+        .unwrap();
+    let path = rig.path.clone();
+    let ino = rig.as_user(USER, || {
+        let client = connect(&path);
+        let flags = libc::O_RDWR | libc::O_CREAT;
+        let file = client.open(FileRef::ROOT, b"/000012.log", flags, 0o666).unwrap().file;
+        client.fstat(file).unwrap().ino
+    });
+    let ino = weft_core::Ino(ino);
+    let fs = rig.mounted.core();
+    let made = fs.tag(ino).unwrap();
+    assert_eq!((made.owner, made.class), (USER, DataClass::Log), "{made:?}");
+    assert!(made.stream.0 != 0);
+
+    let secure = TagFlags::SECURE_DELETE;
+    fs.set_tag(ino, Tag { flags: secure, ..made }).unwrap();
+    let check = |class: DataClass, owner: u32| {
+        let tag = fs.tag(ino).unwrap();
+        assert_eq!((tag.class, tag.owner, tag.flags), (class, owner, secure), "{tag:?}");
+        tag
+    };
+    // Other classes of files, by name: the file is placed anew.
+    root.rename(FileRef::ROOT, b"/000012.log", FileRef::ROOT, b"/000012.db", 0).unwrap();
+    let renamed = check(DataClass::InPlace, USER);
+    assert_ne!(renamed.stream, made.stream);
+    // It was opened for writing under another name than it has.
+    fs.set_tag(ino, Tag { flags: secure, ..made }).unwrap();
+    let opened = root.open(FileRef::ROOT, b"/000012.db", libc::O_RDWR, 0).unwrap();
+    check(DataClass::InPlace, USER);
+    root.set_hint(opened.file, 2).unwrap();
+    let owner = fs.tag(ino).unwrap();
+    assert_eq!((owner.owner, owner.flags), (USER, secure));
+    let chown = AttrChange { uid: Some(7), ..AttrChange::default() };
+    root.set_attr(FileRef::ROOT, b"/000012.db", 0, &chown).unwrap();
+    assert_eq!(fs.tag(ino).unwrap(), Tag { owner: 7, ..owner });
+}
