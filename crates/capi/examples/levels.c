@@ -57,6 +57,8 @@ int main(int argc, char **argv) {
     check(weft_wear_leveler(function, 10, moves, 4, &moved, &spread), "wear leveler");
     check(weft_flash_trim(function, block), "flash trim");
     check(weft_flash_flush(function), "flash flush");
+    check(weft_address_mapper(function, 0, WEFT_MAP_BLOCK, 7, &block, &free_blocks), "address mapper");
+    check(weft_flash_write(function, block, 0, data, geometry.page_bytes), "flash write");
     weft_function_close(function);
 
     /* Policy: logical pages. */
@@ -72,6 +74,12 @@ int main(int argc, char **argv) {
     check(weft_ftl_read(policy, 12, back, geometry.page_bytes), "ftl read");
     expect(back[0] == 0, "a trimmed page reads as zeros");
     weft_policy_close(policy);
+
+    /* A level refuses the data of another one, which it would erase. */
+    check(weft_attach(monitor, "function", &grant), "attach function");
+    expect(weft_policy_open(grant, 1, &policy) == WEFT_ELEVEL, "the policy level refuses blocks of the function level");
+    check(weft_attach(monitor, "policy", &grant), "attach policy");
+    expect(weft_function_open(grant, &function) == WEFT_ELEVEL, "the function level refuses pages of the policy level");
 
     weft_monitor_close(monitor);
     if (path != NULL) {

@@ -37,6 +37,9 @@ extern "C" {
 /* The caller has no permission for it. */
 #define WEFT_EACCES -9
 
+/* The grant holds data of another level, which this one would erase. */
+#define WEFT_ELEVEL -10
+
 /* Pages of a block are written in order. */
 #define WEFT_MAP_BLOCK 0
 

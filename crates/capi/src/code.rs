@@ -23,6 +23,9 @@ pub const WEFT_EAGAIN: i32 = -8;
 /// The caller has no permission for it.
 pub const WEFT_EACCES: i32 = -9;
 
+/// The grant holds data of another level, which this one would erase.
+pub const WEFT_ELEVEL: i32 = -10;
+
 pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
     use weft_tags::Error;
     match error {
@@ -83,6 +86,7 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         | LevelError::NoSpare { .. }
         | LevelError::NoRoom { .. } => WEFT_ENOSPC,
         LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_) => WEFT_ENOENT,
+        LevelError::OtherLevel { .. } => WEFT_ELEVEL,
         LevelError::GrantExists(_)
         | LevelError::GrantInUse(_)
         | LevelError::Serve(ServeError::Served(_))

@@ -1,6 +1,7 @@
 //! The errors of the levels. Addresses are those of the grant, never physical ones.
 
 use crate::address::{GrantBlock, GrantPage};
+use crate::level::LevelName;
 use weft_core::Nanos;
 use weft_core::serve::{ServeError, TooMany};
 use weft_device::nand::{FlashError, Unreadable};
@@ -126,6 +127,19 @@ pub enum LevelError {
     /// The device holds no monitor, or not one that can be read.
     #[error("no monitor can be opened on this device: {0}; format it (all data on it is lost)")]
     NotFormatted(String),
+    /// Opening: the grant holds data of another level, which this one would erase. Nothing was changed.
+    #[error(
+        "the grant '{grant}' holds data of the {found}, and the {wanted} would erase it; open it at the {found}, or release the \
+         grant, which gives its data up, and allocate it anew"
+    )]
+    OtherLevel {
+        /// Name of the grant.
+        grant: String,
+        /// The level whose data it holds.
+        found: LevelName,
+        /// The level that was to be opened.
+        wanted: LevelName,
+    },
     /// The records of a monitor or of a level cannot be written any more: too many of their blocks are bad.
     #[error("no block is left for {0}: too many are bad; move the data to another device")]
     LogFull(&'static str),

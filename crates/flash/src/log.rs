@@ -20,7 +20,8 @@ use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_device::gc::Outcome;
 
-const MAGIC: &[u8; 8] = b"WEFTFLOG";
+/// First bytes of a page of a log.
+pub(crate) const MAGIC: &[u8; 8] = b"WEFTFLOG";
 const VERSION: u8 = 1;
 /// No record has as large a number: what has a larger one is damage, and would not bear being counted on.
 const NUMBER_MAX: u64 = 1 << 62;

@@ -13,8 +13,8 @@ use weft_device::nand::{Done, OpenChannel};
 use weft_flash::function::Mapping;
 use weft_flash::raw::{RawRead, RawWrite};
 use weft_flash::{
-    FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel,
-    PolicySetup, RangeMapping, RangePolicy, RawLevel,
+    FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, LevelName, Monitor, MonitorSetup,
+    PolicyLevel, PolicySetup, RangeMapping, RangePolicy, RawLevel,
 };
 
 const T: Nanos = Nanos(0);
@@ -294,4 +294,65 @@ fn each_victim_policy_and_both_mappings_keep_data_on_flash_that_fails() {
         check(&PolicyLevel::open(monitor.attach("a").unwrap(), PolicySetup { stripe: 0, ..setup }).unwrap());
         device.verify_identity().unwrap();
     }
+}
+
+/// A grant with a page of each of these levels is refused by the other one, and opens at its own as before.
+#[test]
+fn a_level_refuses_a_grant_with_data_of_another_level_and_the_data_stays() {
+    let refused = |error: LevelError, found: LevelName, wanted: LevelName| {
+        let text = error.to_string();
+        assert!(
+            matches!(&error, LevelError::OtherLevel { grant, found: f, wanted: w } if grant == "a" && *f == found && *w == wanted),
+            "{text}"
+        );
+        assert!(
+            text.contains("'a'") && text.contains(&found.to_string()) && text.contains("release"),
+            "{text}"
+        );
+    };
+    let data = vec![7; 4096];
+    let mut back = vec![0; 4096];
+
+    let (_device, monitor, pages) = grant(device(2, 1, 23, 4), 0, 2);
+    let level = PolicyLevel::create(pages, PolicySetup::default()).unwrap();
+    let policy = RangePolicy {
+        start: 0,
+        pages: 16,
+        mapping: RangeMapping::Page,
+        gc: VictimPolicy::Greedy,
+        over_provisioning_permille: 0,
+    };
+    let wrote = level.ftl_ioctl(&policy).and_then(|()| level.ftl_write(T, 5, &data, Tag::default()));
+    wrote.unwrap();
+    drop(level);
+    let error = FunctionLevel::open(monitor.attach("a").unwrap()).unwrap_err();
+    refused(error, LevelName::Policy, LevelName::Function);
+    let level = PolicyLevel::open(monitor.attach("a").unwrap(), PolicySetup::default()).unwrap();
+    level.ftl_read(T, 5, &mut back).unwrap();
+    assert_eq!(back, data);
+    // Checkpoints alone are data too.
+    level.remove(0).unwrap();
+    drop(level);
+    let error = FunctionLevel::open(monitor.attach("a").unwrap()).unwrap_err();
+    refused(error, LevelName::Policy, LevelName::Function);
+
+    let (_device, monitor, blocks) = grant(device(2, 1, 23, 4), 0, 2);
+    let level = FunctionLevel::open(blocks).unwrap();
+    let block = level.address_mapper(T, 0, Mapping::Block, 0).unwrap().block;
+    level.flash_write(T, block, 0, &data).unwrap();
+    drop(level);
+    let error = PolicyLevel::create(monitor.attach("a").unwrap(), PolicySetup::default()).unwrap_err();
+    refused(error, LevelName::Function, LevelName::Policy);
+    let error = PolicyLevel::open(monitor.attach("a").unwrap(), PolicySetup::default()).unwrap_err();
+    refused(error, LevelName::Function, LevelName::Policy);
+    let level = FunctionLevel::open(monitor.attach("a").unwrap()).unwrap();
+    back.fill(0);
+    level.flash_read(T, block, 0, 0, &mut back).unwrap();
+    assert_eq!(back, data);
+    // The remedy.
+    drop(level);
+    monitor.release("a").unwrap();
+    let request = GrantRequest { name: "a".into(), bytes: 1, over_provisioning_permille: 0 };
+    let fresh = monitor.allocate(&request).unwrap();
+    drop(PolicyLevel::create(fresh, PolicySetup { stripe: 1, ..PolicySetup::default() }).unwrap());
 }

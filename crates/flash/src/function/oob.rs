@@ -1,10 +1,10 @@
 //! The out-of-band record of a page at the function level.
 
 use super::Mapping;
+use crate::level::FUNCTION_MAGIC;
 use weft_core::codec::{Reader, Truncated, WriteFields, seal, unseal};
 
 pub(super) const BYTES: usize = 32;
-const MAGIC: [u8; 4] = *b"WFNB";
 /// No block has as large an id: what has a larger one is damage, and would not bear being counted on.
 const ID_MAX: u64 = 1 << 62;
 /// The page could not be read when its block was moved.
@@ -32,7 +32,7 @@ impl PageNote {
 
     pub fn encode(&self) -> [u8; BYTES] {
         let mut raw = Vec::with_capacity(BYTES);
-        raw.extend_from_slice(&MAGIC);
+        raw.extend_from_slice(&FUNCTION_MAGIC);
         raw.put_u8(self.flags);
         raw.put_u8(match self.mapping {
             Mapping::Block => 0,
@@ -62,7 +62,7 @@ impl PageNote {
             1 => Mapping::Page,
             _ => return None,
         };
-        let sound = magic == MAGIC && unseal(raw).is_some() && id < ID_MAX;
+        let sound = magic == FUNCTION_MAGIC && unseal(raw).is_some() && id < ID_MAX;
         sound.then_some(PageNote { flags, mapping, id, label, page, moves })
     }
 }

@@ -4,6 +4,7 @@ use super::oob::{self, EMPTY, LOST, PageNote};
 use super::{FunctionLevel, Holder, LunBlocks, Mapping, State, Use};
 use crate::error::LevelError;
 use crate::grant::Grant;
+use crate::level::LevelName;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ impl FunctionLevel {
     /// Takes a grant and finds the blocks that were written on it; out-of-band bytes of all written pages are read.
     ///
     /// [`LevelError::BadRequest`] when pages have too few out-of-band bytes; [`LevelError::CannotTell`] when a block holds
-    /// something and none of its pages can be read.
+    /// something and none of its pages can be read; [`LevelError::OtherLevel`] when the grant holds data of the policy level.
     pub fn open(grant: Grant) -> Result<FunctionLevel, LevelError> {
         let geometry = grant.geometry().clone();
         if (geometry.oob_bytes as usize) < oob::BYTES {
@@ -43,6 +44,7 @@ impl FunctionLevel {
         let block_locks = (0..geometry.blocks()).map(|_| RwLock::new(())).collect();
         let (state, erased) = (Mutex::new(state), Condvar::new());
         let level = FunctionLevel { grant, luns, lun_numbers, block_locks, state, erased };
+        LevelName::Function.refuse_others(&level.grant)?;
         level.scan()?;
         Ok(level)
     }

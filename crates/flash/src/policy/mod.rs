@@ -45,6 +45,7 @@ mod units;
 use crate::address::GrantGeometry;
 use crate::error::LevelError;
 use crate::grant::Grant;
+use crate::level::LevelName;
 use crate::log::{OnUnreadable, RecordLog};
 use block::BlockRange;
 use page::{MapError, PageRange};
@@ -202,8 +203,11 @@ pub struct PolicyLevel {
 }
 
 impl PolicyLevel {
-    /// Begins anew on a grant: what an earlier use left on it is forgotten.
+    /// Begins anew on a grant: what an earlier use at this level or the raw one left on it is forgotten.
+    ///
+    /// [`LevelError::OtherLevel`] when the grant holds data of the function level.
     pub fn create(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, LevelError> {
+        LevelName::Policy.refuse_others(&grant)?;
         let (setup, flash) = prepare(grant, setup)?;
         let (log, _) =
             RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), OnUnreadable::Ignore)?;
@@ -238,7 +242,8 @@ impl PolicyLevel {
     /// Opens what is on a grant: the last checkpoint and what was written after it. The stripe is that of the grant's
     /// first use; `setup` is for the rest.
     ///
-    /// [`LevelError::NotFormatted`] when the grant was not used at this level.
+    /// [`LevelError::NotFormatted`] when the grant was not used at this level, [`LevelError::OtherLevel`] when it holds data
+    /// of the function level.
     pub fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, LevelError> {
         recover::open(grant, setup)
     }

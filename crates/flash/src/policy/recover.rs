@@ -11,6 +11,7 @@ use super::units::{END, Flash, IoBatch, OobRead, OobRecord, SEQUENCE_MAX, UnitLo
 use super::{Control, Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, Trim};
 use crate::error::LevelError;
 use crate::grant::Grant;
+use crate::level::LevelName;
 use crate::log::{OnUnreadable, RecordLog};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::Nanos;
@@ -30,8 +31,12 @@ pub(super) fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, Leve
     let mut grant = grant;
     for stripe in stripes {
         let (found_setup, flash) = super::prepare(grant, PolicySetup { stripe, ..setup })?;
-        let (log, found) =
-            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), OnUnreadable::Refuse)?;
+        let recovered =
+            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), OnUnreadable::Refuse);
+        if let Err(LevelError::CannotTell { .. }) = &recovered {
+            LevelName::Policy.refuse_others(&flash.grant)?;
+        }
+        let (log, found) = recovered?;
         let Some(found) = found else {
             grant = flash.grant;
             continue;
@@ -47,6 +52,7 @@ pub(super) fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, Leve
         }
         return restore(flash, log, saved, &trims, found_setup);
     }
+    LevelName::Policy.refuse_others(&grant)?;
     Err(LevelError::NotFormatted("the grant has no checkpoint of the policy level".into()))
 }
 

@@ -13,6 +13,7 @@ use super::RangeMapping;
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::{Grant, RawWrite};
+use crate::level::POLICY_MAGIC;
 use crate::log::{LogBlock, LogMedia, LogRead, LogShape};
 use crate::monitor::BlockLook;
 use crate::oob;
@@ -58,7 +59,6 @@ pub(super) const HOLE: u8 = 2;
 /// The last page of a unit that was written as a whole in place of others: without it they count.
 pub(super) const END: u8 = 4;
 
-const MAGIC: [u8; 4] = *b"WFPL";
 /// No sequence number is as large: what has a larger one is damage, and would not bear being counted on.
 pub(super) const SEQUENCE_MAX: u64 = 1 << 62;
 
@@ -67,7 +67,7 @@ impl OobRecord {
 
     pub fn encode(&self) -> [u8; OobRecord::BYTES] {
         let mut raw = Vec::with_capacity(OobRecord::BYTES);
-        raw.extend_from_slice(&MAGIC);
+        raw.extend_from_slice(&POLICY_MAGIC);
         raw.put_u16(self.range);
         raw.put_u8(self.front);
         raw.put_u8(self.flags);
@@ -89,7 +89,7 @@ impl OobRecord {
             Ok((magic, OobRecord { range, front, flags, page, sequence, unit, tag: Tag::default() }))
         };
         let (magic, note) = fields().ok()?;
-        let sound = magic == MAGIC && unseal(raw).is_some();
+        let sound = magic == POLICY_MAGIC && unseal(raw).is_some();
         (sound && note.sequence < SEQUENCE_MAX && note.unit < SEQUENCE_MAX).then_some(note)
     }
 }
