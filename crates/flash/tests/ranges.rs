@@ -10,7 +10,8 @@ use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::OpenChannel;
 use weft_flash::{
-    GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping, RangePolicy,
+    GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
+    RangePolicy, RawLevel,
 };
 
 const T: Nanos = Nanos(0);
@@ -237,4 +238,46 @@ fn a_trimmed_page_of_a_block_mapped_range_reads_as_zeros_at_once_and_after_a_cut
     assert!((0..30).all(|page| read(&level, page) == [0; PAGE]));
     level.verify().unwrap();
     assert!(matches!(level.trim(T, 29, 2), Err(LevelError::BadRequest(_))));
+}
+
+/// The blocks of the grant that hold pages of a range.
+fn blocks_of_ranges(raw: &RawLevel) -> Vec<GrantBlock> {
+    let geometry = raw.geometry();
+    let blocks = geometry.lun_list().into_iter().flat_map(|(channel, lun)| {
+        (0..geometry.blocks_per_lun).map(move |block| GrantBlock { channel, lun, block })
+    });
+    let is_of_range = |block: &GrantBlock| {
+        let mut magic = [0; 4];
+        let programmed = raw.look(*block).unwrap().programmed > 0;
+        programmed && raw.page_read(T, block.page(0), 0, &mut [], &mut magic).is_ok() && &magic == b"WFPL"
+    };
+    blocks.filter(is_of_range).collect()
+}
+
+#[test]
+fn a_page_of_the_checkpoint_that_the_flash_has_lost_is_an_error_and_never_zeros() {
+    for stripe in [1, 2] {
+        let device = Arc::new(support::device(2, 1, 60, 8));
+        let monitor = Monitor::format(device, MonitorSetup::default()).unwrap();
+        let bytes = 2 * monitor.lun_bytes();
+        let request = GrantRequest { name: "all".into(), bytes, over_provisioning_permille: 0 };
+        let setup = PolicySetup { stripe, streams: 1, ..PolicySetup::default() };
+        let level = PolicyLevel::create(monitor.allocate(&request).unwrap(), setup).unwrap();
+        level.ftl_ioctl(&range(100, 60, RangeMapping::Page)).unwrap();
+        (100..160).for_each(|page| write(&level, page, page));
+        drop(level.close(T).unwrap());
+        let raw = RawLevel::new(monitor.attach("all").unwrap());
+        let lost = blocks_of_ranges(&raw)[1];
+        raw.block_erase(T, lost).unwrap();
+        drop(raw);
+        // Nothing is changed: the second time it is the same.
+        for _ in 0..2 {
+            let error = PolicyLevel::open(monitor.attach("all").unwrap(), setup).unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, LevelError::Damaged(_)), "{text}");
+            assert!(text.contains("logical page 1") && text.contains(&format!("{lost}")), "{text}");
+        }
+        let raw = RawLevel::new(monitor.attach("all").unwrap());
+        assert!(blocks_of_ranges(&raw).len() > 3, "what was left of the range is there");
+    }
 }

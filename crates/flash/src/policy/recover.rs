@@ -141,6 +141,8 @@ fn page_range(
     let mut blocks = Vec::new();
     let mut unit_sequences = Vec::new();
     let mut open: Vec<Option<(u64, usize)>> = vec![None; relocation + 1];
+    // Their erase was interrupted: nothing in them counts.
+    let mut half_erased = Vec::new();
     for (at, unit) in saved.units.iter().enumerate() {
         let UnitLook { filled, ragged, bad, erases } = flash.look(*unit)?;
         let mut block = RestoredBlock {
@@ -151,8 +153,7 @@ fn page_range(
             ..RestoredBlock::default()
         };
         if filled.is_none() {
-            // Its erase was interrupted: nothing in it counts.
-            block.bad = flash.erase(*unit, &mut Nanos(0))? == Outcome::Bad;
+            half_erased.push(at);
         }
         let (begun, filled_then) = saved.begun[at];
         let mut sequence = 0;
@@ -205,6 +206,10 @@ fn page_range(
         blocks.push(block);
     }
     open.iter().flatten().for_each(|(_, at)| blocks[*at].open = true);
+    check_pages(flash, saved, trims, &newest)?;
+    for at in half_erased {
+        blocks[at].bad = flash.erase(saved.units[at], &mut Nanos(0))? == Outcome::Bad;
+    }
     for trim in trims {
         let (first, end) = (trim.first as u32, (trim.first + trim.pages) as u32);
         let gone: Vec<u32> = newest
@@ -218,6 +223,27 @@ fn page_range(
     }
     let valid: Vec<(u32, u32)> = newest.into_iter().map(|(page, (slot, _))| (slot, page)).collect();
     PageRange::restore(&saved.policy, &blocks, &valid, unit_sequences, flash, setup)
+}
+
+/// Refuses a range that has lost a page of its checkpoint. A unit is erased when its pages have newer copies or were trimmed and the
+/// trim is recorded: a page without any of these was there, and would read as zeros.
+fn check_pages(
+    flash: &Flash,
+    saved: &SavedRange,
+    trims: &[Trim],
+    newest: &BTreeMap<u32, (u32, u64)>,
+) -> Result<(), LevelError> {
+    let is_trimmed =
+        |page: u64| trims.iter().any(|trim| (trim.first..trim.first + trim.pages).contains(&page));
+    let lost = |(page, _): &&(u32, u32)| !newest.contains_key(page) && !is_trimmed(u64::from(*page));
+    let Some((page, slot)) = saved.map.iter().find(lost) else { return Ok(()) };
+    let unit = saved.units.get((slot / flash.slots_per_unit) as usize);
+    let address = unit.map(|unit| flash.slot_page(*unit, slot % flash.slots_per_unit).to_string());
+    Err(LevelError::Damaged(format!(
+        "the checkpoint has logical page {} on {}, and the flash does not have it, there or elsewhere",
+        saved.policy.start + u64::from(*page),
+        address.unwrap_or_else(|| "a page that is not there".into())
+    )))
 }
 
 fn keep_newer(newest: &mut BTreeMap<u32, (u32, u64)>, page: u32, slot: u32, sequence: u64) {
