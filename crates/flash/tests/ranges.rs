@@ -8,7 +8,7 @@ use std::sync::Arc;
 use support::Random;
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::OpenChannel;
+use weft_device::nand::{Fault, OpenChannel};
 use weft_flash::{
     GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
     RangePolicy, RawLevel,
@@ -279,5 +279,49 @@ fn a_page_of_the_checkpoint_that_the_flash_has_lost_is_an_error_and_never_zeros(
         }
         let raw = RawLevel::new(monitor.attach("all").unwrap());
         assert!(blocks_of_ranges(&raw).len() > 3, "what was left of the range is there");
+    }
+}
+
+#[test]
+fn a_range_whose_units_become_bad_goes_on_in_free_units_of_the_grant_until_there_is_none() {
+    for mapping in [RangeMapping::Page, RangeMapping::Block] {
+        let device = Arc::new(support::device(2, 1, 60, 8));
+        let level = level(&device);
+        level.ftl_ioctl(&range(0, 40, mapping)).unwrap();
+        let free = level.free_units();
+        let (mut random, mut known) = (Random(5), [0; 40]);
+        let mut turn = 0;
+        let refused = loop {
+            turn += 1;
+            assert!(turn < 100_000, "{} units are free", level.free_units());
+            let page = random.below(40);
+            if turn % 50 == 0 {
+                // The next erase of a block with pages of the range fails.
+                let lun = device.shape().lun_at(random.below(2) as u32);
+                let used = device.lun_info(lun).unwrap();
+                let at = (6..used.len()).filter(|at| used[*at].programmed > 0 && !used[*at].state.is_bad());
+                let at: Vec<usize> = at.collect();
+                if !at.is_empty() {
+                    let block = lun.block(0, at[random.below(at.len() as u64) as usize] as u32);
+                    device.inject(Fault::Erase(block)).unwrap();
+                }
+            }
+            match level.ftl_write(T, page, &page_of(turn), Tag::default()) {
+                Ok(_) => known[page as usize] = turn,
+                Err(error) => break error,
+            }
+        };
+        let text = refused.to_string();
+        assert!(matches!(refused, LevelError::NoRoom { start: 0, .. }), "{text}");
+        assert_eq!(level.free_units(), 0, "of {free}: {text}");
+        assert!(
+            text.contains("blocks are bad") && text.contains("0 free units") && text.contains("trim"),
+            "{text}"
+        );
+        level.verify().unwrap();
+        (0..40).for_each(|page| assert_eq!(read(&level, page), page_of(known[page as usize])));
+        drop(level);
+        let level = reopened(&device);
+        (0..40).for_each(|page| assert_eq!(read(&level, page), page_of(known[page as usize])));
     }
 }

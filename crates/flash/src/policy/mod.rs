@@ -355,14 +355,27 @@ impl PolicyLevel {
         range: &mut Range,
         policy: &RangePolicy,
     ) -> Result<(), LevelError> {
-        let (wanted, have) = (self.units_for(policy, &self.flash), range.units.len() as u64);
+        let wanted = self.units_for(policy, &self.flash);
         let (wanted_before, good) = (self.units_for(&range.policy, &self.flash), range.good_units());
         // What has become bad is no reason to refuse a change that takes no more flash than the range did.
         let added = match wanted.saturating_sub(wanted_before.max(good)) {
             0 => Vec::new(),
             more => self.take_units(control, policy, more)?,
         };
-        let most = good.saturating_sub(wanted);
+        self.rebuild(control, cell, range, policy, added)
+    }
+
+    /// The same, with these units more, which are clean.
+    fn rebuild(
+        &self,
+        control: &mut Control,
+        cell: &RangeCell,
+        range: &mut Range,
+        policy: &RangePolicy,
+        added: Vec<u32>,
+    ) -> Result<(), LevelError> {
+        let (wanted, have) = (self.units_for(policy, &self.flash), range.units.len() as u64);
+        let most = range.good_units().saturating_sub(wanted);
         let released = match &range.kind {
             Kind::Page(kind) => kind.dispensable(most),
             Kind::Block(kind) => kind.dispensable(most),
@@ -407,6 +420,52 @@ impl PolicyLevel {
         }
     }
 
+    /// Gives a range that has no room left free units of the grant in place of those that have become bad, as far as there are any;
+    /// whether it got some. No lock may be held.
+    fn replace_bad(&self, cell: &RangeCell) -> Result<bool, LevelError> {
+        let mut control = self.control.lock();
+        let mut range = cell.state.write();
+        if range.removed {
+            // Whoever asks finds that out.
+            return Ok(true);
+        }
+        let policy = range.policy.clone();
+        let missing = self.units_for(&policy, &self.flash).saturating_sub(range.good_units());
+        let added = self.take_free(&mut control, missing)?;
+        if added.is_empty() {
+            return Ok(false);
+        }
+        tracing::info!(
+            start = policy.start,
+            units = added.len(),
+            "bad units of a range were replaced by free ones"
+        );
+        self.rebuild(&mut control, cell, &mut range, &policy, added)?;
+        Ok(true)
+    }
+
+    /// Lets a range that has no room go on, or says why it cannot.
+    fn make_room(&self, cell: &RangeCell) -> Result<(), LevelError> {
+        if self.replace_bad(cell)? { Ok(()) } else { Err(self.no_room(cell)) }
+    }
+
+    /// Why a range has no room and gets none.
+    fn no_room(&self, cell: &RangeCell) -> LevelError {
+        let (free, bad_free) = {
+            let control = self.control.lock();
+            (control.free.len(), control.bad.len())
+        };
+        let range = cell.state.read();
+        let (units, parts) = (range.units.len(), self.flash.parts());
+        let bad_blocks: u32 = range.units.iter().map(|unit| self.flash.bad_blocks(*unit)).sum();
+        let bad = units as u64 - range.good_units();
+        let why = format!(
+            "{bad_blocks} blocks are bad and spoil {bad} of its {units} units of {parts} blocks, the others are full; outside of \
+             its ranges, the grant has {free} free units and {bad_free} bad ones left"
+        );
+        LevelError::NoRoom { start: range.policy.start, why }
+    }
+
     /// The end of a range like this, when it may be there; `but` names the range that it replaces.
     fn check_pages(&self, policy: &RangePolicy, but: Option<u64>) -> Result<u64, LevelError> {
         let bad = |what: String| Err(LevelError::BadRequest(what));
@@ -433,20 +492,31 @@ impl PolicyLevel {
         ranges.get(&start).map(|listed| listed.cell.clone()).ok_or(LevelError::NoRange { page: start })
     }
 
-    /// Takes free units, which are clean then.
+    /// Takes so many free units, which are clean then.
     fn take_units(
         &self,
         control: &mut Control,
         policy: &RangePolicy,
         wanted: u64,
     ) -> Result<Vec<u32>, LevelError> {
+        let units = self.take_free(control, wanted)?;
+        if (units.len() as u64) < wanted {
+            let why = format!(
+                "it takes {wanted} units of flash, and {} are free and {} bad of those that no range has",
+                units.len(),
+                control.bad.len()
+            );
+            control.free.extend(units.into_iter().rev());
+            return Err(LevelError::NoRoom { start: policy.start, why });
+        }
+        Ok(units)
+    }
+
+    /// The same, or as many as there are.
+    fn take_free(&self, control: &mut Control, most: u64) -> Result<Vec<u32>, LevelError> {
         let mut units = Vec::new();
-        while (units.len() as u64) < wanted {
-            let Some(unit) = control.free.pop() else {
-                let why = format!("it takes {wanted} units of flash and {} are free", units.len());
-                control.free.extend(units.into_iter().rev());
-                return Err(LevelError::NoRoom { start: policy.start, why });
-            };
+        while (units.len() as u64) < most {
+            let Some(unit) = control.free.pop() else { break };
             debug_assert!((self.flash.log_units..self.flash.units).contains(&unit) && !units.contains(&unit));
             match self.flash.clean(unit) {
                 Ok(Outcome::Done) => units.push(unit),
@@ -500,16 +570,21 @@ impl PolicyLevel {
         let (mut at, mut end) = (0, issued);
         while at < pages {
             let cell = self.find(page, pages)?;
+            let mut is_full = false;
             if let Some(mut range) = RangeCell::write(&cell, page, pages) {
-                while at < pages {
+                while at < pages && !is_full {
                     let data = &data[at as usize * page_bytes..];
-                    match range.write_some(&self.flash, cell.number, page + at, data, tag, issued)? {
-                        Some((count, done)) => (at, end) = (at + u64::from(count), end.max(done)),
-                        None => break,
+                    match range.write_some(&self.flash, cell.number, page + at, data, tag, issued) {
+                        Ok(Some((count, done))) => (at, end) = (at + u64::from(count), end.max(done)),
+                        Ok(None) => break,
+                        Err(LevelError::NoRoom { .. }) => is_full = true,
+                        Err(other) => return Err(other),
                     }
                 }
             }
-            if at < pages {
+            if is_full {
+                self.make_room(&cell)?;
+            } else if at < pages {
                 self.record_trims(issued)?;
             }
         }
@@ -582,19 +657,25 @@ impl PolicyLevel {
             let Range { policy, units, kind, trims, .. } = &mut *range;
             let first = page - policy.start;
             let mut batch = units::IoBatch::new(&self.flash, units, cell.number, issued);
-            match kind {
+            let trimmed = match kind {
                 Kind::Page(range) => {
-                    range
-                        .trim(first as u32, pages as u32)
-                        .map_err(|error| page::level_error(error, policy.start))?;
-                    let sequence = self.flash.sequence();
-                    trims.push(Trim { range: u32::from(cell.number), first, pages, sequence });
+                    let trimmed = range.trim(first as u32, pages as u32);
+                    if trimmed.is_ok() {
+                        let sequence = self.flash.sequence();
+                        trims.push(Trim { range: u32::from(cell.number), first, pages, sequence });
+                    }
+                    trimmed
                 }
-                Kind::Block(range) => range
-                    .trim(&mut batch, first, pages)
-                    .map_err(|error| page::level_error(error, policy.start))?,
+                Kind::Block(range) => range.trim(&mut batch, first, pages),
+            };
+            match trimmed.map_err(|error| page::level_error(error, policy.start)) {
+                Ok(()) => break (batch.settled, trims.len() >= TRIMS_PENDING_MAX),
+                Err(LevelError::NoRoom { .. }) => {
+                    drop(range);
+                    self.make_room(&cell)?;
+                }
+                Err(other) => return Err(other),
             }
-            break (batch.settled, trims.len() >= TRIMS_PENDING_MAX);
         };
         if many { self.record_trims(end) } else { Ok(end) }
     }

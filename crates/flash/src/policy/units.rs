@@ -195,6 +195,17 @@ impl Flash {
         GrantBlock { channel, lun, block: block * planes + part % planes }
     }
 
+    /// Blocks of a unit.
+    pub fn parts(&self) -> u32 {
+        self.parts
+    }
+
+    /// Blocks of a unit that are bad. One whose state is not told counts as good.
+    pub fn bad_blocks(&self, unit: u32) -> u32 {
+        let is_bad = |part: &u32| self.grant.look(self.block(unit, *part)).is_ok_and(|look| look.retired);
+        (0..self.parts).filter(is_bad).count() as u32
+    }
+
     /// Slots that are programmed together: one in each plane of a LUN.
     pub fn together(&self) -> u32 {
         self.geometry.planes
