@@ -19,7 +19,7 @@ extern "C" {
 /* The rules of flash forbid it: wrong order, programmed already, not programmed, not mapped. */
 #define WEFT_ERULE -3
 
-/* No flash, no block or no page is left for it. */
+/* No flash, no block or no page is left for it, or no space on the file system of the device's image. */
 #define WEFT_ENOSPC -4
 
 /* The page cannot be read, or the block is bad. */

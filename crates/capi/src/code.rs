@@ -9,7 +9,7 @@ pub const WEFT_EINVAL: i32 = -1;
 pub const WEFT_EOUTSIDE: i32 = -2;
 /// The rules of flash forbid it: wrong order, programmed already, not programmed, not mapped.
 pub const WEFT_ERULE: i32 = -3;
-/// No flash, no block or no page is left for it.
+/// No flash, no block or no page is left for it, or no space on the file system of the device's image.
 pub const WEFT_ENOSPC: i32 = -4;
 /// The page cannot be read, or the block is bad.
 pub const WEFT_EIO: i32 = -5;
@@ -84,6 +84,7 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         | LevelError::TooManyMapped { .. }
         | LevelError::BlockFull(_)
         | LevelError::NoSpare { .. }
+        | LevelError::HostFull(_)
         | LevelError::NoRoom { .. } => WEFT_ENOSPC,
         LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_) => WEFT_ENOENT,
         LevelError::OtherLevel { .. } => WEFT_ELEVEL,

@@ -1,7 +1,8 @@
 //! What a device refuses and why. Refusals carry the status that the NVMe ZNS specification names.
 
 use crate::zoned::ZoneState;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use weft_core::ZoneId;
 
 /// A command that the device did not carry out.
@@ -150,6 +151,16 @@ pub enum DeviceError {
         /// Where it is.
         found: u32,
     },
+    /// The file system of the image has no room for what the device is to keep. Nothing was lost: the command can be given again.
+    #[error(
+        "{path}: no space is left on the file system of the image ({source}); free some there, then give the command again"
+    )]
+    HostFull {
+        /// The image.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The operating system refused.
     #[error("{path}: {source}")]
     Io {
@@ -161,6 +172,15 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// What the system said about an image.
+    pub(crate) fn of_image(path: &Path, source: std::io::Error) -> DeviceError {
+        let path = path.to_path_buf();
+        match source.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => DeviceError::HostFull { path, source },
+            _ => DeviceError::Io { path, source },
+        }
+    }
+
     /// Whether the device refused the command for what it is, so that its sender has a defect; not when flash, power
     /// or the host failed.
     pub fn is_refusal(&self) -> bool {
@@ -184,6 +204,7 @@ impl DeviceError {
             | DeviceError::EraseIdentity { .. }
             | DeviceError::BadDrive { .. }
             | DeviceError::WritePointerMoved { .. }
+            | DeviceError::HostFull { .. }
             | DeviceError::Io { .. } => false,
         }
     }

@@ -4,6 +4,7 @@ use crate::address::{GrantBlock, GrantPage};
 use crate::level::LevelName;
 use weft_core::Nanos;
 use weft_core::serve::{ServeError, TooMany};
+use weft_device::DeviceError;
 use weft_device::nand::{FlashError, Unreadable};
 
 /// A call that was not carried out, or not well.
@@ -211,6 +212,9 @@ pub enum LevelError {
     /// What the flash holds contradicts itself.
     #[error("damaged: {0}; restore the data from elsewhere")]
     Damaged(String),
+    /// The file system of the device's image has no room for what is to be written. Nothing was lost.
+    #[error("{0}")]
+    HostFull(String),
     /// The device below.
     #[error(transparent)]
     Device(FlashError),
@@ -220,6 +224,7 @@ impl From<FlashError> for LevelError {
     fn from(error: FlashError) -> LevelError {
         match error {
             FlashError::PowerLost => LevelError::PowerLost,
+            FlashError::Device(full @ DeviceError::HostFull { .. }) => LevelError::HostFull(full.to_string()),
             other => LevelError::Device(other),
         }
     }

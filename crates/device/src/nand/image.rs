@@ -20,7 +20,7 @@ use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -184,7 +184,7 @@ impl FlashImage {
         annex: &Annex,
         overwrite: bool,
     ) -> Result<FlashImage, DeviceError> {
-        let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
+        let io = |source| DeviceError::of_image(path, source);
         if setup.keep != Keep::All {
             return Err(DeviceError::BadGeometry(
                 "an image keeps data and out-of-band bytes; take a device in memory to keep less".into(),
@@ -237,7 +237,7 @@ impl FlashImage {
 
     /// Opens an image and takes its lock; to look at it, a lock that others who look may share.
     pub fn open(path: &Path, look: bool) -> Result<Opened, DeviceError> {
-        let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
+        let io = |source| DeviceError::of_image(path, source);
         let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
         let file = OpenOptions::new().read(true).write(!look).open(path).map_err(io)?;
         let file = if look { lock_to_look(file, path)? } else { lock(file, path)? };
@@ -375,7 +375,10 @@ impl FlashImage {
         }
         let offset = self.layout.page(number, page);
         let mut written = self.file.write_all_at(&bytes, offset);
-        if written.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::StorageFull) {
+        if written
+            .as_ref()
+            .is_err_and(|e| matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
+        {
             self.give_room_back()?;
             written = self.file.write_all_at(&bytes, offset);
         }
@@ -546,7 +549,7 @@ impl FlashImage {
     }
 
     fn io(&self, source: std::io::Error) -> DeviceError {
-        DeviceError::Io { path: self.path.clone(), source }
+        DeviceError::of_image(&self.path, source)
     }
 }
 

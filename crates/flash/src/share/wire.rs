@@ -383,6 +383,7 @@ pub(super) fn put_error(raw: &mut Vec<u8>, error: &LevelError) {
         LevelError::NoSuchGrant(name) => named(raw, 11, name),
         LevelError::GrantExists(name) => named(raw, 12, name),
         LevelError::GrantInUse(name) => named(raw, 13, name),
+        LevelError::HostFull(what) => named(raw, 15, what),
         other => named(raw, 14, &other.to_string()),
     }
 }
@@ -400,6 +401,7 @@ pub(super) fn read_error(reader: &mut Reader) -> Result<LevelError, Truncated> {
             11 => LevelError::NoSuchGrant(text),
             12 => LevelError::GrantExists(text),
             13 => LevelError::GrantInUse(text),
+            15 => LevelError::HostFull(text),
             _ => LevelError::Remote(text),
         });
     }
@@ -485,6 +487,7 @@ mod tests {
             LevelError::Unreadable { address: page, why: Unreadable::Torn, done: Nanos(1 << 40) },
             LevelError::NoFreeLuns { wanted: 3, free: 1 },
             LevelError::GrantInUse("x".into()),
+            LevelError::HostFull("y".into()),
             LevelError::LogFull("a test"),
         ] {
             let mut raw = Vec::new();

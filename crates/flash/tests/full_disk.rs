@@ -1,0 +1,135 @@
+//! A device in an image whose file system is full: what needs no room works, and all else says what is full.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use weft_core::{Nanos, Tag};
+use weft_device::DeviceError;
+use weft_device::gc::VictimPolicy;
+use weft_device::nand::{BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr};
+use weft_flash::share::{self, MonitorServer};
+use weft_flash::{
+    Backend, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
+    RangePolicy,
+};
+
+const T: Nanos = Nanos(0);
+
+/// A device that programs nothing while the disk is full.
+#[derive(Debug)]
+struct OnDisk {
+    device: OpenChannel,
+    is_full: AtomicBool,
+}
+
+impl Backend for OnDisk {
+    fn shape(&self) -> FlashShape {
+        self.device.shape()
+    }
+
+    fn pairs_pages(&self) -> bool {
+        false
+    }
+
+    fn read(
+        &self,
+        issued: Nanos,
+        page: PageAddr,
+        offset: u32,
+        data: &mut [u8],
+        oob: &mut [u8],
+    ) -> Result<Done, FlashError> {
+        self.device.read(issued, page, offset, data, oob)
+    }
+
+    fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {
+        if self.is_full.load(Relaxed) {
+            let (path, source) = ("/disk/nand.img".into(), std::io::ErrorKind::StorageFull.into());
+            return Err(DeviceError::HostFull { path, source }.into());
+        }
+        self.device.program(issued, page, data, oob)
+    }
+
+    fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError> {
+        self.device.erase(issued, block)
+    }
+
+    fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
+        self.device.block_info(block)
+    }
+
+    fn lun_info(&self, lun: LunAddr) -> Result<Vec<BlockInfo>, FlashError> {
+        self.device.lun_info(lun)
+    }
+
+    fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError> {
+        self.device.lun_free_at(lun)
+    }
+
+    fn sync(&self) -> Result<(), FlashError> {
+        self.device.sync()
+    }
+}
+
+#[test]
+fn on_a_full_disk_grants_open_and_are_read_and_what_needs_room_names_the_image_and_the_remedy() {
+    let disk = Arc::new(OnDisk { device: support::device(2, 1, 60, 8), is_full: AtomicBool::new(false) });
+    let monitor = Monitor::format(disk.clone(), MonitorSetup::default()).unwrap();
+    let request =
+        GrantRequest { name: "a".into(), bytes: 2 * monitor.lun_bytes(), over_provisioning_permille: 0 };
+    let level = PolicyLevel::create(monitor.allocate(&request).unwrap(), PolicySetup::default()).unwrap();
+    let policy = RangePolicy {
+        start: 0,
+        pages: 40,
+        mapping: RangeMapping::Page,
+        gc: VictimPolicy::Greedy,
+        over_provisioning_permille: 100,
+    };
+    level.ftl_ioctl(&policy).unwrap();
+    level.ftl_write(T, 7, &[7; 4096], Tag::default()).unwrap();
+    level.trim(T, 7, 1).unwrap();
+    level.flush(T).unwrap();
+    level.ftl_write(T, 9, &[9; 4096], Tag::default()).unwrap();
+    drop((level, monitor));
+
+    disk.is_full.store(true, Relaxed);
+    let monitor = Monitor::open(disk.clone()).unwrap();
+    let full = |error: LevelError| {
+        let text = error.to_string();
+        assert!(matches!(error, LevelError::HostFull(_)), "{text}");
+        assert!(text.contains("/disk/nand.img: no space is left") && text.contains("free some"), "{text}");
+    };
+    let mut data = [1; 4096];
+    for _ in 0..2 {
+        let level = PolicyLevel::open(monitor.attach("a").unwrap(), PolicySetup::default()).unwrap();
+        for (page, value) in [(7, 0), (9, 9)] {
+            level.ftl_read(T, page, &mut data).unwrap();
+            assert_eq!(data, [value; 4096], "page {page}");
+        }
+        full(level.ftl_write(T, 9, &data, Tag::default()).unwrap_err());
+    }
+    full(monitor.release("a").unwrap_err());
+    assert_eq!(monitor.grants().len(), 1);
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let server = MonitorServer::start(monitor.clone(), &socket).unwrap();
+    full(share::release(&socket, "a").unwrap_err());
+    drop(server);
+
+    disk.is_full.store(false, Relaxed);
+    let level = PolicyLevel::open(monitor.attach("a").unwrap(), PolicySetup::default()).unwrap();
+    level.ftl_write(T, 7, &[8; 4096], Tag::default()).unwrap();
+    drop(level);
+    let level = PolicyLevel::open(monitor.attach("a").unwrap(), PolicySetup::default()).unwrap();
+    for (page, value) in [(7, 8), (9, 9)] {
+        level.ftl_read(T, page, &mut data).unwrap();
+        assert_eq!(data, [value; 4096], "page {page}");
+    }
+    level.verify().unwrap();
+    drop(level);
+    monitor.release("a").unwrap();
+}
