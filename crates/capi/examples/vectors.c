@@ -22,8 +22,14 @@ static void expect(int condition, const char *what) {
     }
 }
 
+static int same_tag(weft_tag a, weft_tag b) {
+    return a.death == b.death && a.owner == b.owner && a.stream == b.stream && a.lifetime_group == b.lifetime_group
+        && a.data_class == b.data_class && a.flags == b.flags;
+}
+
 int main(void) {
     weft_monitor *monitor;
+    weft_tag tag;
     weft_grant *grant;
     weft_geometry_info geometry;
     size_t at;
@@ -50,10 +56,18 @@ int main(void) {
         writes[at].data = data + at * bytes;
         reads[at].data = back + at * bytes;
         writes[at].data_bytes = reads[at].data_bytes = bytes;
+        writes[at].tag.owner = 1000 + (uint32_t)at;
+        writes[at].tag.death = (uint64_t)at << 40;
+        writes[at].tag.data_class = (uint8_t)at;
+        writes[at].tag.flags = WEFT_SECURE_DELETE;
     }
     check(weft_page_write_vector(raw, writes, count), "page write vector");
     check(weft_page_read_vector(raw, reads, count), "page read vector");
     expect(memcmp(data, back, count * bytes) == 0, "the raw level gives back what was written together");
+    for (at = 0; at < count; at++) {
+        check(weft_page_tag(raw, blocks[at], 0, &tag), "page tag");
+        expect(same_tag(tag, writes[at].tag), "a page keeps its tag");
+    }
     /* One that is refused does not keep the others from being done. */
     for (at = 1; at < count; at++) {
         writes[at].page = 1;
@@ -65,6 +79,9 @@ int main(void) {
     check(weft_block_erase_vector(raw, blocks, statuses, count), "block erase vector");
     expect(weft_page_read_vector(raw, reads, count) == WEFT_ERULE, "erased pages are not read");
     expect(reads[count - 1].status == WEFT_ERULE, "none of them");
+    writes[0].tag.data_class = 7;
+    expect(weft_page_write_vector(raw, writes, 1) == WEFT_EINVAL, "no such class");
+    writes[0].tag.data_class = 0;
     expect(weft_page_write_vector(raw, writes, 0) == WEFT_EINVAL, "no pages are no command");
     weft_raw_close(raw);
 
@@ -85,6 +102,8 @@ int main(void) {
         memset(back, 0, count * bytes);
         check(weft_flash_read_vector(function, reads, count), "flash read vector");
         expect(memcmp(data, back, count * bytes) == 0, "the function level gives back what was written together");
+        check(weft_flash_tag(function, blocks[1], page, &tag), "flash tag");
+        expect(same_tag(tag, writes[1].tag), "a page of a block keeps its tag");
     }
     expect(weft_flash_write_vector(function, writes, count) != 0, "a page of a block-mapped block is written once");
     for (at = 0; at < count; at++) {
@@ -92,6 +111,17 @@ int main(void) {
         check(weft_flash_trim(function, blocks[at]), "flash trim");
     }
     weft_function_close(function);
+
+    /* Policy: pages keep their tags, too. */
+    weft_policy *policy;
+    check(weft_allocate(monitor, "policy", (uint64_t)300 << 20, 250, &grant), "allocate policy");
+    check(weft_policy_open(grant, 1, &policy), "policy");
+    check(weft_ftl_ioctl(policy, WEFT_FTL_PAGE, WEFT_GC_GREEDY, 0, 1000, 250), "ftl ioctl");
+    check(weft_ftl_write_tagged(policy, 3, data, bytes, &writes[1].tag), "ftl write tagged");
+    check(weft_ftl_tag(policy, 3, &tag), "ftl tag");
+    expect(same_tag(tag, writes[1].tag), "a page of a range keeps its tag");
+    expect(weft_ftl_write_tagged(policy, 3, data, bytes, NULL) == WEFT_EINVAL, "no tag");
+    weft_policy_close(policy);
     weft_monitor_close(monitor);
     free(data);
     free(back);

@@ -104,6 +104,22 @@ typedef struct weft_block {
     uint32_t block;
 } weft_block;
 
+/* What is known of a page's data. The page keeps it in its out-of-band bytes, also when it is moved. All zero: nothing. */
+typedef struct weft_tag {
+    /* When the data is expected to die, in bytes written to the volume by then. 0: not known. */
+    uint64_t death;
+    /* The user who owns it. */
+    uint32_t owner;
+    /* Its stream. Data of different streams and lifetime groups is kept apart by the policy level. */
+    uint16_t stream;
+    /* Its lifetime group in the stream. */
+    uint16_t lifetime_group;
+    /* Its class, 0 to 6, as of s-nodes. 0: not known. */
+    uint8_t data_class;
+    /* WEFT_SECURE_DELETE or 0. */
+    uint8_t flags;
+} weft_tag;
+
 /* A grant at the raw level. */
 typedef struct weft_raw weft_raw;
 
@@ -139,6 +155,8 @@ typedef struct weft_write {
     const uint8_t *oob;
     /* How many. */
     size_t oob_bytes;
+    /* What is known of the data. */
+    weft_tag tag;
     /* What became of it, 0 or a code: the call writes this. */
     int status;
 } weft_write;
@@ -323,6 +341,10 @@ int weft_page_read(const weft_raw *raw, weft_block block, uint32_t page, uint32_
    Caller: The handle is open; data and oob have so many bytes. */
 int weft_page_write(const weft_raw *raw, weft_block block, uint32_t page, const uint8_t *data, size_t data_bytes, const uint8_t *oob, size_t oob_bytes);
 
+/* The tag that a page was written with.
+   Caller: The handle is open; out can be written. */
+int weft_page_tag(const weft_raw *raw, weft_block block, uint32_t page, weft_tag *out);
+
 /* Erases a block.
    Caller: The handle is open. */
 int weft_block_erase(const weft_raw *raw, weft_block block);
@@ -366,6 +388,10 @@ int weft_flash_read(const weft_function *function, weft_block block, uint32_t pa
 /* Writes a page of a block.
    Caller: The handle is open; data has so many bytes. */
 int weft_flash_write(const weft_function *function, weft_block block, uint32_t page, const uint8_t *data, size_t data_bytes);
+
+/* The tag that a page was written with.
+   Caller: The handle is open; out can be written. */
+int weft_flash_tag(const weft_function *function, weft_block block, uint32_t page, weft_tag *out);
 
 /* Writes several pages, all issued at once, as weft_page_write_vector does at the raw level. Each has its own status; returns that of the first that failed.
    Caller: The handle is open; writes has count entries, whose data is there. */
@@ -418,6 +444,14 @@ int weft_ftl_read(const weft_policy *policy, uint64_t page, uint8_t *data, size_
 /* Writes whole pages; data of different streams and lifetime groups is kept apart on the flash.
    Caller: The handle is open; data has so many bytes. */
 int weft_ftl_write(const weft_policy *policy, uint64_t page, const uint8_t *data, size_t data_bytes, uint16_t stream, uint16_t lifetime_group);
+
+/* Writes whole pages with a tag, which they keep. Data of different streams and lifetime groups is kept apart on the flash.
+   Caller: The handle is open; data has so many bytes; tag can be read. */
+int weft_ftl_write_tagged(const weft_policy *policy, uint64_t page, const uint8_t *data, size_t data_bytes, const weft_tag *tag);
+
+/* The tag that a page was written with.
+   Caller: The handle is open; out can be written. */
+int weft_ftl_tag(const weft_policy *policy, uint64_t page, weft_tag *out);
 
 /* Forgets pages.
    Caller: The handle is open. */

@@ -4,7 +4,7 @@ use crate::error::call;
 use crate::handle::{Clocked, bytes, bytes_mut, give, handle, list_mut, put, settle, take};
 use crate::monitor::{WeftBlock, WeftGrant, grant_of};
 use crate::raw::{WeftGeometryInfo, WeftRead, WeftWrite};
-use weft_core::Tag;
+use crate::tag::WeftTag;
 use weft_flash::function::{BlockRead, BlockWrite, Mapping};
 use weft_flash::{FunctionLevel, LevelError};
 
@@ -178,6 +178,24 @@ pub unsafe extern "C" fn weft_flash_write(
     })
 }
 
+/// The tag that a page was written with.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_flash_tag(
+    function: *const WeftFunction,
+    block: WeftBlock,
+    page: u32,
+    out: *mut WeftTag,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let function = &handle(function, "function")?.0;
+        put(function.level.tag_of(function.now(), block.into(), page)?.into(), out)
+    })
+}
+
 /// Writes several pages, all issued at once, as `weft_page_write_vector` does at the raw level. Each has its own status;
 /// returns that of the first that failed.
 ///
@@ -196,7 +214,12 @@ pub unsafe extern "C" fn weft_flash_write_vector(
             .iter()
             .map(|write| {
                 let data = bytes(write.data, write.data_bytes)?;
-                Ok(BlockWrite { block: write.block.into(), page: write.page, data, tag: Tag::default() })
+                Ok(BlockWrite {
+                    block: write.block.into(),
+                    page: write.page,
+                    data,
+                    tag: write.tag.try_into()?,
+                })
             })
             .collect::<Result<_, LevelError>>()?;
         let results = function.level.flash_write_vector(function.now(), &pages);

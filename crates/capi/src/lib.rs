@@ -18,6 +18,7 @@ mod sessions;
 mod snapshots;
 mod snodes;
 mod store;
+mod tag;
 
 pub use error::weft_error_message;
 pub use function::*;
@@ -30,3 +31,4 @@ pub use sessions::*;
 pub use snapshots::*;
 pub use snodes::*;
 pub use store::*;
+pub use tag::WeftTag;

@@ -1,8 +1,9 @@
 //! The policy level.
 
 use crate::error::call;
-use crate::handle::{Clocked, bytes, bytes_mut, give, handle, take};
+use crate::handle::{Clocked, bytes, bytes_mut, give, handle, put, take};
 use crate::monitor::{WeftGrant, grant_of};
+use crate::tag::{WeftTag, tag_at};
 use weft_core::{LifetimeGroup, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_flash::{LevelError, PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
@@ -170,6 +171,39 @@ pub unsafe extern "C" fn weft_ftl_write(
         let tag = Tag { stream: StreamId(stream), group: LifetimeGroup(lifetime_group), ..Tag::default() };
         policy.advance(policy.level.ftl_write(policy.now(), page, data, tag)?.done);
         Ok(())
+    })
+}
+
+/// Writes whole pages with a tag, which they keep. Data of different streams and lifetime groups is kept apart on the flash.
+///
+/// # Safety
+/// The handle is open; `data` has so many bytes; `tag` can be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_write_tagged(
+    policy: *const WeftPolicy,
+    page: u64,
+    data: *const u8,
+    data_bytes: usize,
+    tag: *const WeftTag,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let (policy, data) = (&handle(policy, "policy")?.0, bytes(data, data_bytes)?);
+        policy.advance(policy.level.ftl_write(policy.now(), page, data, tag_at(tag)?)?.done);
+        Ok(())
+    })
+}
+
+/// The tag that a page was written with.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_ftl_tag(policy: *const WeftPolicy, page: u64, out: *mut WeftTag) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let policy = &handle(policy, "policy")?.0;
+        put(policy.level.tag_of(policy.now(), page)?.into(), out)
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::error::call;
 use crate::handle::{Clocked, bytes, bytes_mut, give, handle, list, list_mut, put, settle, take};
 use crate::monitor::{WeftBlock, WeftGrant, grant_of};
-use weft_core::Tag;
+use crate::tag::WeftTag;
 use weft_flash::raw::{RawRead, RawWrite};
 use weft_flash::{GrantBlock, GrantGeometry, LevelError, RawLevel};
 
@@ -60,6 +60,8 @@ pub struct WeftWrite {
     pub oob: *const u8,
     /// How many.
     pub oob_bytes: usize,
+    /// What is known of the data.
+    pub tag: WeftTag,
     /// What became of it, 0 or a code: the call writes this.
     pub status: i32,
 }
@@ -165,6 +167,24 @@ pub unsafe extern "C" fn weft_page_write(
     })
 }
 
+/// The tag that a page was written with.
+///
+/// # Safety
+/// The handle is open; `out` can be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn weft_page_tag(
+    raw: *const WeftRaw,
+    block: WeftBlock,
+    page: u32,
+    out: *mut WeftTag,
+) -> i32 {
+    // SAFETY: the caller's promise.
+    call(|| unsafe {
+        let raw = &handle(raw, "raw")?.0;
+        put(raw.level.tag_of(raw.now(), GrantBlock::from(block).page(page))?.into(), out)
+    })
+}
+
 /// Erases a block.
 ///
 /// # Safety
@@ -201,7 +221,7 @@ pub unsafe extern "C" fn weft_page_write_vector(
                     page: GrantBlock::from(write.block).page(write.page),
                     data,
                     oob,
-                    tag: Tag::default(),
+                    tag: write.tag.try_into()?,
                 })
             })
             .collect::<Result<_, LevelError>>()?;

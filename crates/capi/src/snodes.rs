@@ -3,8 +3,7 @@
 use crate::error::{TagsFailure, tags_call};
 use crate::handle::{handle, put};
 use crate::store::{WeftTags, WeftTx, tx_of};
-use weft_core::{DataClass, TagFlags};
-use weft_flash::LevelError;
+use crate::tag::{class_of, flags_of};
 use weft_tags::{SnodeId, SnodeTags};
 
 /// A flag of s-nodes: what is given up of them is overwritten by the next checkpoint.
@@ -33,11 +32,7 @@ pub struct WeftSnodeTags {
 unsafe fn tags_from(tags: *const WeftSnodeTags) -> Result<SnodeTags, TagsFailure> {
     // SAFETY: the caller's promise.
     let tags = unsafe { handle(tags, "tags") }?;
-    let bad = |text: String| TagsFailure::from(LevelError::BadRequest(text));
-    let class = DataClass::from_u8(tags.data_class)
-        .ok_or_else(|| bad(format!("data class {}; pass one of 0 to 6", tags.data_class)))?;
-    let flags = TagFlags::from_bits(tags.flags)
-        .ok_or_else(|| bad(format!("flags {:#x}; pass WEFT_SECURE_DELETE or 0", tags.flags)))?;
+    let (class, flags) = (class_of(tags.data_class)?, flags_of(tags.flags)?);
     Ok(SnodeTags { owner: tags.owner, group: tags.group, mode: tags.mode, class, flags })
 }
 

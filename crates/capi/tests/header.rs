@@ -6,10 +6,11 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "code",
     "error",
     "monitor",
+    "tag",
     "raw",
     "function",
     "policy",
