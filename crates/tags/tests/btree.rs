@@ -231,6 +231,19 @@ fn random_changes_do_what_a_map_does() {
 }
 
 #[test]
+fn pairs_of_just_more_than_a_leaf_has_room_for_are_loaded_into_two() {
+    let store = Store::create(Box::new(MemoryStore::new()), &options()).unwrap();
+    let tree = tree(&store, BTreeForm::Bytes);
+    // With their lengths and slots, five of them take the 4,088 bytes of a node's data, and leave none for its header.
+    let pair = |n: u8| (vec![n; 400], vec![n; if n % 5 == 4 { 410 } else { 412 }]);
+    assert_eq!(tree.load((0..20).map(pair), 100).unwrap(), 20);
+    for n in 0..20 {
+        assert_eq!(tree.get(&pair(n).0).unwrap(), Some(pair(n).1));
+    }
+    assert_eq!(tree.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
 fn a_loaded_tree_has_every_pair_and_leaves_as_full_as_was_said() {
     for (form, pairs) in [(BTreeForm::Fixed, 300_000u32), (BTreeForm::Bytes, 30_000)] {
         let options = Options { cache_bytes: 32 << 20, ..Options::default() };

@@ -5,9 +5,9 @@
 
 use super::look::TreePath;
 use super::node::{
-    BTreeForm, Cell, FIXED_KEY, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node, Nodes,
+    BTreeForm, Cell, FIXED_KEY, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node,
     VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, inner_cell,
-    leaf_cell, separator, used_by, weight,
+    leaf_cell, separator, weight,
 };
 use super::{ANCHOR, BTree};
 use crate::error::Result;
@@ -58,7 +58,7 @@ impl BTree<'_> {
         self.check_value(value)?;
         tx.enter(self.snode, Permission::Write)?;
         if let (Key::Fixed(key), Ok(value)) = (wanted, value.try_into()) {
-            let leaf = self.look_in(tx, |look| self.leaf_of(look, key))?;
+            let leaf = self.leaf_of(tx, key)?;
             if let Some(found) = self.insert_in_leaf(tx, leaf, key, value)? {
                 if !found {
                     self.add_to_count(tx, 1)?;
@@ -66,7 +66,7 @@ impl BTree<'_> {
                 return Ok(found);
             }
         }
-        let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
+        let way = self.look_in(tx, |look| look.way(self.root, Some(wanted)))?;
         let value = self.value_part(tx, value)?;
         let at = match way.at {
             Ok(at) => {
@@ -91,7 +91,7 @@ impl BTree<'_> {
         let wanted = self.key(key)?;
         tx.enter(self.snode, Permission::Write)?;
         if let Key::Fixed(key) = wanted {
-            let leaf = self.look_in(tx, |look| self.leaf_of(look, key))?;
+            let leaf = self.leaf_of(tx, key)?;
             if let Some(found) = self.delete_in_leaf(tx, leaf, key)? {
                 if found {
                     self.add_to_count(tx, -1)?;
@@ -99,7 +99,7 @@ impl BTree<'_> {
                 return Ok(found);
             }
         }
-        let way = self.look_in(tx, |look| look.way(self.root, wanted))?;
+        let way = self.look_in(tx, |look| look.way(self.root, Some(wanted)))?;
         let Ok(at) = way.at else { return Ok(false) };
         self.remove(tx, way.leaf, 0, at)?;
         self.relieve(tx, &way.inner, way.leaf)?;
@@ -166,6 +166,11 @@ impl BTree<'_> {
         Ok(Some(true))
     }
 
+    /// The leaf that a fixed key belongs to.
+    pub(super) fn leaf_of(&self, tx: &Transaction<'_>, key: u32) -> Result<NodeId> {
+        self.look_in(tx, |look| Ok(look.leaf(self.root, Key::Fixed(key))?.0))
+    }
+
     pub(super) fn add_to_count(&self, tx: &mut Transaction<'_>, more: i64) -> Result<()> {
         let mut edit = tx.edit_node(self.anchor, ANCHOR)?;
         let count = self.count_of(edit.data()).wrapping_add_signed(more);
@@ -187,7 +192,7 @@ impl BTree<'_> {
 
     /// The edges that a cell stands for.
     fn edges_of(&self, level: u8, cell: &[u8]) -> Vec<(EdgeType, NodeId)> {
-        let longs = cell_longs(self.form, level, cell).map(|node| (self.longs, node));
+        let longs = cell_longs(self.form, level, cell).map(|(node, _)| (self.longs, node));
         let child = (level > 0).then(|| (self.children, cell_child(self.form, cell)));
         longs.chain(child).collect()
     }
@@ -294,8 +299,12 @@ impl BTree<'_> {
         self.lead(tx, id, self.edges_of(level, &cell), false)
     }
 
+    fn weight_of(&self, cells: &[Cell]) -> usize {
+        cells.iter().map(|cell| weight(self.form, cell)).sum()
+    }
+
     fn fits(&self, parts: &NodeCells) -> bool {
-        used_by(self.form, parts.level, &parts.cells) <= capacity(self.form, parts.level)
+        self.weight_of(&parts.cells) <= capacity(self.form, parts.level)
     }
 
     fn set_or_split(
@@ -310,21 +319,29 @@ impl BTree<'_> {
             return self.set(tx, id, &parts);
         }
         let Split { left, key, right } = self.split(parts, appended);
-        let level = left.level;
-        let key = cell_key(self.form, 1, &key);
-        match inner.split_last() {
-            Some(((parent, at), above)) => {
-                let new = self.make(tx, &right)?;
-                self.set(tx, id, &left)?;
-                self.put(tx, above, *parent, *at, inner_cell(self.form, key, new))
-            }
-            None => {
-                // The root stays where it is: what it holds goes one level down.
-                let (first, second) = (self.make(tx, &left)?, self.make(tx, &right)?);
-                let cells = vec![inner_cell(self.form, key, second)];
-                self.set(tx, id, &NodeCells { level: level + 1, first, cells })
-            }
+        let new = self.make(tx, &right)?;
+        if !inner.is_empty() {
+            self.set(tx, id, &left)?;
         }
+        self.hang(tx, inner, id, &left, cell_key(self.form, 1, &key), new)
+    }
+
+    /// Puts a node beside one that has these parts now, with a key between them. The root stays where it is: what it holds goes one
+    /// level down.
+    fn hang(
+        &self,
+        tx: &mut Transaction<'_>,
+        inner: &[(NodeId, usize)],
+        id: NodeId,
+        left: &NodeCells,
+        key: KeyPart<'_>,
+        new: NodeId,
+    ) -> Result<()> {
+        if let Some(((parent, at), above)) = inner.split_last() {
+            return self.put(tx, above, *parent, *at, inner_cell(self.form, key, new));
+        }
+        let (first, cells) = (self.make(tx, left)?, vec![inner_cell(self.form, key, new)]);
+        self.set(tx, id, &NodeCells { level: left.level + 1, first, cells })
     }
 
     /// Parts cells that do not fit one node, in the middle; where the last of them made them too many, before that, so that
@@ -350,8 +367,7 @@ impl BTree<'_> {
 
     /// Where both sides hold about the same.
     fn middle(&self, cells: &[Cell]) -> usize {
-        let all: usize = cells.iter().map(|cell| weight(self.form, cell)).sum();
-        let mut before = 0;
+        let (all, mut before) = (self.weight_of(cells), 0);
         cells
             .iter()
             .position(|cell| {
@@ -392,7 +408,7 @@ impl BTree<'_> {
             joined.cells.push(inner_cell(self.form, key, right.first));
         }
         joined.cells.extend(right.cells);
-        if used_by(self.form, level, &joined.cells) * 5 <= most * 4 {
+        if self.weight_of(&joined.cells) * 5 <= most * 4 {
             self.set(tx, left_id, &joined)?;
             self.empty(tx, right_id)?;
             self.remove(tx, *parent, level + 1, between)?;
@@ -424,23 +440,14 @@ impl BTree<'_> {
             cells.push(leaf_cell(self.form, key, value));
         }
         let new = NodeCells { level: 0, first: NodeId(0), cells };
-        let way = self.look_in(tx, |look| look.last_way(self.root))?;
+        let way = self.look_in(tx, |look| look.way(self.root, None))?;
         let last = self.parts(tx, way.leaf)?;
         let Some((before, after)) = last.cells.last().zip(new.cells.first()) else {
             return self.set(tx, way.leaf, &new);
         };
         let key = separator(cell_key(self.form, 0, before), cell_key(self.form, 0, after));
         let leaf = self.make(tx, &new)?;
-        match way.inner.split_last() {
-            Some(((parent, at), above)) => {
-                self.put(tx, above, *parent, *at, inner_cell(self.form, key, leaf))
-            }
-            None => {
-                let cells = vec![inner_cell(self.form, key, leaf)];
-                let first = self.make(tx, &last)?;
-                self.set(tx, self.root, &NodeCells { level: 1, first, cells })
-            }
-        }
+        self.hang(tx, &way.inner, way.leaf, &last, key, leaf)
     }
 
     /// What a pair takes of a leaf.

@@ -1,8 +1,8 @@
 //! The check of a tree: order, depths, how full nodes are, edges against what nodes say.
 
-use super::node::{KeyPart, Nodes, ValuePart, capacity, cell_child, cell_longs, whole_key};
+use super::node::{capacity, cell_child, cell_longs};
 use super::{ANCHOR, BTree};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Step};
 use crate::ids::NodeId;
 use std::collections::BTreeSet;
 
@@ -78,36 +78,21 @@ impl BTree<'_> {
     fn see(&self, id: NodeId) -> Result<NodeSummary> {
         self.look(|look| {
             let node = look.node(id)?;
-            let level = node.level();
-            let cells = node.cells();
-            let keys = (0..node.count())
-                .map(|at| whole_key(look, node.key(at)))
-                .collect::<std::result::Result<_, _>>()?;
-            let children: Vec<NodeId> =
-                if level == 0 { Vec::new() } else { (0..=node.count()).map(|at| node.child(at)).collect() };
+            let (level, count) = (node.level(), node.count());
+            let keys = (0..count).map(|at| look.whole_key(node.key(at))).collect::<Step<Vec<_>>>()?;
+            let inner = if level == 0 { 0..0 } else { 0..count + 1 };
+            let children: Vec<NodeId> = inner.map(|at| node.child(at)).collect();
             let mut leads: BTreeSet<NodeId> = children.iter().copied().collect();
             let mut longs = 0;
-            for cell in &cells {
-                let far: Vec<NodeId> = cell_longs(self.form, level, cell).collect();
-                debug_assert!(level == 0 || leads.contains(&cell_child(self.form, cell)));
-                longs += if level == 0 { far.len() as u64 } else { 0 };
-                leads.extend(far);
-            }
-            for at in 0..node.count() {
-                let key = match node.key(at) {
-                    KeyPart::Far { node, len, .. } => Some((node, len)),
-                    _ => None,
-                };
-                let value = match node.value(at) {
-                    ValuePart::Far { node, len } if level == 0 => Some((node, len)),
-                    _ => None,
-                };
-                for (far, len) in key.into_iter().chain(value) {
+            for cell in node.cells() {
+                debug_assert!(level == 0 || leads.contains(&cell_child(self.form, &cell)));
+                for (far, len) in cell_longs(self.form, level, &cell) {
                     if look.long(far)?.len() as u64 != len {
-                        return Err(
-                            Error::damaged(format!("node {far} is not as long as node {id} says")).into()
-                        );
+                        let strange = format!("node {far} is not as long as node {id} says");
+                        return Err(Error::damaged(strange).into());
                     }
+                    leads.insert(far);
+                    longs += u64::from(level == 0);
                 }
             }
             Ok(NodeSummary { level, used: node.used(), keys, children, longs, leads })

@@ -1,7 +1,7 @@
 //! Descends a tree to a key or to its neighbours. A descent reads one state of the store.
 
 use super::Direction;
-use super::node::{BTreeForm, Key, LONG, NODE, Node, Nodes, ValuePart, whole_key};
+use super::node::{BTreeForm, Key, KeyPart, LONG, NODE, Node, ValuePart};
 use crate::error::{Error, Step};
 use crate::ids::NodeId;
 use crate::layout::node::{NODE_HEADER, read_header};
@@ -9,6 +9,7 @@ use crate::pages::access::StatePages;
 use crate::partition::{NodeScope, data_in, find_node, node_header};
 use crate::tx::write_set::Update;
 use rustc_hash::FxHashMap;
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 /// The most levels that are gone down: a tree of pages is never that high.
@@ -27,9 +28,10 @@ pub(super) struct TreeView<'a, P> {
     pub form: BTreeForm,
 }
 
-impl<P: StatePages> Nodes for TreeView<'_, P> {
+impl<P: StatePages> TreeView<'_, P> {
+    /// A node of the tree.
     #[inline]
-    fn node(&self, id: NodeId) -> Step<Node<'_>> {
+    pub(super) fn node(&self, id: NodeId) -> Step<Node<'_>> {
         let raw: &[u8] = match self.changed.and_then(|changed| changed.get(&id)) {
             Some(update) => &update.bytes,
             None => self.pages.bytes(id.page().unwrap_or(0))?,
@@ -41,7 +43,8 @@ impl<P: StatePages> Nodes for TreeView<'_, P> {
         Ok(Node::of(raw.get(NODE_HEADER..NODE_HEADER + len).unwrap_or(&[]), id, self.form)?)
     }
 
-    fn long(&self, id: NodeId) -> Step<Vec<u8>> {
+    /// The data of a long key or value.
+    pub(super) fn long(&self, id: NodeId) -> Step<Vec<u8>> {
         let place = find_node(self.pages, id, NodeScope::Reserved)
             .map_err(|_| Error::damaged(format!("a B+tree leads to node {id}, which is not there")))?;
         let (kind, len) = node_header(self.pages, id, place)?;
@@ -49,6 +52,55 @@ impl<P: StatePages> Nodes for TreeView<'_, P> {
             return Err(Error::damaged(format!("a B+tree leads to node {id} of another type")).into());
         }
         data_in(self.pages, place, 0..len)
+    }
+
+    /// The whole key of a cell.
+    pub(super) fn whole_key(&self, part: KeyPart<'_>) -> Step<Vec<u8>> {
+        match part {
+            KeyPart::Here(bytes) => Ok(bytes.to_vec()),
+            KeyPart::Fixed(key) => Ok(key.to_be_bytes().to_vec()),
+            KeyPart::Far { node, .. } => self.long(node),
+        }
+    }
+
+    /// How a key compares with one in a cell.
+    fn compare(&self, key: &[u8], part: KeyPart<'_>) -> Step<Ordering> {
+        Ok(match part {
+            KeyPart::Here(other) => key.cmp(other),
+            KeyPart::Fixed(other) => key.cmp(&other.to_be_bytes()[..]),
+            KeyPart::Far { prefix, node, .. } => {
+                let head = key.get(..prefix.len()).unwrap_or(key);
+                match head.cmp(prefix) {
+                    Ordering::Equal => key.cmp(&self.long(node)?),
+                    unequal => unequal,
+                }
+            }
+        })
+    }
+
+    /// Where a key is in a node (`Ok`), or would be.
+    #[inline]
+    fn search(&self, node: &Node<'_>, key: Key<'_>) -> Step<Result<usize, usize>> {
+        let key = match key {
+            Key::Fixed(key) => return Ok(node.search_fixed(key)),
+            Key::Bytes(key) => key,
+        };
+        let (mut from, mut to) = (0, node.count());
+        while from < to {
+            let middle = (from + to) / 2;
+            match self.compare(key, node.key(middle))? {
+                Ordering::Equal => return Ok(Ok(middle)),
+                Ordering::Less => to = middle,
+                Ordering::Greater => from = middle + 1,
+            }
+        }
+        Ok(Err(from))
+    }
+
+    /// The child whose keys may include this one.
+    #[inline]
+    fn child_for(&self, node: &Node<'_>, key: Key<'_>) -> Step<usize> {
+        Ok(self.search(node, key)?.map_or_else(|at| at, |separator| separator + 1))
     }
 }
 
@@ -65,55 +117,46 @@ fn endless(root: NodeId) -> Error {
 }
 
 impl<P: StatePages> TreeView<'_, P> {
+    /// Goes down to a leaf, with `turn` to say for each node on the way which child is taken.
+    #[inline]
+    fn descend<'v>(
+        &'v self,
+        root: NodeId,
+        mut turn: impl FnMut(NodeId, Node<'v>) -> Step<usize>,
+    ) -> Step<(NodeId, Node<'v>)> {
+        let (mut id, mut node) = (root, self.node(root)?);
+        for _ in 0..LEVELS_MAX {
+            if node.level() == 0 {
+                return Ok((id, node));
+            }
+            id = node.child(turn(id, node)?);
+            node = self.node(id)?;
+        }
+        Err(endless(root).into())
+    }
+
     /// The leaf that a key belongs to.
     #[inline]
-    pub(super) fn leaf(&self, root: NodeId, key: Key<'_>) -> Step<Node<'_>> {
-        let mut node = self.node(root)?;
-        for _ in 0..LEVELS_MAX {
-            if node.level() == 0 {
-                return Ok(node);
-            }
-            node = self.node(node.child(node.child_for(self, key)?))?;
-        }
-        Err(endless(root).into())
+    pub(super) fn leaf(&self, root: NodeId, key: Key<'_>) -> Step<(NodeId, Node<'_>)> {
+        self.descend(root, |_, node| self.child_for(&node, key))
     }
 
-    /// The way to a key.
-    pub(super) fn way(&self, root: NodeId, key: Key<'_>) -> Step<TreePath> {
-        let (mut id, mut inner) = (root, Vec::with_capacity(4));
-        for _ in 0..LEVELS_MAX {
-            let node = self.node(id)?;
-            if node.level() == 0 {
-                return Ok(TreePath { inner, leaf: id, at: node.search(self, key)? });
-            }
-            let child = node.child_for(self, key)?;
+    /// The way to a key, or to the last leaf's end.
+    pub(super) fn way(&self, root: NodeId, key: Option<Key<'_>>) -> Step<TreePath> {
+        let mut inner = Vec::with_capacity(4);
+        let (leaf, node) = self.descend(root, |id, node| {
+            let child = key.map_or(Ok(node.count()), |key| self.child_for(&node, key))?;
             inner.push((id, child));
-            id = node.child(child);
-        }
-        Err(endless(root).into())
-    }
-
-    /// The way to the last leaf, and how many pairs that has.
-    pub(super) fn last_way(&self, root: NodeId) -> Step<TreePath> {
-        let (mut id, mut inner) = (root, Vec::with_capacity(4));
-        for _ in 0..LEVELS_MAX {
-            let node = self.node(id)?;
-            if node.level() == 0 {
-                return Ok(TreePath { inner, leaf: id, at: Err(node.count()) });
-            }
-            inner.push((id, node.count()));
-            id = node.child(node.count());
-        }
-        Err(endless(root).into())
+            Ok(child)
+        })?;
+        let at = key.map_or(Ok(Err(node.count())), |key| self.search(&node, key))?;
+        Ok(TreePath { inner, leaf, at })
     }
 
     /// The value of a key.
     pub(super) fn value(&self, root: NodeId, key: Key<'_>) -> Step<Option<Vec<u8>>> {
-        let leaf = self.leaf(root, key)?;
-        match leaf.search(self, key)? {
-            Ok(at) => self.whole_value(leaf.value(at)).map(Some),
-            Err(_) => Ok(None),
-        }
+        let (_, leaf) = self.leaf(root, key)?;
+        self.search(&leaf, key)?.ok().map(|at| self.whole_value(leaf.value(at))).transpose()
     }
 
     fn whole_value(&self, part: ValuePart<'_>) -> Step<Vec<u8>> {
@@ -124,7 +167,7 @@ impl<P: StatePages> TreeView<'_, P> {
     }
 
     fn pair(&self, leaf: &Node<'_>, at: usize) -> Step<Pair> {
-        Ok((whole_key(self, leaf.key(at))?, self.whole_value(leaf.value(at))?))
+        Ok((self.whole_key(leaf.key(at))?, self.whole_value(leaf.value(at))?))
     }
 
     /// Pairs from a bound on, up or down, those that lie together; none when there are no more.
@@ -142,24 +185,21 @@ impl<P: StatePages> TreeView<'_, P> {
                 let (Bound::Included(key) | Bound::Excluded(key)) = &from else {
                     return Ok(if is_up { 0 } else { node.count() });
                 };
-                let found = node.search(self, self.key(key))?;
+                let found = self.search(node, self.key(key))?;
                 Ok(found.map_or_else(|at| at, |at| at + usize::from(is_behind)))
             };
             let is_included = matches!(from, Bound::Included(_));
             // The key between the leaf and what is next to it.
-            let (mut fence, mut node) = (None, self.node(root)?);
-            for _ in 0..LEVELS_MAX {
-                if node.level() == 0 {
-                    break;
-                }
+            let mut fence = None;
+            let (_, node) = self.descend(root, |_, node| {
                 let child = part(&node, is_up || is_included)?;
                 if is_up && child < node.count() {
                     fence = Some((node, child));
                 } else if !is_up && child > 0 {
                     fence = Some((node, child - 1));
                 }
-                node = self.node(node.child(child))?;
-            }
+                Ok(child)
+            })?;
             let at = part(&node, is_up != is_included)?;
             if is_up && at < node.count() {
                 return self.take(&node, at..node.count(), most);
@@ -167,7 +207,7 @@ impl<P: StatePages> TreeView<'_, P> {
                 return self.take(&node, (0..at).rev(), most);
             }
             let Some((node, at)) = fence else { return Ok(Vec::new()) };
-            let key = whole_key(self, node.key(at))?;
+            let key = self.whole_key(node.key(at))?;
             from = if is_up { Bound::Included(key) } else { Bound::Excluded(key) };
         }
         Err(endless(root).into())

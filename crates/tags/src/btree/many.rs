@@ -6,7 +6,7 @@
 
 use super::BTree;
 use super::look::TreeView;
-use super::node::{Node, Nodes};
+use super::node::Node;
 use crate::committed::Committed;
 use crate::error::{Error, Result, Step, StepError};
 use crate::ids::{NodeId, Permission};
@@ -143,8 +143,7 @@ impl BTree<'_> {
             tx.begin_edits(&leaves[..keys.len()])?;
             let mut moved = false;
             for (at, key) in keys.iter().enumerate() {
-                let leaf =
-                    if moved { self.look_in(tx, |look| self.leaf_of(look, *key))? } else { leaves[at] };
+                let leaf = if moved { self.leaf_of(tx, *key)? } else { leaves[at] };
                 let (pairs, has_moved) = change(tx, start + at, leaf)?;
                 more += pairs;
                 moved |= has_moved;

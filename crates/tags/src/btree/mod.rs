@@ -28,11 +28,11 @@ use crate::edges::order::Direction;
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, Permission, SnodeId};
 use crate::options::Durability;
-use crate::pages::access::{PageReader, StatePages};
+use crate::pages::access::PageReader;
 use crate::store::Store;
 use crate::tx::Transaction;
 use look::TreeView;
-use node::{FIXED_KEY, FIXED_VALUE, Key, NODE, Nodes};
+use node::{FIXED_KEY, FIXED_VALUE, Key, NODE};
 
 /// The edge type from a root to the anchors, by name.
 const NAMES: &str = "weft.btree.name";
@@ -232,22 +232,6 @@ impl<'s> BTree<'s> {
             return Err(Error::WrongSize { what: "the value", bytes, wanted });
         }
         Ok(())
-    }
-
-    /// The leaf that a fixed key belongs to, without a look at the leaf.
-    fn leaf_of(&self, look: &TreeView<'_, impl StatePages>, key: u32) -> Step<NodeId> {
-        let mut id = self.root;
-        loop {
-            let node = look.node(id)?;
-            if node.level() == 0 {
-                return Ok(id);
-            }
-            let child = node.child(node.search_fixed(key).map_or_else(|at| at, |at| at + 1));
-            if node.level() == 1 {
-                return Ok(child);
-            }
-            id = child;
-        }
     }
 
     /// Runs `step` on the last committed state.

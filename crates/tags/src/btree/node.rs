@@ -13,12 +13,11 @@
 //! length u64`, of a key `its first 64 bytes | id u64 | length u32`. In a tree of fixed pairs a cell is `key u32 | value u64`
 //! or `key u32 | child u64`, put together from the arrays.
 
-use crate::error::{Error, Step};
+use crate::error::Error;
 use crate::ids::{ADDRESS_BITS, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::NODE_HEADER;
 use crate::tx::patch::Patch;
 use std::borrow::Cow;
-use std::cmp::Ordering;
 
 /// Bytes of a node's data.
 pub(super) const DATA: usize = PAGE_BYTES - NODE_HEADER;
@@ -89,14 +88,6 @@ pub(super) enum ValuePart<'c> {
     Far { node: NodeId, len: u64 },
 }
 
-/// Where nodes come from.
-pub(super) trait Nodes {
-    /// A node of the tree.
-    fn node(&self, id: NodeId) -> Step<Node<'_>>;
-    /// The data of a long key or value.
-    fn long(&self, id: NodeId) -> Step<Vec<u8>>;
-}
-
 /// A node, looked at. Numbers that make no sense give empty cells, never a panic; the tree's check finds them.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'d> {
@@ -151,18 +142,11 @@ impl<'d> Node<'d> {
             return Err(Error::damaged(format!("node {id} is not one of its B+tree")));
         }
         let node = Node { data, form, snode: id.home() };
-        let most = match form {
-            BTreeForm::Fixed => node.capacity(),
-            BTreeForm::Bytes => (DATA - HEADER) / 2,
-        };
-        if node.count() > most {
+        // A cell has a slot at least.
+        if node.count() > capacity(form, node.level()).min((DATA - HEADER) / 2) {
             return Err(Error::damaged(format!("node {id} of a B+tree: {} entries", node.count())));
         }
         Ok(node)
-    }
-
-    fn capacity(&self) -> usize {
-        if self.level() == 0 { LEAF_PAIRS } else { INNER_KEYS }
     }
 
     /// Levels below this one.
@@ -247,40 +231,12 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// Where a key is (`Ok`), or would be.
-    #[inline]
-    pub(super) fn search(&self, nodes: &impl Nodes, key: Key<'_>) -> Step<Result<usize, usize>> {
-        match key {
-            Key::Fixed(key) => Ok(self.search_fixed(key)),
-            Key::Bytes(key) => {
-                let (mut from, mut to) = (0, self.count());
-                while from < to {
-                    let middle = (from + to) / 2;
-                    match compare(nodes, key, self.key(middle))? {
-                        Ordering::Equal => return Ok(Ok(middle)),
-                        Ordering::Less => to = middle,
-                        Ordering::Greater => from = middle + 1,
-                    }
-                }
-                Ok(Err(from))
-            }
-        }
-    }
-
+    /// Where a fixed key is (`Ok`), or would be.
     #[inline]
     pub(super) fn search_fixed(&self, key: u32) -> Result<usize, usize> {
         let keys = self.fixed_keys();
         let at = keys.partition_point(|other| u32::from_le_bytes(*other) < key);
         if keys.get(at).is_some_and(|other| u32::from_le_bytes(*other) == key) { Ok(at) } else { Err(at) }
-    }
-
-    /// The child whose keys may include this one.
-    #[inline]
-    pub(super) fn child_for(&self, nodes: &impl Nodes, key: Key<'_>) -> Step<usize> {
-        Ok(match self.search(nodes, key)? {
-            Ok(separator) => separator + 1,
-            Err(at) => at,
-        })
     }
 
     /// Every cell, by itself.
@@ -310,8 +266,7 @@ impl<'d> Node<'d> {
             BTreeForm::Fixed => self.count(),
             BTreeForm::Bytes => {
                 let end = heap_end(self.level());
-                HEADER + 2 * self.count() + (end - self.heap().min(end)).saturating_sub(self.garbage()) + DATA
-                    - end
+                2 * self.count() + (end - self.heap().min(end)).saturating_sub(self.garbage())
             }
         }
     }
@@ -321,7 +276,7 @@ impl<'d> Node<'d> {
         let count = self.count() + 1;
         match self.form {
             BTreeForm::Fixed => {
-                if count > self.capacity() {
+                if count > capacity(self.form, self.level()) {
                     return None;
                 }
                 let (keys_at, keys_end) = (HEADER + FIXED_KEY * index, HEADER + FIXED_KEY * count);
@@ -410,22 +365,12 @@ fn header(level: u8, form: BTreeForm, count: usize, heap: usize, garbage: usize)
     out
 }
 
-/// What a node of this level can hold, in the unit of [`Node::used`] and [`used_by`].
+/// What a node of this level can hold, in the unit of [`Node::used`] and [`weight`].
 pub(super) fn capacity(form: BTreeForm, level: u8) -> usize {
     match (form, level) {
-        (BTreeForm::Bytes, _) => DATA,
+        (BTreeForm::Bytes, _) => heap_end(level) - HEADER,
         (BTreeForm::Fixed, 0) => LEAF_PAIRS,
         (BTreeForm::Fixed, _) => INNER_KEYS,
-    }
-}
-
-/// What a node with these cells holds.
-pub(super) fn used_by(form: BTreeForm, level: u8, cells: &[Cell]) -> usize {
-    match form {
-        BTreeForm::Fixed => cells.len(),
-        BTreeForm::Bytes => {
-            HEADER + DATA - heap_end(level) + cells.iter().map(|cell| 2 + cell.len()).sum::<usize>()
-        }
     }
 }
 
@@ -512,17 +457,14 @@ pub(super) fn cell_child(form: BTreeForm, cell: &[u8]) -> NodeId {
     NodeId(u64_at(cell, if form == BTreeForm::Fixed { FIXED_KEY } else { 0 }))
 }
 
-/// The nodes of its own that a cell leads to for its key and value, not its child.
-pub(super) fn cell_longs(form: BTreeForm, level: u8, cell: &[u8]) -> impl Iterator<Item = NodeId> {
+/// The nodes of its own that a cell leads to for its key and value, not its child, and how long these are.
+pub(super) fn cell_longs(form: BTreeForm, level: u8, cell: &[u8]) -> impl Iterator<Item = (NodeId, u64)> {
     let key = match cell_key(form, level, cell) {
-        KeyPart::Far { node, .. } => Some(node),
+        KeyPart::Far { node, len, .. } => Some((node, len)),
         _ => None,
     };
-    let value = match form {
-        BTreeForm::Bytes if level == 0 => match value_of(cell) {
-            ValuePart::Far { node, .. } => Some(node),
-            ValuePart::Here(_) => None,
-        },
+    let value = match value_of(cell) {
+        ValuePart::Far { node, len } if form == BTreeForm::Bytes && level == 0 => Some((node, len)),
         _ => None,
     };
     key.into_iter().chain(value)
@@ -571,45 +513,20 @@ pub(super) fn far_key(key: &[u8], node: NodeId) -> KeyPart<'_> {
     KeyPart::Far { prefix: key.get(..PREFIX).unwrap_or(key), node, len: key.len() as u64 }
 }
 
-/// How a key compares with one in a cell.
-pub(super) fn compare(nodes: &impl Nodes, key: &[u8], part: KeyPart<'_>) -> Step<Ordering> {
-    Ok(match part {
-        KeyPart::Here(other) => key.cmp(other),
-        KeyPart::Fixed(other) => key.cmp(&other.to_be_bytes()[..]),
-        KeyPart::Far { prefix, node, .. } => {
-            let head = key.get(..prefix.len()).unwrap_or(key);
-            match head.cmp(prefix) {
-                Ordering::Equal => key.cmp(&nodes.long(node)?),
-                unequal => unequal,
-            }
+impl<'c> KeyPart<'c> {
+    /// As much of a byte string as lies in its cell.
+    fn visible(self) -> &'c [u8] {
+        match self {
+            KeyPart::Here(bytes) => bytes,
+            KeyPart::Far { prefix, .. } => prefix,
+            KeyPart::Fixed(_) => &[],
         }
-    })
-}
-
-/// The whole key of a cell.
-pub(super) fn whole_key(nodes: &impl Nodes, part: KeyPart<'_>) -> Step<Vec<u8>> {
-    Ok(match part {
-        KeyPart::Here(bytes) => bytes.to_vec(),
-        KeyPart::Fixed(key) => key.to_be_bytes().to_vec(),
-        KeyPart::Far { node, .. } => nodes.long(node)?,
-    })
+    }
 }
 
 /// The shortest key that tells `left` from the greater `right`: above the one, not above the other.
 pub(super) fn separator<'c>(left: KeyPart<'_>, right: KeyPart<'c>) -> KeyPart<'c> {
-    let visible = |bytes| match bytes {
-        KeyPart::Here(bytes) => bytes,
-        KeyPart::Far { prefix, .. } => prefix,
-        KeyPart::Fixed(_) => &[],
-    };
-    let (before, after): (&[u8], &'c [u8]) = (
-        visible(left),
-        match right {
-            KeyPart::Fixed(_) => return right,
-            KeyPart::Here(bytes) => bytes,
-            KeyPart::Far { prefix, .. } => prefix,
-        },
-    );
+    let (before, after) = (left.visible(), right.visible());
     let same = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let left_ends = matches!(left, KeyPart::Here(_)) || same < before.len();
     // Where both begin with the same bytes as far as they can be seen, the greater key itself is taken.
