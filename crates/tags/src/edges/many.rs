@@ -10,7 +10,9 @@ use super::{EdgeChange, EdgeTable};
 use crate::error::{Step, StepError};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages};
+use crate::pages::numbers::PageNumbers;
 use crate::pages::{Words, as_words};
+use crate::sync::Mutex;
 
 /// Edges of a group. Whoever looks for one alone has a group of one, and does not pay for the room of more.
 pub(crate) const GROUP: usize = 64;
@@ -46,43 +48,40 @@ impl EdgeTable {
             .map_or(Ok(()), |table| table.find_group(pages, keys, found))
     }
 
-    /// Makes changes of a bundle's edges, in their order, up to the first that takes more than a change in the page of its cell: a new page, or
-    /// the end of a page or of the bundle. `made` is
-    /// advanced by one for each change that is made, also before an error, and `each` is called with it unless it changes nothing.
+    /// Makes changes of up to [`GROUP`] edges of one type out of one node, in their order, up to one behind which their bundle may be
+    /// another, and advances `made` by one for each, also before an error. Calls `each` with those that change something. Pages of a bundle
+    /// that goes are appended to `freed`.
     #[inline]
-    pub(crate) fn change_in<'c>(
-        &self,
+    pub(crate) fn change<'c>(
+        &mut self,
         pages: &mut PageWriter<'_>,
-        id: u64,
-        changes: impl Iterator<Item = &'c EdgeChange>,
+        new: &Mutex<PageNumbers>,
+        changes: impl Iterator<Item = &'c EdgeChange> + Clone,
         made: &mut usize,
+        freed: &mut Vec<u32>,
         mut each: impl FnMut(&EdgeChange),
     ) -> Step<()> {
-        let Some(bundle) = self.bundles.get(&id) else { return Ok(()) };
+        let Some(first) = changes.clone().next() else { return Ok(()) };
+        let id = self.bundle(pages, first.source, first.etype)?;
+        let bundle = id.and_then(|id| self.bundles.get(&id));
+        if let Some(bundle) = bundle {
+            // The lines where probing begins are waited for, to see whether it goes on.
+            bundle.ask_for(pages, changes.clone().map(|change| change.key), &mut Cells::<GROUP>::default());
+        }
         for change in changes {
-            let EdgeChange { key, old, new, .. } = *change;
-            if old != new {
-                let is_made = match (old.0, new.0) {
-                    (0, to) => bundle.try_insert(pages, [key, to])?.is_none(),
-                    (from, 0) => bundle.take(pages, [key, from])?,
-                    (from, to) => bundle.exchange(pages, [key, from], [key, to])?,
-                };
-                if !is_made {
-                    break;
+            if change.old != change.new {
+                let is_within = bundle.map_or(Ok(false), |bundle| bundle.change_within(pages, change))?;
+                if !is_within {
+                    self.change_one(pages, new, change, freed)?;
+                    each(change);
+                    *made += 1;
+                    return Ok(());
                 }
                 each(change);
             }
             *made += 1;
         }
         Ok(())
-    }
-
-    /// Asks the processor for what changes of up to [`GROUP`] edges in a bundle need. The lines where probing begins are waited for, to see
-    /// whether it goes on.
-    pub(crate) fn prefetch_in(&self, pages: &impl Pages, id: u64, keys: impl Iterator<Item = u64>) {
-        if let Some(bundle) = self.bundles.get(&id) {
-            bundle.ask_for(pages, keys, &mut Cells::<GROUP>::default());
-        }
     }
 }
 
@@ -109,6 +108,25 @@ impl<'p, const N: usize> Cells<'p, N> {
 }
 
 impl Table<2> {
+    /// Makes a change in the page of its cell; `false` where it takes more: a new page, the end of the table, or that the cell is there.
+    #[inline]
+    fn change_within(&self, pages: &mut PageWriter<'_>, change: &EdgeChange) -> Step<bool> {
+        let EdgeChange { key, old, new, .. } = *change;
+        if old.0 == 0 {
+            return Ok(self.try_insert(pages, [key, new.0])?.is_none());
+        }
+        let place = self.find(pages, key, |place, cell| Ok((cell[1] == old.0).then_some(place)))?;
+        let Some(place) = place else { return Ok(false) };
+        if new.0 != 0 {
+            self.replace(pages, place, [key, new.0])?;
+        } else if self.is_last(pages, place)? {
+            return Ok(false);
+        } else {
+            self.remove(pages, place)?;
+        }
+        Ok(true)
+    }
+
     /// What [`EdgeTable::find_group`] says, in a bundle's table.
     fn find_group<'p, const N: usize>(
         &self,

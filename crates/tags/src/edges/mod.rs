@@ -62,13 +62,6 @@ pub(crate) struct EdgeTable {
     secret: Secret,
 }
 
-/// Where the cell of an edge is: in the main table or in a bundle.
-#[derive(Clone, Copy)]
-pub(crate) enum EdgeLocation {
-    Main(CellAddr),
-    Bundle(u64, CellAddr),
-}
-
 /// An edge as its cell has it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RawEdge {
@@ -160,41 +153,6 @@ impl EdgeTable {
         Arc::make_mut(&mut self.bundles)
     }
 
-    /// Where the edge of a bundle that leads to `to` is.
-    #[inline]
-    pub(crate) fn find_in(
-        &self,
-        pages: &impl Pages,
-        id: u64,
-        key: u64,
-        to: NodeId,
-    ) -> Step<Option<EdgeLocation>> {
-        let Some(bundle) = self.bundles.get(&id) else { return Ok(None) };
-        bundle.find(
-            pages,
-            key,
-            |place, cell| Ok((cell[1] == to.0).then_some(EdgeLocation::Bundle(id, place))),
-        )
-    }
-
-    /// Puts an edge that is not there into a bundle.
-    #[inline]
-    pub(crate) fn insert_in(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
-        id: u64,
-        key: u64,
-        to: NodeId,
-    ) -> Step<()> {
-        let absent = || Error::damaged(format!("bundle {id} is not there"));
-        let cell = [key, to.0];
-        if self.bundles.get(&id).ok_or_else(absent)?.try_insert(pages, cell)?.is_none() {
-            return Ok(());
-        }
-        self.bundles_mut().get_mut(&id).ok_or_else(absent)?.insert(pages, new, cell)
-    }
-
     /// Edges of one type out of a node.
     pub(crate) fn count_of(&self, pages: &impl Pages, source: NodeId, etype: EdgeType) -> Step<u64> {
         let mut count = 0;
@@ -218,7 +176,8 @@ impl EdgeTable {
         Ok(count)
     }
 
-    /// Finds an edge. `is_it` decides among destinations whose cells are equal otherwise.
+    /// Finds an edge: its cell, in the main table or in a bundle, and where it leads. `is_it` decides among destinations whose cells are
+    /// equal otherwise.
     #[inline]
     pub(crate) fn find(
         &self,
@@ -227,7 +186,7 @@ impl EdgeTable {
         etype: EdgeType,
         key: u64,
         mut is_it: impl FnMut(NodeId) -> Step<bool>,
-    ) -> Step<Option<(EdgeLocation, NodeId)>> {
+    ) -> Step<Option<(CellAddr, NodeId)>> {
         let (light, heavy) = (u64::from(etype.0), bundle_word(etype));
         let mut bundle = None;
         let found = self.main.find(pages, source.0, |place, cell| {
@@ -237,13 +196,12 @@ impl EdgeTable {
                 return Ok(Some(None));
             }
             let to = NodeId(cell[3]);
-            Ok((word == light && cell[2] == key && is_it(to)?)
-                .then_some(Some((EdgeLocation::Main(place), to))))
+            Ok((word == light && cell[2] == key && is_it(to)?).then_some(Some((place, to))))
         })?;
         let Some(bundle) = bundle.and_then(|id| self.bundles.get(&id)) else { return Ok(found.flatten()) };
         bundle.find(pages, key, |place, cell| {
             let to = NodeId(cell[1]);
-            Ok(is_it(to)?.then_some((EdgeLocation::Bundle(bundle.id, place), to)))
+            Ok(is_it(to)?.then_some((place, to)))
         })
     }
 
@@ -321,16 +279,16 @@ impl EdgeTable {
     ) -> Step<()> {
         loop {
             if let Some(id) = self.bundle(pages, source, edge.etype)? {
-                return self.insert_in(pages, new, id, edge.key, edge.to);
+                let absent = || Error::damaged(format!("bundle {id} is not there"));
+                let bundle = self.bundles_mut().get_mut(&id).ok_or_else(absent)?;
+                return bundle.insert(pages, new, [edge.key, edge.to.0]);
             }
             if let Some(page) = self.main.is_full(pages, source.0)?
                 && self.relieve(pages, new, page)?
             {
                 continue;
             }
-            let keyed = if form == InfoForm::Key { KEYED } else { 0 };
-            let cell = [source.0, u64::from(edge.etype.0) | keyed, edge.key, edge.to.0];
-            return self.main.insert(pages, new, cell);
+            return self.main.insert(pages, new, main_cell(source, form, edge));
         }
     }
 
@@ -396,60 +354,65 @@ impl EdgeTable {
         self.main.insert(pages, new, [source, word | BUNDLE, id, 1])
     }
 
-    /// Leads an edge to another destination.
-    pub(crate) fn redirect(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        spot: EdgeLocation,
-        source: NodeId,
-        edge: RawEdge,
-    ) -> Step<()> {
-        match spot {
-            EdgeLocation::Main(place) => {
-                let words = pages.words(place.page)?;
-                let cell = self.main.cell_at(words, place);
-                self.main.replace(pages, place, [source.0, cell[1], edge.key, edge.to.0])
-            }
-            EdgeLocation::Bundle(id, place) => match self.bundles.get(&id) {
-                Some(bundle) => bundle.replace(pages, place, [edge.key, edge.to.0]),
-                None => Ok(()),
-            },
-        }
-    }
-
-    /// Takes an edge out. With the last edge of a bundle go the bundle's pages, which are appended to `freed`.
+    /// Takes an edge out; `false` when it is not there. With the last edge of a bundle go the bundle's pages, which are appended to `freed`.
     pub(crate) fn remove(
         &mut self,
         pages: &mut PageWriter<'_>,
-        spot: EdgeLocation,
         source: NodeId,
-        etype: EdgeType,
+        RawEdge { etype, key, to }: RawEdge,
+        freed: &mut Vec<u32>,
+    ) -> Step<bool> {
+        let found = self.find(pages, source, etype, key, |it| Ok(it == to))?;
+        let Some((place, _)) = found else { return Ok(false) };
+        let head = self.main.find(pages, source.0, |place, cell| {
+            Ok((cell[1] & !KEYED == bundle_word(etype)).then_some((place, cell[2])))
+        })?;
+        let bundle = head.and_then(|(head, id)| Some((head, self.bundles.get(&id)?)));
+        let Some((head, bundle)) = bundle else { return self.main.remove(pages, place).map(|()| true) };
+        if !bundle.is_last(pages, place)? {
+            return bundle.remove(pages, place).map(|()| true);
+        }
+        // Both pages are there to be changed before one of them is.
+        pages.words_mut(head.page)?;
+        bundle.remove(pages, place)?;
+        self.main.remove(pages, head)?;
+        let id = bundle.id;
+        freed.extend(self.bundles_mut().remove(&id).iter().flat_map(Bundle::pages));
+        Ok(true)
+    }
+
+    /// Makes a change, whatever it takes.
+    fn change_one(
+        &mut self,
+        pages: &mut PageWriter<'_>,
+        new: &Mutex<PageNumbers>,
+        change: &EdgeChange,
         freed: &mut Vec<u32>,
     ) -> Step<()> {
-        let (id, place) = match spot {
-            EdgeLocation::Main(place) => return self.main.remove(pages, place),
-            EdgeLocation::Bundle(id, place) => (id, place),
+        let EdgeChange { source, etype, form, key, old, new: to } = *change;
+        let edge = |to| RawEdge { etype, key, to };
+        let is_made = match (old.0, to.0) {
+            (0, _) => self.insert(pages, new, source, form, edge(to)).map(|()| true)?,
+            (_, 0) => self.remove(pages, source, edge(old), freed)?,
+            _ => match self.find(pages, source, etype, key, |it| Ok(it == old))? {
+                Some((place, _)) => {
+                    let cell = main_cell(source, form, edge(to));
+                    self.main.replace(pages, place, cell).map(|()| true)?
+                }
+                None => false,
+            },
         };
-        let Some(bundle) = self.bundles.get(&id) else { return Ok(()) };
-        if !bundle.is_last(pages, place)? {
-            return bundle.remove(pages, place);
+        if is_made {
+            return Ok(());
         }
-        let cell = self.main.find(pages, source.0, |place, cell| {
-            Ok((cell[1] & !KEYED == bundle_word(etype)).then_some(place))
-        })?;
-        // Both pages are there to be changed before one of them is.
-        if let Some(cell) = cell {
-            pages.words_mut(cell.page)?;
-        }
-        bundle.remove(pages, place)?;
-        if let Some(cell) = cell {
-            self.main.remove(pages, cell)?;
-        }
-        if let Some(bundle) = self.bundles_mut().remove(&id) {
-            freed.extend(bundle.pages());
-        }
-        Ok(())
+        Err(Error::damaged(format!("an edge of node {source} to {old} is not in its table")).into())
     }
+}
+
+/// The cell of an edge in the main table.
+fn main_cell(source: NodeId, form: InfoForm, edge: RawEdge) -> [u64; 4] {
+    let keyed = if form == InfoForm::Key { KEYED } else { 0 };
+    [source.0, u64::from(edge.etype.0) | keyed, edge.key, edge.to.0]
 }
 
 /// The bundle that a cell of the main table names, if it names one.

@@ -199,14 +199,6 @@ impl<const W: usize> Table<W> {
         found
     }
 
-    /// Where a cell whose words are all known is in a page.
-    #[inline]
-    fn place_in(words: &Words, position: u64, cell: [u64; W]) -> Option<LineCell> {
-        let is_it = |at, found| Ok::<_, Infallible>((found == cell).then_some(at));
-        let Ok(found) = Self::probe(words, position, cell[0], is_it);
-        found
-    }
-
     /// The table's page where it has one without links.
     pub(super) fn only_page(&self) -> Option<u32> {
         self.directory.only_page().filter(|_| !self.directory.has_links())
@@ -509,39 +501,5 @@ impl<const W: usize> Table<W> {
     #[inline]
     fn way(from: usize, to: usize) -> usize {
         if from <= to { to - from } else { to + LINES as usize - from }
-    }
-
-    /// Puts a cell in the place of one whose words are all known; whether that was there. Their first words are the same.
-    #[inline]
-    pub(crate) fn exchange(
-        &self,
-        pages: &mut PageWriter<'_>,
-        before: [u64; W],
-        cell: [u64; W],
-    ) -> Step<bool> {
-        debug_assert_eq!(before[0], cell[0]);
-        let position = self.position(&cell);
-        let Some(page) = self.page_of(position) else { return Ok(false) };
-        self.check_room(&cell)?;
-        let words = pages.words_mut(page)?;
-        let Some(place) = Self::place_in(words, position, before) else { return Ok(false) };
-        Self::set(Self::line_mut(words, place.0), place.1, &cell);
-        Ok(true)
-    }
-
-    /// Takes out a cell whose words are all known, unless it may be the last of its page; whether it did.
-    #[inline]
-    pub(crate) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {
-        let position = self.position(&cell);
-        let Some(page) = self.page_of(position) else { return Ok(false) };
-        let cells = Self::counted(pages, page)?;
-        if cells <= 1 || self.directory.has_links() {
-            return Ok(false);
-        }
-        let words = pages.words_mut(page)?;
-        let Some(place) = Self::place_in(words, position, cell) else { return Ok(false) };
-        self.close_gap(words, place);
-        pages.note_cells(page, cells - 1);
-        Ok(true)
     }
 }

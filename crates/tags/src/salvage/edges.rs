@@ -125,13 +125,8 @@ impl Copy<'_> {
         }
         self.change(source.home(), |store, partition| {
             let mut freed = Vec::new();
-            let is_out = store.write(partition, |pages, contents| {
-                let found =
-                    contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == edge.to))?;
-                let Some((spot, _)) = found else { return Ok(false) };
-                contents.edges.remove(pages, spot, source, edge.etype, &mut freed)?;
-                Ok(true)
-            })?;
+            let is_out = store
+                .write(partition, |pages, contents| contents.edges.remove(pages, source, edge, &mut freed))?;
             drop_table_pages(store, freed);
             Ok(is_out)
         })

@@ -3,7 +3,7 @@
 
 use super::salvage;
 use crate::committed::Committed;
-use crate::edges::{EdgeLocation, bundle_of};
+use crate::edges::bundle_of;
 use crate::ids::{EdgeType, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::page_store::MemoryStore;
 use crate::pages::desc::PageKind;
@@ -200,15 +200,10 @@ fn blocks_of_node(store: &Store, node: NodeId) -> Vec<u64> {
         contents.edges.find(pages, node, EdgeType::BODY, 0, |_| Ok(true))
     };
     if let Some((spot, body)) = store.read(node.home(), find).unwrap() {
-        blocks.push(block_of_spot(store, spot));
+        blocks.push(block_of_page(store, spot.page));
         blocks.extend(blocks_of_node(store, body));
     }
     blocks
-}
-
-fn block_of_spot(store: &Store, spot: EdgeLocation) -> u64 {
-    let (EdgeLocation::Main(place) | EdgeLocation::Bundle(_, place)) = spot;
-    block_of_page(store, place.page)
 }
 
 fn block_of_edge(store: &Store, source: NodeId, etype: EdgeType, key: u64, to: NodeId) -> u64 {
@@ -217,7 +212,7 @@ fn block_of_edge(store: &Store, source: NodeId, etype: EdgeType, key: u64, to: N
             contents.edges.find(pages, source, etype, key, |it| Ok(it == to))
         })
         .unwrap();
-    block_of_spot(store, found.unwrap().0)
+    block_of_page(store, found.unwrap().0.page)
 }
 
 /// The block of the cell that says what a bundle's edges go out from.

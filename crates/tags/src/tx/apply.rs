@@ -1,17 +1,16 @@
 //! Applies committed changes to the store's pages, for commits and for replays alike.
 
+use crate::edges::EdgeChange;
 use crate::edges::many::GROUP;
-use crate::edges::{EdgeChange, RawEdge};
-use crate::error::{Error, Result, Step};
-use crate::ids::{EdgeType, NodeId, NodeType, PAGE_BYTES};
+use crate::error::{Error, Result};
+use crate::ids::{NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of, split_key};
-use crate::pages::access::{PageWriter, Pages};
+use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_any, run_numbers, run_of};
 use crate::slab::Slab;
 use crate::snodes::tags::Root;
 use crate::store::Store;
-use crate::tx::write_set::NONE;
 
 /// Descriptors that are asked for before the first of them is changed.
 const DESCS_AHEAD: usize = 16;
@@ -29,72 +28,21 @@ pub(crate) fn change_edges(
         return Ok(());
     }
     store.write(partition, |pages, contents| {
-        // Changes of one source follow each other: its bundle is looked for once.
-        let mut run: Option<((NodeId, EdgeType), Option<u64>)> = None;
-        while let Some(change) = changes.get(next).map(AsRef::as_ref) {
-            if !is_mine(change) {
+        while let Some(first) = changes.get(next).map(AsRef::as_ref) {
+            if !is_mine(first) {
                 next += 1;
                 continue;
             }
-            let of = (change.source, change.etype);
-            let bundle = match run {
-                Some((known, id)) if known == of => id,
-                _ => {
-                    let id = contents.edges.bundle(pages, change.source, change.etype)?;
-                    run = Some((of, id));
-                    id
-                }
-            };
-            if let Some(id) = bundle {
-                let ahead = changes[next..].iter().take(GROUP).map(AsRef::as_ref);
-                let alike = ahead.take_while(|change| (change.source, change.etype) == of);
-                contents.edges.prefetch_in(pages, id, alike.clone().map(|change| change.key));
-                let before = next;
-                contents.edges.change_in(pages, id, alike, &mut next, &mut each)?;
-                if next > before {
-                    continue;
-                }
-            }
-            change_edge(store, pages, contents, bundle, change, &mut freed)?;
-            // A bundle may have been made, or this one has gone with its last edge.
-            run = None;
-            each(change);
-            next += 1;
+            // Changes of one source follow each other: its bundle is looked for once.
+            let ahead = changes[next..].iter().take(GROUP).map(AsRef::as_ref);
+            let alike =
+                ahead.take_while(|change| (change.source, change.etype) == (first.source, first.etype));
+            contents.edges.change(pages, &store.numbers.tables, alike, &mut next, &mut freed, &mut each)?;
         }
         Ok(())
     })?;
     drop_table_pages(store, freed);
     Ok(())
-}
-
-/// One edge, as a step that can be run again; `bundle` is the one that the edge is in, or is to be in.
-fn change_edge(
-    store: &Store,
-    pages: &mut PageWriter<'_>,
-    contents: &mut Contents,
-    bundle: Option<u64>,
-    change: &EdgeChange,
-    freed: &mut Vec<u32>,
-) -> Step<()> {
-    let EdgeChange { source, etype, form, key, old, new } = *change;
-    let (edge, numbers) = (RawEdge { etype, key, to: new }, &store.numbers.tables);
-    let spot = match bundle {
-        Some(id) if old == NONE => return contents.edges.insert_in(pages, numbers, id, key, new),
-        None if old == NONE => return contents.edges.insert(pages, numbers, source, form, edge),
-        Some(id) => contents.edges.find_in(pages, id, key, old)?,
-        None => {
-            let found = contents.edges.find(pages, source, etype, key, |to| Ok(to == old))?;
-            found.map(|(spot, _)| spot)
-        }
-    };
-    let Some(spot) = spot else {
-        return Err(Error::damaged(format!("an edge of node {source} to {old} is not in its table")).into());
-    };
-    if new == NONE {
-        contents.edges.remove(pages, spot, source, etype, freed)
-    } else {
-        contents.edges.redirect(pages, spot, source, edge)
-    }
 }
 
 /// Gives up pages of edge tables. Nobody has access to them.
