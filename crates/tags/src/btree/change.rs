@@ -3,7 +3,7 @@
 //! Where a pair fits a leaf, the leaf is patched. Everything else is rare and goes one way: the cells of the nodes
 //! concerned are taken apart and put together anew, and the edges follow from the difference.
 
-use super::look::TreePath;
+use super::look::{Pair, TreePath};
 use super::node::{
     BTreeForm, Cell, FIXED_KEY, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node,
     VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, inner_cell,
@@ -57,14 +57,10 @@ impl BTree<'_> {
         let wanted = self.key(key)?;
         self.check_value(value)?;
         tx.enter(self.snode, Permission::Write)?;
-        if let (Key::Fixed(key), Ok(value)) = (wanted, value.try_into()) {
-            let leaf = self.leaf_of(tx, key)?;
-            if let Some(found) = self.insert_in_leaf(tx, leaf, key, value)? {
-                if !found {
-                    self.add_to_count(tx, 1)?;
-                }
-                return Ok(found);
-            }
+        if let (Key::Fixed(key), Ok(value)) = (wanted, value.try_into())
+            && let Some(found) = self.change_fixed(tx, key, Some(value))?
+        {
+            return Ok(found);
         }
         let way = self.look_in(tx, |look| look.way(self.root, Some(wanted)))?;
         let value = self.value_part(tx, value)?;
@@ -90,14 +86,10 @@ impl BTree<'_> {
     pub fn delete_in(&self, tx: &mut Transaction<'_>, key: &[u8]) -> Result<bool> {
         let wanted = self.key(key)?;
         tx.enter(self.snode, Permission::Write)?;
-        if let Key::Fixed(key) = wanted {
-            let leaf = self.leaf_of(tx, key)?;
-            if let Some(found) = self.delete_in_leaf(tx, leaf, key)? {
-                if found {
-                    self.add_to_count(tx, -1)?;
-                }
-                return Ok(found);
-            }
+        if let Key::Fixed(key) = wanted
+            && let Some(found) = self.change_fixed(tx, key, None)?
+        {
+            return Ok(found);
         }
         let way = self.look_in(tx, |look| look.way(self.root, Some(wanted)))?;
         let Ok(at) = way.at else { return Ok(false) };
@@ -124,46 +116,43 @@ impl BTree<'_> {
         Ok(ValuePart::Far { node: tx.create_node(self.snode, LONG, value)?, len: value.len() as u64 })
     }
 
-    /// Puts a fixed pair in its leaf, where that has room; whether the key was there. The number of pairs is left to the caller.
-    pub(super) fn insert_in_leaf(
+    /// Gives a fixed key a value, or takes it away, as [`BTree::change_in_leaf`].
+    fn change_fixed(
+        &self,
+        tx: &mut Transaction<'_>,
+        key: u32,
+        value: Option<[u8; FIXED_VALUE]>,
+    ) -> Result<Option<bool>> {
+        let leaf = self.leaf_of(tx, key)?;
+        let found = self.change_in_leaf(tx, leaf, key, value)?;
+        self.add_to_count(tx, found.map_or(0, |found| i64::from(value.is_some()) - i64::from(found)))?;
+        Ok(found)
+    }
+
+    /// Gives a fixed key a value in its leaf, or takes it away; whether it was there. `None` where the leaf has no room, or would be less
+    /// than a third full. The number of pairs is left to the caller.
+    pub(super) fn change_in_leaf(
         &self,
         tx: &mut Transaction<'_>,
         leaf: NodeId,
         key: u32,
-        value: [u8; FIXED_VALUE],
+        value: Option<[u8; FIXED_VALUE]>,
     ) -> Result<Option<bool>> {
         let mut edit = tx.edit_node(leaf, NODE)?;
         let node = Node::of(edit.data(), leaf, self.form)?;
         let (found, mut cell) = (node.search_fixed(key), [0; FIXED_KEY + FIXED_VALUE]);
         cell[..FIXED_KEY].copy_from_slice(&key.to_le_bytes());
-        cell[FIXED_KEY..].copy_from_slice(&value);
+        cell[FIXED_KEY..].copy_from_slice(&value.unwrap_or_default());
         let changes = match found {
-            Ok(at) => Some(vec![node.value_change(at, &cell)]),
-            Err(at) => node.insertion(at, &cell),
+            Ok(at) if value.is_some() => Some(vec![node.value_change(at, &cell)]),
+            Ok(at) if (node.count() - 1) * 3 >= LEAF_PAIRS => Some(node.removal(at, self.erases())),
+            Ok(_) => None,
+            Err(at) if value.is_some() => node.insertion(at, &cell),
+            Err(_) => Some(Vec::new()),
         };
         let Some(changes) = changes else { return Ok(None) };
         changes.iter().try_for_each(|change| edit.patch(change))?;
         Ok(Some(found.is_ok()))
-    }
-
-    /// Takes a fixed key out of its leaf, where that stays a third full; whether it was there. The number of pairs is left to
-    /// the caller.
-    pub(super) fn delete_in_leaf(
-        &self,
-        tx: &mut Transaction<'_>,
-        leaf: NodeId,
-        key: u32,
-    ) -> Result<Option<bool>> {
-        let mut edit = tx.edit_node(leaf, NODE)?;
-        let node = Node::of(edit.data(), leaf, self.form)?;
-        let (found, count) = (node.search_fixed(key), node.count());
-        let Ok(at) = found else { return Ok(Some(false)) };
-        if (count - 1) * 3 < LEAF_PAIRS {
-            return Ok(None);
-        }
-        let changes = node.removal(at, self.erases());
-        changes.iter().try_for_each(|change| edit.patch(change))?;
-        Ok(Some(true))
     }
 
     /// The leaf that a fixed key belongs to.
@@ -172,6 +161,9 @@ impl BTree<'_> {
     }
 
     pub(super) fn add_to_count(&self, tx: &mut Transaction<'_>, more: i64) -> Result<()> {
+        if more == 0 {
+            return Ok(());
+        }
         let mut edit = tx.edit_node(self.anchor, ANCHOR)?;
         let count = self.count_of(edit.data()).wrapping_add_signed(more);
         let (at, end) = (self.count_at, self.count_at + 8);
@@ -401,8 +393,7 @@ impl BTree<'_> {
             Some(cell) => cell_child(self.form, &around.cells[cell]),
         };
         let (left_id, right_id) = (child(between), child(between + 1));
-        let (left, right) = (self.parts(tx, left_id)?, self.parts(tx, right_id)?);
-        let mut joined = NodeCells { level, first: left.first, cells: left.cells };
+        let (mut joined, right) = (self.parts(tx, left_id)?, self.parts(tx, right_id)?);
         if level > 0 {
             let key = cell_key(self.form, level + 1, &around.cells[between]);
             joined.cells.push(inner_cell(self.form, key, right.first));
@@ -433,7 +424,7 @@ impl BTree<'_> {
     }
 
     /// Puts pairs, all behind those that are there, in a leaf of their own, the last.
-    pub(super) fn append(&self, tx: &mut Transaction<'_>, pairs: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    pub(super) fn append(&self, tx: &mut Transaction<'_>, pairs: &[Pair]) -> Result<()> {
         let mut cells = Vec::with_capacity(pairs.len());
         for (key, value) in pairs {
             let (key, value) = (self.key_part(tx, self.key(key)?)?, self.value_part(tx, value)?);
@@ -451,14 +442,9 @@ impl BTree<'_> {
     }
 
     /// What a pair takes of a leaf.
-    pub(super) fn pair_weight(&self, key: &[u8], value: &[u8]) -> usize {
-        match self.form {
-            BTreeForm::Fixed => 1,
-            BTreeForm::Bytes => {
-                let key = if key.len() > KEY_INLINE { 76 } else { key.len() };
-                let value = if value.len() > VALUE_INLINE { 16 } else { value.len() };
-                2 + 4 + key + value
-            }
-        }
+    pub(super) fn pair_weight(&self, (key, value): &Pair) -> usize {
+        let key = if key.len() > KEY_INLINE { 76 } else { key.len() };
+        let value = if value.len() > VALUE_INLINE { 16 } else { value.len() };
+        if self.form == BTreeForm::Fixed { 1 } else { 2 + 4 + key + value }
     }
 }

@@ -76,7 +76,7 @@ impl BTree<'_> {
     }
 
     fn see(&self, id: NodeId) -> Result<NodeSummary> {
-        self.look(|look| {
+        self.look_on(self.store, |look| {
             let node = look.node(id)?;
             let (level, count) = (node.level(), node.count());
             let keys = (0..count).map(|at| look.whole_key(node.key(at))).collect::<Step<Vec<_>>>()?;

@@ -20,35 +20,29 @@ impl BTree<'_> {
             return Err(Error::BadOption { what: "fill", value: fill.into(), range: "10 to 100 percent" });
         }
         let most = capacity(self.form, 0) * usize::from(fill) / 100;
-        let mut last = self
-            .look(|look| look.near(self.root, &Bound::Unbounded, Direction::Down, 1))?
-            .pop()
-            .map(|(key, _)| key);
-        let mut pairs = pairs.into_iter();
-        let (mut loaded, mut held) = (0, None);
-        loop {
+        let near =
+            self.look_on(self.store, |look| look.near(self.root, &Bound::Unbounded, Direction::Down, 1))?;
+        let mut last = near.into_iter().next().map(|(key, _)| key);
+        let (mut pairs, mut loaded) = (pairs.into_iter().peekable(), 0);
+        while pairs.peek().is_some() {
             let mut tx = self.store.begin();
             tx.durability(self.durability);
             tx.hold(self.anchor.home())?;
             let mut more = 0;
             for _ in 0..LEAVES {
                 let (mut leaf, mut used) = (Vec::new(), 0);
-                while let Some((key, value)) = held.take().or_else(|| pairs.next()) {
+                while let Some((key, value)) =
+                    pairs.next_if(|pair| leaf.is_empty() || used + self.pair_weight(pair) <= most)
+                {
                     self.key(&key)?;
                     self.check_value(&value)?;
-                    if leaf.is_empty() && last.as_ref().is_some_and(|last| *last >= key) {
+                    let before = leaf.last().map(|(key, _): &Pair| key).or(last.as_ref());
+                    if before.is_some_and(|before| *before >= key) {
                         return Err(Error::Unordered);
                     }
-                    let weight = self.pair_weight(&key, &value);
-                    if !leaf.is_empty() && used + weight > most {
-                        held = Some((key, value));
-                        break;
-                    }
-                    used += weight;
-                    if leaf.last().is_some_and(|(last, _): &Pair| *last >= key) {
-                        return Err(Error::Unordered);
-                    }
-                    leaf.push((key, value));
+                    let pair = (key, value);
+                    used += self.pair_weight(&pair);
+                    leaf.push(pair);
                 }
                 if leaf.is_empty() {
                     break;
@@ -57,14 +51,10 @@ impl BTree<'_> {
                 more += leaf.len() as u64;
                 last = leaf.pop().map(|(key, _)| key);
             }
-            if more > 0 {
-                self.add_to_count(&mut tx, more as i64)?;
-                tx.commit()?;
-            }
+            self.add_to_count(&mut tx, more as i64)?;
+            tx.commit()?;
             loaded += more;
-            if held.is_none() && more == 0 {
-                return Ok(loaded);
-            }
         }
+        Ok(loaded)
     }
 }

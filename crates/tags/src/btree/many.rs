@@ -74,18 +74,9 @@ impl BTree<'_> {
         &self,
         tx: &mut Transaction<'_>,
         pairs: &[(u32, u64)],
-        mut each: impl FnMut(usize, bool),
+        each: impl FnMut(usize, bool),
     ) -> Result<()> {
-        let key = |at: usize| pairs[at].0;
-        self.change_many(tx, pairs.len(), key, |tx, at, leaf| {
-            let (key, value) = pairs[at];
-            let found = match self.insert_in_leaf(tx, leaf, key, value.to_le_bytes())? {
-                Some(found) => (found, i64::from(!found), false),
-                None => (self.insert_in(tx, &key.to_be_bytes(), &value.to_le_bytes())?, 0, true),
-            };
-            each(at, found.0);
-            Ok((found.1, found.2))
-        })
+        self.change_many(tx, pairs.len(), |at| (pairs[at].0, Some(pairs[at].1)), each)
     }
 
     /// Takes keys away as part of a transaction, in their order, in a tree of fixed pairs; calls `each` with the place of each
@@ -97,31 +88,18 @@ impl BTree<'_> {
         &self,
         tx: &mut Transaction<'_>,
         keys: &[u32],
-        mut each: impl FnMut(usize, bool),
+        each: impl FnMut(usize, bool),
     ) -> Result<()> {
-        self.change_many(
-            tx,
-            keys.len(),
-            |at| keys[at],
-            |tx, at, leaf| {
-                let found = match self.delete_in_leaf(tx, leaf, keys[at])? {
-                    Some(found) => (found, -i64::from(found), false),
-                    None => (self.delete_in(tx, &keys[at].to_be_bytes())?, 0, true),
-                };
-                each(at, found.0);
-                Ok((found.1, found.2))
-            },
-        )
+        self.change_many(tx, keys.len(), |at| (keys[at], None), each)
     }
 
-    /// Calls `change` with each place below `count` and the leaf of its key. It says by how much the number of pairs
-    /// changes beyond what it has noted, and whether nodes were parted or joined.
+    /// Makes `count` changes: `change` says which key gets which value, or is taken away.
     fn change_many(
         &self,
         tx: &mut Transaction<'_>,
         count: usize,
-        key: impl Fn(usize) -> u32,
-        mut change: impl FnMut(&mut Transaction<'_>, usize, NodeId) -> Result<(i64, bool)>,
+        change: impl Fn(usize) -> (u32, Option<u64>),
+        mut each: impl FnMut(usize, bool),
     ) -> Result<()> {
         self.must_be_fixed()?;
         tx.enter(self.snode, Permission::Write)?;
@@ -129,7 +107,7 @@ impl BTree<'_> {
         let mut more = 0;
         for start in (0..count).step_by(GROUP) {
             keys.clear();
-            keys.extend((start..count.min(start + GROUP)).map(&key));
+            keys.extend((start..count.min(start + GROUP)).map(|at| change(at).0));
             let mut found = false;
             self.look_in(tx, |look| {
                 // The transaction holds the s-node: when the leaves have been read, they still are the leaves.
@@ -142,14 +120,27 @@ impl BTree<'_> {
             })?;
             tx.begin_edits(&leaves[..keys.len()])?;
             let mut moved = false;
-            for (at, key) in keys.iter().enumerate() {
-                let leaf = if moved { self.leaf_of(tx, *key)? } else { leaves[at] };
-                let (pairs, has_moved) = change(tx, start + at, leaf)?;
-                more += pairs;
-                moved |= has_moved;
+            for (at, leaf) in (start..).zip(&leaves[..keys.len()]) {
+                let (key, value) = change(at);
+                let leaf = if moved { self.leaf_of(tx, key)? } else { *leaf };
+                let was_there = match self.change_in_leaf(tx, leaf, key, value.map(u64::to_le_bytes))? {
+                    Some(was_there) => {
+                        more += i64::from(value.is_some()) - i64::from(was_there);
+                        was_there
+                    }
+                    // Nodes are parted or joined.
+                    None => {
+                        moved = true;
+                        match value {
+                            Some(value) => self.insert_in(tx, &key.to_be_bytes(), &value.to_le_bytes())?,
+                            None => self.delete_in(tx, &key.to_be_bytes())?,
+                        }
+                    }
+                };
+                each(at, was_there);
             }
         }
-        if more != 0 { self.add_to_count(tx, more) } else { Ok(()) }
+        self.add_to_count(tx, more)
     }
 }
 
@@ -189,31 +180,29 @@ fn leaves_of(
     Ok(())
 }
 
+/// A search among a node's keys: all of them, where those begin among which the wanted one is, and how many these are.
+type Search<'d> = (&'d [[u8; 4]], usize, usize);
+
 /// Where each key is in the node beside it, or would be.
 fn search_all(nodes: &[Node<'_>], keys: &[u32]) -> Vec<std::result::Result<usize, usize>> {
-    struct Search<'d> {
-        keys: &'d [[u8; 4]],
-        from: usize,
-        left: usize,
-    }
-    let is_below = |search: &Search<'_>, at: usize, key: u32| {
-        search.keys.get(at).is_some_and(|other| u32::from_le_bytes(*other) < key)
+    let is_below = |all: &[[u8; 4]], at: usize, key: u32| {
+        all.get(at).is_some_and(|other| u32::from_le_bytes(*other) < key)
     };
-    let all_keys = nodes.iter().map(Node::fixed_keys);
-    let mut searches: Vec<_> = all_keys.map(|keys| Search { keys, from: 0, left: keys.len() }).collect();
-    let most = searches.iter().map(|search| search.left).max().unwrap_or(0);
+    let mut searches: Vec<Search<'_>> =
+        nodes.iter().map(|node| (node.fixed_keys(), 0, node.count())).collect();
+    let most = nodes.iter().map(Node::count).max().unwrap_or(0);
     for _ in 0..most.next_power_of_two().trailing_zeros() {
-        for (search, key) in searches.iter_mut().zip(keys) {
-            let half = search.left / 2;
+        for ((all, from, left), key) in searches.iter_mut().zip(keys) {
+            let half = *left / 2;
             // Without a branch, which would be guessed wrong every other time.
-            search.from += half * usize::from(is_below(search, search.from + half, *key));
-            search.left -= half;
+            *from += half * usize::from(is_below(all, *from + half, *key));
+            *left -= half;
         }
     }
-    let end = |(node, (search, key)): (&Node<'_>, (&Search<'_>, &u32))| {
-        let at = search.from + usize::from(is_below(search, search.from, *key));
+    let end = |(node, ((all, from, _), key)): (&Node<'_>, (&Search<'_>, &u32))| {
+        let at = from + usize::from(is_below(all, *from, *key));
         node.prefetch_fixed(at);
-        let is_it = search.keys.get(at).is_some_and(|other| u32::from_le_bytes(*other) == *key);
+        let is_it = all.get(at).is_some_and(|other| u32::from_le_bytes(*other) == *key);
         if is_it { Ok(at) } else { Err(at) }
     };
     nodes.iter().zip(searches.iter().zip(keys)).map(end).collect()

@@ -234,11 +234,6 @@ impl<'s> BTree<'s> {
         Ok(())
     }
 
-    /// Runs `step` on the last committed state.
-    fn look<T>(&self, step: impl FnMut(&TreeView<'_, PageReader<'_>>) -> Step<T>) -> Result<T> {
-        self.look_on(self.store, step)
-    }
-
     /// Runs `step` on a committed state.
     fn look_on<S: Committed, T>(
         &self,

@@ -126,11 +126,6 @@ fn child_at(data: &[u8], at: usize, snode: HomeId) -> NodeId {
     NodeId(u64::from(snode.0) << ADDRESS_BITS | u64::from_le_bytes(raw))
 }
 
-fn child_bytes(child: NodeId) -> [u8; CHILD_BYTES] {
-    let [a, b, c, d, e, f, _, _] = child.0.to_le_bytes();
-    [a, b, c, d, e, f]
-}
-
 impl<'d> Node<'d> {
     /// A node in `data`.
     ///
@@ -384,34 +379,29 @@ pub(super) fn weight(form: BTreeForm, cell: &[u8]) -> usize {
 
 /// The data of a node with these cells, which fit; `first` is the first child of an inner node.
 pub(super) fn build(form: BTreeForm, level: u8, first: NodeId, cells: &[Cell]) -> Vec<u8> {
-    let mut data = vec![0; DATA];
+    let (mut data, mut heap) = (vec![0; DATA], heap_end(level));
+    let mut put = |at: usize, bytes: &[u8]| data[at..at + bytes.len()].copy_from_slice(bytes);
     match form {
-        BTreeForm::Fixed => {
-            data[..HEADER].copy_from_slice(&header(level, form, cells.len(), 0, 0));
-            if level > 0 {
-                data[CHILDREN_AT..CHILDREN_AT + CHILD_BYTES].copy_from_slice(&child_bytes(first));
-            }
-            for (index, cell) in cells.iter().enumerate() {
-                let at = HEADER + FIXED_KEY * index;
-                data[at..at + FIXED_KEY].copy_from_slice(&cell[..FIXED_KEY]);
+        BTreeForm::Fixed if level > 0 => put(CHILDREN_AT, &first.0.to_le_bytes()[..CHILD_BYTES]),
+        BTreeForm::Bytes if level > 0 => put(heap, &first.0.to_le_bytes()),
+        _ => {}
+    }
+    for (index, cell) in cells.iter().enumerate() {
+        match form {
+            BTreeForm::Fixed => {
                 let (at, bytes) = payload(level, index);
-                data[at..at + bytes].copy_from_slice(&cell[FIXED_KEY..FIXED_KEY + bytes]);
+                put(HEADER + FIXED_KEY * index, &cell[..FIXED_KEY]);
+                put(at, &cell[FIXED_KEY..FIXED_KEY + bytes]);
             }
-        }
-        BTreeForm::Bytes => {
-            let mut heap = heap_end(level);
-            if level > 0 {
-                data[heap..].copy_from_slice(&first.0.to_le_bytes());
-            }
-            for (index, cell) in cells.iter().enumerate() {
+            BTreeForm::Bytes => {
                 heap -= cell.len();
-                data[heap..heap + cell.len()].copy_from_slice(cell);
-                let at = HEADER + 2 * index;
-                data[at..at + 2].copy_from_slice(&(heap as u16).to_le_bytes());
+                put(heap, cell);
+                put(HEADER + 2 * index, &(heap as u16).to_le_bytes());
             }
-            data[..HEADER].copy_from_slice(&header(level, form, cells.len(), heap, 0));
         }
     }
+    let heap = if form == BTreeForm::Fixed { 0 } else { heap };
+    put(0, &header(level, form, cells.len(), heap, 0));
     data
 }
 

@@ -68,36 +68,31 @@ impl Range<'_, '_> {
     /// # Errors
     /// As [`BTree::get_in`].
     pub fn next_in(&mut self, tx: &mut Transaction<'_>) -> Result<Option<Pair>> {
-        self.ready.clear();
+        tx.enter(self.tree.snode, Permission::Read)?;
+        self.advance(true, |range| {
+            let (root, from, direction) = (range.tree.root, &range.from, range.direction);
+            range.tree.look_in(tx, |look| look.near(root, from, direction, 1))
+        })
+    }
+
+    /// The pairs of a state from where the next one is looked for on.
+    fn near_on(&self, state: &impl Committed) -> Result<Vec<Pair>> {
+        let (root, from, direction) = (self.tree.root, &self.from, self.direction);
+        self.tree.look_on(state, |look| look.near(root, from, direction, usize::MAX))
+    }
+
+    /// The next pair, with `look` to look for more. `is_stale`: what is ready is of another state.
+    fn advance(
+        &mut self,
+        is_stale: bool,
+        look: impl FnOnce(&Self) -> Result<Vec<Pair>>,
+    ) -> Result<Option<Pair>> {
         if self.ended {
             return Ok(None);
         }
-        tx.enter(self.tree.snode, Permission::Read)?;
-        let found = self.tree.look_in(tx, |look| look.near(self.tree.root, &self.from, self.direction, 1))?;
-        Ok(self.accept(found.into_iter().next()))
-    }
-
-    /// The next pair of a state. `is_stale`: it is another than the last time.
-    fn next_on(&mut self, state: &impl Committed, is_stale: bool) -> Option<Result<Pair>> {
-        if self.ended {
-            return None;
+        if is_stale || self.ready.is_empty() {
+            self.ready = look(self)?.into();
         }
-        if self.ready.is_empty() || is_stale {
-            let (root, from, direction) = (self.tree.root, &self.from, self.direction);
-            match self.tree.look_on(state, |look| look.near(root, from, direction, usize::MAX)) {
-                Ok(found) => self.ready = found.into(),
-                Err(error) => {
-                    self.ended = true;
-                    return Some(Err(error));
-                }
-            }
-        }
-        let next = self.ready.pop_front();
-        self.accept(next).map(Ok)
-    }
-
-    /// Ends the range where it ends, and notes where it has come to.
-    fn accept(&mut self, pair: Option<Pair>) -> Option<Pair> {
         let inside = |key: &[u8]| match (&self.to, self.direction) {
             (Bound::Unbounded, _) => true,
             (Bound::Included(end), Direction::Up) => key <= &end[..],
@@ -105,16 +100,12 @@ impl Range<'_, '_> {
             (Bound::Included(end), Direction::Down) => key >= &end[..],
             (Bound::Excluded(end), Direction::Down) => key > &end[..],
         };
-        match pair.filter(|(key, _)| inside(key)) {
-            Some(pair) => {
-                self.from = Bound::Excluded(pair.0.clone());
-                Some(pair)
-            }
-            None => {
-                self.ended = true;
-                None
-            }
+        let next = self.ready.pop_front().filter(|(key, _)| inside(key));
+        match &next {
+            Some((key, _)) => self.from = Bound::Excluded(key.clone()),
+            None => self.ended = true,
         }
+        Ok(next)
     }
 }
 
@@ -122,12 +113,16 @@ impl Iterator for Range<'_, '_> {
     type Item = Result<Pair>;
 
     fn next(&mut self) -> Option<Result<Pair>> {
-        if let Some(snapshot) = self.snapshot {
-            return self.next_on(snapshot, false);
-        }
-        // Looked at before pairs are read: a commit that comes between makes them be read again.
-        let commit = self.tree.store.last_commit();
-        let is_stale = std::mem::replace(&mut self.commit, commit) != commit;
-        self.next_on(self.tree.store, is_stale)
+        let found = match self.snapshot {
+            Some(snapshot) => self.advance(false, |range| range.near_on(snapshot)),
+            None => {
+                // Looked at before pairs are read: a commit that comes between makes them be read again.
+                let commit = self.tree.store.last_commit();
+                let is_stale = std::mem::replace(&mut self.commit, commit) != commit;
+                self.advance(is_stale, |range| range.near_on(range.tree.store))
+            }
+        };
+        self.ended |= found.is_err();
+        found.transpose()
     }
 }
