@@ -16,7 +16,6 @@
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::leaves::{LEAF_ENTRY_BYTES, Leaves};
-use crate::layout::superblock::Superblock;
 use crate::pages::desc::PageKind;
 use crate::space::{Run, in_runs};
 use crate::store::Store;
@@ -48,17 +47,12 @@ pub(crate) fn list_blocks(leaves: u64) -> u64 {
     (leaves * LEAF_ENTRY_BYTES as u64).div_ceil(PAGE_BYTES as u64).max(1)
 }
 
-/// The first block behind the journal.
-fn behind_journal(superblock: &Superblock) -> u64 {
-    superblock.journal_block + superblock.journal_blocks
-}
-
 impl Store {
     /// The front of a store with so many leaves: it ends before the first page, and is not longer than it has to be.
     pub(crate) fn settle_front(&self, leaves: u64) {
         let superblock = *self.superblock.lock();
         let (blocks, lists) = front_blocks(leaves, superblock.list_blocks());
-        let first = behind_journal(&superblock);
+        let first = superblock.journal_block + superblock.journal_blocks;
         let end = self.pages_in(first, first + blocks).into_iter().map(|(block, _)| block).min();
         self.space.lock().set_front(first, first + lists, end.unwrap_or(first + blocks));
     }
@@ -99,9 +93,9 @@ impl Store {
         let front = space.front();
         let end = front.end.min(front.first + blocks);
         space.set_front(front.first, front.first + lists, end);
-        let behind = leaves.at.iter().filter(|(_, leaf)| (end..front.end).contains(&leaf.blocks[0]));
-        let behind: Vec<u32> = behind.map(|(number, _)| *number).collect();
-        leaves.stale.extend(behind.iter().copied());
+        let Leaves { at, stale } = &mut *leaves;
+        let behind = at.iter().filter(|(_, leaf)| (end..front.end).contains(&leaf.blocks[0]));
+        stale.extend(behind.map(|(number, _)| *number));
     }
 
     /// The pages in these blocks, in their order.
@@ -132,33 +126,31 @@ impl Store {
                 self.medium.read(run[0].0, bytes).map_err(Error::io("move pages", run[0].0))?;
                 into = rest;
             }
-            self.put_pages(group, &raw)?;
+            self.put_pages(group, &mut raw)?;
         }
         Ok(())
     }
 
     /// Writes pages to other blocks. One that is damaged stays where it is.
-    fn put_pages(&self, group: &[(u64, u32)], raw: &[u8]) -> Result<()> {
+    fn put_pages(&self, group: &[(u64, u32)], raw: &mut [u8]) -> Result<()> {
         let mut whole = Vec::with_capacity(group.len());
-        for ((block, page), bytes) in group.iter().zip(raw.chunks_exact(PAGE_BYTES)) {
+        for ((block, page), at) in group.iter().zip((0..).step_by(PAGE_BYTES)) {
             let desc = self.pool.table.describe(*page);
-            if crc32c(bytes) == desc.crc {
-                whole.push((*block, *page, desc, bytes));
+            if crc32c(&raw[at..at + PAGE_BYTES]) == desc.crc {
+                raw.copy_within(at..at + PAGE_BYTES, whole.len() * PAGE_BYTES);
+                whole.push((*block, *page, desc));
             }
         }
-        let mut rest = &whole[..];
-        while !rest.is_empty() {
-            let run = self.space.lock().take_scattered(rest.len() as u64, &*self.medium)?;
-            let (now, later) = rest.split_at(run.blocks as usize);
-            // The parts lie in one buffer, but those of damaged pages between them are left out.
-            let mut out = AlignedBuf::zeroed(now.len() * PAGE_BYTES);
-            out.chunks_exact_mut(PAGE_BYTES).zip(now).for_each(|(out, moved)| out.copy_from_slice(moved.3));
-            self.medium.put("move pages", run.block, &out)?;
-            for ((before, page, desc, _), block) in now.iter().zip(run.block..) {
+        let mut done = 0;
+        while done < whole.len() {
+            let run = self.space.lock().take_scattered((whole.len() - done) as u64, &*self.medium)?;
+            let now = done..done + run.blocks as usize;
+            self.medium.put("move pages", run.block, &raw[now.start * PAGE_BYTES..now.end * PAGE_BYTES])?;
+            for ((before, page, desc), block) in whole[now.clone()].iter().zip(run.block..) {
                 self.space.lock().release(*before, 1, self.pool.erasure.owner(desc.snode));
                 self.pool.place(*page, block, desc.crc);
             }
-            rest = later;
+            done = now.end;
         }
         Ok(())
     }
@@ -167,10 +159,7 @@ impl Store {
     pub(crate) fn take_list(&self, blocks: u64) -> Result<[Run; 2]> {
         let mut space = self.space.lock();
         let in_front = space.take_for_list(blocks);
-        let first = match in_front {
-            Some(run) => run,
-            None => space.take_whole(blocks, &*self.medium)?,
-        };
+        let first = in_front.map_or_else(|| space.take_whole(blocks, &*self.medium), Ok)?;
         let second = space.take_whole(blocks, &*self.medium).inspect_err(|_| space.put_back(first))?;
         Ok([first, second])
     }
@@ -188,7 +177,6 @@ impl Store {
         let (end, room) = (space.front().end, space.front_free() as usize);
         drop(space);
         let outside = leaves.at.iter().filter(|(_, leaf)| leaf.blocks[0] >= end);
-        let outside: Vec<u32> = outside.take(room).map(|(number, _)| *number).collect();
-        leaves.stale.extend(outside.iter().copied());
+        leaves.stale.extend(outside.take(room).map(|(number, _)| *number));
     }
 }

@@ -460,7 +460,7 @@ pub(crate) fn list_refill(store: &Store) {
                 _ => 0,
             };
             let slots = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab).map(slots_of);
-            if slots.is_some_and(|slots| has_room(&desc, slots)) {
+            if slots.is_some_and(|slots| has_room(count_slots(&desc.taken()), slots)) {
                 partition.contents.slabs[usize::from(desc.class)].list(page);
             }
             page += 1;

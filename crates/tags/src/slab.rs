@@ -27,11 +27,7 @@ pub(crate) struct Slab {
 struct RefillList(Vec<u32>);
 
 /// Whether a page has so much room that it is worth filling again: each page that is filled is written whole.
-pub(crate) fn has_room(desc: &Desc, slots: usize) -> bool {
-    is_worth(count_slots(&desc.taken()), slots)
-}
-
-fn is_worth(taken: usize, slots: usize) -> bool {
+pub(crate) fn has_room(taken: usize, slots: usize) -> bool {
     taken * 2 <= slots
 }
 
@@ -94,7 +90,7 @@ impl Slab {
                 if let Some(desc) = pages.pool().table.desc(page) {
                     let desc = desc.lock();
                     let is_mine = (desc.kind, desc.snode, desc.class) == (PageKind::Slab, snode.0, class);
-                    if is_mine && has_room(&desc, slots_of(bytes)) {
+                    if is_mine && has_room(count_slots(&desc.taken()), slots_of(bytes)) {
                         self.open = Some(page);
                     }
                 }
@@ -118,7 +114,7 @@ impl Slab {
             return true;
         }
         // It was listed before if it had room before.
-        if is_worth(taken, slots) && !is_worth(taken + 1, slots) {
+        if has_room(taken, slots) && !has_room(taken + 1, slots) {
             self.list(page);
         }
         false

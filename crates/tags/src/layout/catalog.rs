@@ -65,50 +65,44 @@ impl Catalog {
 
     /// Whether a catalog of `bytes` bytes may begin with these.
     pub(crate) fn may_begin(raw: &[u8], bytes: u64) -> bool {
-        let mut r = Reader::new(raw);
-        let mut read = || -> std::result::Result<bool, Truncated> {
-            let types = r.u32()?;
-            if u64::from(types) * TYPE_BYTES_MIN > bytes {
-                return Ok(false);
-            }
-            for _ in 0..types {
-                if InfoForm::from_u8(r.u8()?).is_none() {
-                    return Ok(false);
-                }
-                let len = r.u32()? as usize;
-                if len > NAME_BYTES_MAX || std::str::from_utf8(r.bytes(len)?).is_err() {
-                    return Ok(false);
-                }
-            }
-            let homes = u64::from(r.u32()?);
-            Ok(homes > 0 && r.position() as u64 + homes * HOME_BYTES == bytes)
-        };
-        // It goes on in the next block.
-        read().unwrap_or(true)
+        // One that is cut short goes on in the next block.
+        Catalog::read(raw, bytes).map_or(true, |catalog| catalog.is_some())
     }
 
     pub(crate) fn decode(raw: &[u8]) -> Result<Catalog> {
-        let mut r = Reader::new(raw);
-        let mut read = || -> std::result::Result<Option<Catalog>, Truncated> {
-            let mut catalog = Catalog::default();
-            for _ in 0..r.u32()? {
-                let form = InfoForm::from_u8(r.u8()?);
-                let name = std::str::from_utf8(r.string()?).ok().map(str::to_owned);
-                let (Some(form), Some(name)) = (form, name) else { return Ok(None) };
-                catalog.types.push(TypeEntry { name, form });
-            }
-            for _ in 0..r.u32()? {
-                let (id, root) = (HomeId(r.u16()?), NodeId(r.u64()?));
-                let guests = Guests { last: r.u32()?, count: r.u32()?, erases: r.u8()? != 0 };
-                catalog.homes.push(HomeEntry { id, root, guests });
-            }
-            Ok((r.remaining() == 0).then_some(catalog))
-        };
-        match read() {
+        match Catalog::read(raw, raw.len() as u64) {
             Ok(Some(catalog)) => Ok(catalog),
             Ok(None) => Err(Error::damaged("catalog: it cannot be read")),
             Err(error) => Err(Error::damaged(format!("catalog: {error}"))),
         }
+    }
+
+    /// A catalog of `bytes` bytes, of which `raw` are the first; `None` where they are not those of one.
+    fn read(raw: &[u8], bytes: u64) -> std::result::Result<Option<Catalog>, Truncated> {
+        let (mut r, mut catalog) = (Reader::new(raw), Catalog::default());
+        let types = r.u32()?;
+        if u64::from(types) * TYPE_BYTES_MIN > bytes {
+            return Ok(None);
+        }
+        for _ in 0..types {
+            let Some(form) = InfoForm::from_u8(r.u8()?) else { return Ok(None) };
+            let len = r.u32()? as usize;
+            if len > NAME_BYTES_MAX {
+                return Ok(None);
+            }
+            let Ok(name) = std::str::from_utf8(r.bytes(len)?) else { return Ok(None) };
+            catalog.types.push(TypeEntry { name: name.to_owned(), form });
+        }
+        let homes = u64::from(r.u32()?);
+        if homes == 0 || r.position() as u64 + homes * HOME_BYTES != bytes {
+            return Ok(None);
+        }
+        for _ in 0..homes {
+            let (id, root) = (HomeId(r.u16()?), NodeId(r.u64()?));
+            let guests = Guests { last: r.u32()?, count: r.u32()?, erases: r.u8()? != 0 };
+            catalog.homes.push(HomeEntry { id, root, guests });
+        }
+        Ok(Some(catalog))
     }
 }
 
