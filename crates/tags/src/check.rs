@@ -120,7 +120,7 @@ impl Store {
             if is_body {
                 return Ok((node_header(pages, node, place)?.1, place));
             }
-            let (_, len, place) = contents.open_node(pages, &self.pool.table, node, NodeScope::Committed)?;
+            let (_, len, place) = contents.open_node(pages, node)?;
             Ok((len, place))
         })?;
         let more = (place.offset + NODE_HEADER + len).div_ceil(PAGE_BYTES) as u32;
@@ -206,11 +206,10 @@ impl Store {
                 if !keyed || found.is_none() {
                     return Ok(found.is_some());
                 }
-                let table = &self.pool.table;
                 if edge.to.home() != source.home() {
                     return Ok(false);
                 }
-                let (_, len, place) = contents.open_node(pages, table, edge.to, NodeScope::Committed)?;
+                let (_, len, place) = contents.open_node(pages, edge.to)?;
                 let data = data_in(pages, place, 0..len.min(KEY_PREFIX_MAX))?;
                 Ok(split_key(&data).is_some_and(|(key, _)| self.secret.bytes(key) == edge.key))
             })

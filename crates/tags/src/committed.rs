@@ -120,7 +120,7 @@ pub(crate) trait Committed {
             let found =
                 contents.edges.find(pages, edge.source, edge.etype, edge.key, |to| match edge.info {
                     Info::Number(_) => Ok(true),
-                    Info::Key(key) => begins_with_key(pages, pages, to, key),
+                    Info::Key(key) => begins_with_key(pages, to, key),
                 })?;
             Ok(found.map(|(_, to)| to))
         })
@@ -208,7 +208,7 @@ fn read_some(
 ) -> Result<Read> {
     let before = out.len();
     let read = state.step(node.home(), |pages, contents| {
-        let (found, len, place) = contents.open_node(pages, pages, node, NodeScope::Committed)?;
+        let (found, len, place) = contents.open_node(pages, node)?;
         if found != kind.0 {
             return Err(Error::wrong_type(node, found, kind).into());
         }

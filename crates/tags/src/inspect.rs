@@ -82,16 +82,14 @@ impl Store {
     pub fn view(&self, node: NodeId, data_max: usize) -> Result<NodeView> {
         self.place_of(node, NodeScope::Committed)?;
         self.read(node.home(), |pages, contents| {
-            let (kind, len, place) =
-                contents.open_node(pages, &self.pool.table, node, NodeScope::Committed)?;
+            let (kind, len, place) = contents.open_node(pages, node)?;
             let data = data_in(pages, place, 0..len.min(data_max))?;
-            let mut out_edges = 0;
-            for etype in types_of(pages, contents, node)? {
-                out_edges += contents.edges.count_of(pages, node, etype)?;
-            }
+            let count = |is_counted: fn(EdgeType) -> bool| {
+                contents.edges.count_out(pages, node, is_counted, u64::MAX)
+            };
+            let out_edges = count(|etype| !etype.is_reserved())?;
             // Permissions lead from a root to itself; they are not the programs' edges.
-            let own = contents.edges.count_of(pages, node, EdgeType::PERMISSION)?;
-            let in_edges = contents.count_of(pages, node)? - own;
+            let in_edges = contents.count_of(pages, node)? - count(|etype| etype == EdgeType::PERMISSION)?;
             Ok(NodeView { kind: NodeType(kind), bytes: len as u64, data, in_edges, out_edges })
         })
     }

@@ -5,14 +5,14 @@
 
 use crate::edges::many::Candidate;
 use crate::edges::table::{CellAddr, Table};
-use crate::edges::{Bundle, COUNTS, Counts, EdgeTable, Heads};
+use crate::edges::{Bundle, COUNTS, Counts, EdgeTable};
 use crate::error::{Error, Result, Step, StepError};
 use crate::hash::Secret;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, NodeId, PAGE_BYTES};
 use crate::layout::node::{
     CLASSES, MOVED, NODE_HEADER, is_body_class, read_header, slot_at, slot_bytes, split_key,
 };
-use crate::pages::access::{PageWriter, Pages, Token};
+use crate::pages::access::{PageWriter, Pages, StatePages, Token};
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::Descriptors;
@@ -57,16 +57,17 @@ impl Partition {
             frozen_at: 0,
         }
     }
-}
 
-impl Partition {
     /// Keeps the contents as they are for the snapshots that are open; to be called before they change.
     #[inline]
     pub(crate) fn freeze(&mut self, versions: &Versions) {
         let newest = versions.newest();
         if self.frozen_at < newest {
             self.forget_frozen(versions);
-            self.frozen.push((newest, self.contents.frozen()));
+            // They read edges alone.
+            let edges = self.contents.edges.clone();
+            let contents = Contents { edges, ..Contents::new(self.contents.edges.main.secret) };
+            self.frozen.push((newest, contents));
             self.frozen_at = newest;
         }
     }
@@ -93,17 +94,16 @@ impl Partition {
     }
 }
 
-impl Contents {
-    /// The edge tables, for reads.
-    fn frozen(&self) -> Contents {
-        Contents {
-            edges: self.edges.clone(),
-            counts: self.counts.clone(),
-            slabs: std::array::from_fn(|_| Slab::default()),
-            nodes: self.nodes,
-        }
-    }
+/// The outgoing edges that a node still has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RemainingEdges {
+    Nothing,
+    /// Only the one to its body, which goes with it.
+    Body(NodeId),
+    Edges,
+}
 
+impl Contents {
     pub(crate) fn new(secret: Secret) -> Contents {
         Contents {
             edges: EdgeTable::new(secret),
@@ -115,14 +115,13 @@ impl Contents {
 
     /// All pages of edge tables.
     pub(crate) fn table_pages(&self) -> Vec<u32> {
-        let bundles = self.edges.bundles.values().flat_map(Bundle::pages);
-        self.edges.main.pages().into_iter().chain(self.counts.pages()).chain(bundles).collect()
+        self.edge_pages().into_iter().chain(self.counts.walk()).collect()
     }
 
     /// The pages of edge tables without those of counts, first those of the main table.
     pub(crate) fn edge_pages(&self) -> Vec<u32> {
         let bundles = self.edges.bundles.values().flat_map(Bundle::pages);
-        self.edges.main.pages().into_iter().chain(bundles).collect()
+        self.edges.main.walk().chain(bundles).collect()
     }
 
     /// The in-edges of a committed node; the root of an s-node counts as held once by the s-node.
@@ -148,18 +147,7 @@ impl Contents {
             (None, _) => self.counts.insert(pages, new, [node.0, count + 1]),
         }
     }
-}
 
-/// The outgoing edges that a node still has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum RemainingEdges {
-    Nothing,
-    /// Only the one to its body, which goes with it.
-    Body(NodeId),
-    Edges,
-}
-
-impl Contents {
     /// The edges out of a node, in short. A bundle goes with its last edge, so its cell is an edge too; the edge to a
     /// body is never in one, since only the type with the most edges becomes one.
     pub(crate) fn left_of(&self, pages: &impl Pages, node: NodeId) -> Step<RemainingEdges> {
@@ -172,18 +160,10 @@ impl Contents {
         Ok(left)
     }
 
-    /// Whether more than `few` of the edges that go out from a node keep it. Looks no further than it has to: there may be millions.
+    /// Whether more than `few` of the edges that go out from a node keep it. Looks no further than it has to.
     pub(crate) fn has_more_out_edges(&self, pages: &impl Pages, node: NodeId, few: i64) -> Step<bool> {
-        let Heads { edges, bundles } = self.edges.heads_of(pages, node)?;
-        let mut count = edges.iter().filter(|edge| !edge.etype.keeps_nothing()).count() as i64;
-        let bundles = bundles.iter().filter_map(|(_, id)| self.edges.bundles.get(id));
-        for page in bundles.flat_map(Bundle::walk) {
-            if count > few {
-                break;
-            }
-            count += Bundle::count(pages.words(page)?) as i64;
-        }
-        Ok(count > few)
+        let Ok(few) = u64::try_from(few) else { return Ok(true) };
+        Ok(self.edges.count_out(pages, node, |etype| !etype.keeps_nothing(), few)? > few)
     }
 
     /// Looks together for the edges by key out of one node that have these `hashes`, up to `N` of them, and calls `each` with the place of
@@ -191,8 +171,7 @@ impl Contents {
     /// together as often as `rounds` says.
     pub(crate) fn find_pairs<'k, const N: usize>(
         &self,
-        pages: &impl Pages,
-        table: &impl Descriptors,
+        pages: &impl StatePages,
         of: (NodeId, EdgeType),
         (hashes, rounds): (&[u64], &mut usize),
         key: impl Fn(usize) -> &'k [u8],
@@ -216,7 +195,7 @@ impl Contents {
             let (node, value) = match seen {
                 Some(seen) => seen,
                 None => {
-                    let is_it = |to| begins_with_key(pages, table, to, key);
+                    let is_it = |to| begins_with_key(pages, to, key);
                     let found = self.edges.find(pages, of.0, of.1, *hash, is_it)?;
                     (found.map(|(_, node)| node), None)
                 }
@@ -237,26 +216,19 @@ impl Contents {
     }
 
     /// A committed node's type, the length of its data, and where they are.
-    pub(crate) fn open_node(
-        &self,
-        pages: &impl Pages,
-        table: &impl Descriptors,
-        node: NodeId,
-        which: NodeScope,
-    ) -> Step<(u32, usize, NodePlace)> {
-        let place = find_node(table, node, which)?;
+    pub(crate) fn open_node(&self, pages: &impl StatePages, node: NodeId) -> Step<(u32, usize, NodePlace)> {
+        let place = find_node(pages, node, NodeScope::Committed)?;
         let (kind, len) = header_at(pages, place)?;
         if len != MOVED {
             let (kind, len) = node_header(pages, node, place)?;
             return Ok((kind, len, place));
         }
         let body = self.body_of(pages, node)?;
-        let place = find_body(table, body, which)?;
+        let place = find_body(pages, body, NodeScope::Committed)?;
         let (found, len) = node_header(pages, body, place)?;
         if found != kind {
-            return Err(
-                Error::damaged(format!("node {node} has type {kind:#x} and a body of {found:#x}")).into()
-            );
+            let strange = format!("node {node} has type {kind:#x} and a body of {found:#x}");
+            return Err(Error::damaged(strange).into());
         }
         Ok((kind, len, place))
     }
@@ -376,7 +348,7 @@ pub(crate) fn visit_bytes<'p>(
     let page_of = |at: usize| first + (at / PAGE_BYTES) as u32;
     let mut at = range.start;
     if at < range.end {
-        ask_for_all(pages, page_of(at)..page_of(range.end - 1) + 1)?;
+        pages.ask_for_all(page_of(at)..page_of(range.end - 1) + 1)?;
     }
     while at < range.end {
         let inner = at % PAGE_BYTES;
@@ -387,39 +359,17 @@ pub(crate) fn visit_bytes<'p>(
     Ok(())
 }
 
-/// Asks for pages at once: a step that asks for one after the other begins anew with each.
-fn ask_for_all(pages: &impl Pages, all: Range<u32>) -> Step<()> {
-    if all.len() < 2 {
-        return Ok(());
-    }
-    let mut missing = Vec::new();
-    for page in all {
-        match pages.bytes(page) {
-            Err(StepError::Miss(page)) => missing.push(page),
-            other => drop(other?),
-        }
-    }
-    StepError::unless_empty(missing)
-}
-
 /// Whether a node's data begins with the length of `key` and `key`. The node is the destination of an edge, so it
 /// exists. One that has moved keeps the bytes that it was made with in its place, and a key never changes.
 #[inline]
-pub(crate) fn begins_with_key(
-    pages: &impl Pages,
-    table: &impl Descriptors,
-    node: NodeId,
-    key: &[u8],
-) -> Step<bool> {
+pub(crate) fn begins_with_key(pages: &impl StatePages, node: NodeId, key: &[u8]) -> Step<bool> {
     let Some(page) = node.page() else { return Ok(false) };
-    let (at, wanted) = (node.offset() + NODE_HEADER, key.len() + 2);
-    let raw = pages.bytes(page)?;
-    // Nearly always all of it lies in one page; the header's length says whether it is data at all.
-    if let Some(data) = raw.get(at..at + wanted) {
-        let (_, len) = read_header(&raw[node.offset()..]);
-        return Ok(len >= wanted && data[..2] == (key.len() as u16).to_le_bytes() && data[2..] == *key);
+    if value_in(pages.bytes(page)?, node, key).is_some() {
+        return Ok(true);
     }
-    let place = find_node(table, node, NodeScope::Reserved)?;
+    // It is another, or not to be seen from this page.
+    let wanted = key.len() + 2;
+    let place = find_node(pages, node, NodeScope::Reserved)?;
     let len = match header_at(pages, place)? {
         (_, MOVED) => place.room - NODE_HEADER,
         _ => node_header(pages, node, place)?.1,

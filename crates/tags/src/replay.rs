@@ -94,7 +94,7 @@ fn apply_edges(store: &Store, edges: &[EdgeChange]) -> Result<()> {
     let Some(home) = edges.first().map(|edge| edge.source.home()) else { return Ok(()) };
     keep_room(store)?;
     let partition = store.partition(home)?;
-    apply::change_edges(store, &mut partition.write(), edges, |_| {})?;
+    apply::change_edges(store, &mut partition.write(), edges.iter(), |_| {})?;
     // An s-node has come to a shared home, or has gone, with the edge that leads to it.
     let guests = edges.iter().filter(|edge| edge.etype == EdgeType::GUEST);
     for EdgeChange { key, new, .. } in guests.filter(|edge| (edge.old == NONE) != (edge.new == NONE)) {

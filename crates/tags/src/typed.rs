@@ -8,7 +8,6 @@ use crate::error::{Error, Result, StepError};
 use crate::ids::{NodeId, NodeType, PAGE_BYTES, SnodeId};
 use crate::layout::node::NODE_HEADER;
 use crate::pages::access::Pages;
-use crate::partition::NodeScope;
 use crate::store::Store;
 use crate::tx::Transaction;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -62,8 +61,7 @@ impl Store {
     {
         let mut look = Some(look);
         let seen = self.read(node.home(), |pages, contents| {
-            let (found, len, place) =
-                contents.open_node(pages, &self.pool.table, node, NodeScope::Committed)?;
+            let (found, len, place) = contents.open_node(pages, node)?;
             if found != kind.0 {
                 return Err(StepError::Failed(Error::wrong_type(node, found, kind)));
             }

@@ -53,8 +53,6 @@ pub(crate) struct Directory {
     index: Arc<[Entry]>,
     /// A position without so many of its lower bits is that of its entry.
     shift: u32,
-    /// The pages that there were when the index was made.
-    indexed: usize,
 }
 
 impl Directory {
@@ -121,8 +119,13 @@ impl Directory {
     }
 
     /// The pages that are linked to one.
-    pub(crate) fn links(&self, page: u32) -> &[u32] {
+    pub(super) fn links(&self, page: u32) -> &[u32] {
         self.links.get(&page).map_or(&[], Vec::as_slice)
+    }
+
+    /// A page and those that are linked to it.
+    pub(super) fn chain(&self, page: u32) -> impl Iterator<Item = u32> + Clone + '_ {
+        std::iter::once(page).chain(self.links(page).iter().copied())
     }
 
     /// Whether any page has links.
@@ -151,8 +154,8 @@ impl Directory {
     }
 
     /// All pages, each once, in the order of their positions.
-    pub(crate) fn walk(&self) -> impl Iterator<Item = u32> + '_ {
-        self.pages.values().flat_map(|page| std::iter::once(page).chain(self.links(*page))).copied()
+    pub(crate) fn walk(&self) -> impl Iterator<Item = u32> + Clone + '_ {
+        self.pages.values().flat_map(|page| self.chain(*page))
     }
 
     /// The only page, where there is one.
@@ -161,37 +164,19 @@ impl Directory {
         (self.pages.len() == 1).then_some(*page)
     }
 
-    /// Forgets all pages.
-    pub(super) fn clear(&mut self) {
-        *self = Directory::default();
-    }
-
     /// Puts pages in the place of those from position `first` on up to that where the last of them ends.
     pub(super) fn replace(&mut self, first: u32, new: &[PageEnd]) {
         let Some((end, _)) = new.last().copied() else { return };
-        let old: Vec<PageEnd> = self.from(first).take_while(|(last, _)| *last <= end).collect();
         let pages = Arc::make_mut(&mut self.pages);
-        for (last, _) in &old {
+        let old: Vec<u32> = pages.range(first..=end).map(|(last, _)| *last).collect();
+        for last in &old {
             pages.remove(last);
         }
         pages.extend(new.iter().copied());
-        if self.pages.len() >= 2 * self.indexed {
+        if self.pages.len() > self.index.len() * NAMED / 2 {
             return self.make_index();
         }
-        // Only where another page answers now. One that answers for much has many entries, which mostly stay.
-        let (mut old, mut new) = (old.into_iter().peekable(), new.iter().copied().peekable());
-        let (mut from, mut filled) = (first, 0);
-        while let (Some((old_last, old_page)), Some((new_last, new_page))) = (old.peek(), new.peek()) {
-            let until = *old_last.min(new_last);
-            if old_page != new_page {
-                let entries = self.entry_of(from).max(filled)..self.entry_of(until) + 1;
-                filled = entries.end.max(filled);
-                self.fill(entries);
-            }
-            old.next_if(|(last, _)| *last == until);
-            new.next_if(|(last, _)| *last == until);
-            from = until.wrapping_add(1);
-        }
+        self.fill(self.entry_of(first)..self.entry_of(end) + 1);
     }
 
     fn entry_of(&self, position: u32) -> usize {
@@ -200,11 +185,11 @@ impl Directory {
 
     /// Makes the index: with two to four pages an entry where positions are spread evenly.
     pub(super) fn make_index(&mut self) {
-        self.indexed = self.pages.len();
-        if self.indexed == 0 {
-            return self.clear();
+        if self.pages.is_empty() {
+            self.index = Arc::default();
+            return;
         }
-        let depth = self.indexed.div_ceil(NAMED / 2).next_power_of_two().ilog2();
+        let depth = self.pages.len().div_ceil(NAMED / 2).next_power_of_two().ilog2();
         self.shift = u32::BITS - depth;
         self.index = vec![Entry::CROWDED; 1 << depth].into();
         self.fill(0..1 << depth);
@@ -214,33 +199,19 @@ impl Directory {
     fn fill(&mut self, entries: Range<usize>) {
         let Directory { pages, index, shift, .. } = self;
         let index = Arc::make_mut(index);
-        let first = |at: usize| ((at as u64) << *shift) as u32;
-        if entries.is_empty() {
-            return;
-        }
-        let mut walk = pages.range(first(entries.start)..).peekable();
         for at in entries {
-            let end = first(at + 1).wrapping_sub(1);
-            let mut entry = Entry::CROWDED;
-            for named in 0..=NAMED {
-                let Some((last, page)) = walk.peek().copied().filter(|_| named < NAMED) else {
-                    // Whatever its number of pages is.
-                    entry = Entry::CROWDED;
-                    walk = pages.range(end..).peekable();
-                    walk.next_if(|(last, _)| **last == end);
-                    break;
-                };
+            let (first, behind) = ((at as u64) << *shift, (at as u64 + 1) << *shift);
+            let (mut entry, mut is_whole) = (Entry::CROWDED, false);
+            for ((last, page), named) in pages.range(first as u32..).zip(0..NAMED) {
                 entry.pages[named] = *page;
-                if *last >= end {
-                    walk.next_if(|(last, _)| **last == end);
+                is_whole = u64::from(*last) + 1 >= behind;
+                if is_whole {
                     break;
                 }
-                if named < NAMED - 1 {
-                    entry.lasts[named] = *last;
-                }
-                walk.next();
+                entry.lasts.get_mut(named).into_iter().for_each(|named| *named = *last);
             }
-            index[at] = entry;
+            // Of more than it can name it names none.
+            index[at] = if is_whole { entry } else { Entry::CROWDED };
         }
     }
 }

@@ -8,9 +8,9 @@
 //! equal part of the cells.
 
 use super::FIRST_BUNDLE;
-use super::directory::PageEnd;
+use super::directory::{Directory, PageEnd};
 use super::table::{HEADER_WORDS, PAGE_WORDS, Table, share_of, upper};
-use crate::error::{Error, Result, Step, StepError};
+use crate::error::{Error, Step, StepError};
 use crate::pages::Words;
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, Share};
@@ -82,22 +82,18 @@ impl<const W: usize> Table<W> {
         new: &Mutex<PageNumbers>,
         shares: &[Share],
     ) -> Step<Vec<u32>> {
-        let (mut numbers, mut placed) = (Vec::new(), Vec::new());
-        let done = shares.iter().map(|share| {
+        let mut numbers = Vec::new();
+        let placed = shares.iter().map(|share| {
             let page = take_number(new)?;
             numbers.push(page);
-            placed.push((page, Desc::table(pages.snode(), self.id, *share, self.is_hashed)));
-            Ok(())
+            Ok((page, Desc::table(pages.snode(), self.id, *share, self.is_hashed)))
         });
-        let done =
-            done.collect::<Result<()>>().map_err(StepError::from).and_then(|()| pages.place_all_new(placed));
-        match done {
-            Ok(()) => Ok(numbers),
-            Err(halt) => {
-                numbers.into_iter().for_each(|page| new.lock().give_back(page, 1));
-                Err(halt)
-            }
+        let placed = placed.collect::<Step<Vec<_>>>();
+        if let Err(halt) = placed.and_then(|placed| pages.place_all_new(placed)) {
+            numbers.into_iter().for_each(|page| new.lock().give_back(page, 1));
+            return Err(halt);
         }
+        Ok(numbers)
     }
 
     /// Shares out the cells of a page that is full, and answers for more than one position, among more pages. Nothing has changed when it
@@ -122,8 +118,7 @@ impl<const W: usize> Table<W> {
         }
         let more = lasts.len().saturating_sub(old.pages.len());
         let added = self.place_new(pages, new, &vec![Share::ALL; more])?;
-        let (numbers, left) = numbered(&old, &lasts, &added);
-        debug_assert!(left.is_empty());
+        let numbers: Vec<PageEnd> = lasts.into_iter().zip(old.numbers().chain(added)).collect();
         self.settle(pages, old.first, &numbers, &filled)
     }
 
@@ -153,7 +148,7 @@ impl<const W: usize> Table<W> {
         }
         let mut positions = Vec::new();
         for page in old.numbers() {
-            Self::each_cell(pages.words(page)?, |cell| positions.push(upper(self.position(&cell))));
+            positions.extend(Self::cells(pages.words(page)?).map(|cell| upper(self.position(&cell))));
         }
         positions.sort_unstable();
         let lasts = Self::part(&positions, old, count);
@@ -192,7 +187,7 @@ impl<const W: usize> Table<W> {
         let (inner, all) = (&lasts[..lasts.len() - 1], old.first..=old.last());
         let mut are_theirs = true;
         for page in old.numbers() {
-            Self::each_cell(pages.words(page)?, |cell| {
+            Self::cells(pages.words(page)?).for_each(|cell| {
                 let position = self.position(&cell);
                 are_theirs &= all.contains(&upper(position));
                 let part: usize = inner.iter().map(|last| usize::from(*last < upper(position))).sum();
@@ -276,11 +271,11 @@ impl<const W: usize> Table<W> {
             if lasts.len() >= most {
                 continue;
             }
-            let (numbers, left) = numbered(&old, &lasts, &[]);
+            let numbers: Vec<PageEnd> = lasts.into_iter().zip(old.numbers()).collect();
             // To be changed: what halts does so here.
             numbers.iter().try_for_each(|(_, page)| pages.words_mut(*page).map(drop))?;
             self.settle(pages, first, &numbers, &filled)?;
-            freed.extend(left);
+            freed.extend(old.numbers().skip(numbers.len()));
             // Those before it may be merged with what it has become.
             let before = self.directory.before(first).take(MERGED_PAGES - 1).last();
             return Ok(Some(before.map_or(first, |(last, _)| last)));
@@ -309,44 +304,21 @@ impl<const W: usize> Table<W> {
     /// cell says that it is there, keeps it.
     pub(crate) fn end_merge(&mut self, pages: &mut PageWriter<'_>, freed: &mut Vec<u32>) -> Step<()> {
         self.directory.make_index();
-        if let Some(page) = self.only_page()
+        if let Some(page) = self.directory.only_page().filter(|_| !self.directory.has_links())
             && self.id < FIRST_BUNDLE
             && Self::counted(pages, page)? == 0
         {
             freed.push(page);
-            self.directory.clear();
+            self.directory = Directory::default();
         }
         Ok(())
     }
 
     /// The pages from `position` on whose cells were not counted yet, of the next `max` pages: each of them has to be read.
     pub(crate) fn uncounted(&self, pages: &PageWriter<'_>, position: u32, max: usize) -> Vec<u32> {
-        let next = self.directory.from(position).take(max);
-        let next = next
-            .flat_map(|(_, page)| std::iter::once(page).chain(self.directory.links(page).iter().copied()));
+        let next = self.directory.from(position).take(max).flat_map(|(_, page)| self.directory.chain(page));
         next.filter(|page| pages.cells(*page).is_none() && pages.peek(*page).is_none()).collect()
     }
-}
-
-/// The pages for shares that end there, and those that are left. The page that answered for most positions answers for most again: entries of the
-/// directory that are its alone stay.
-fn numbered(old: &Neighbours, lasts: &[u32], added: &[u32]) -> (Vec<PageEnd>, Vec<u32>) {
-    let widest = |lasts: &mut dyn Iterator<Item = u32>| {
-        let mut next = u64::from(old.first);
-        let widths =
-            lasts.map(|last| u64::from(last) + 1 - std::mem::replace(&mut next, u64::from(last) + 1));
-        widths.enumerate().max_by_key(|(_, width)| *width).map_or(0, |(at, _)| at)
-    };
-    let was = widest(&mut old.pages.iter().map(|(last, _)| *last));
-    let is = widest(&mut lasts.iter().copied());
-    let mut numbers: Vec<u32> = old.numbers().collect();
-    let at = if is > was { was } else { numbers.len() };
-    numbers.splice(at..at, added.iter().copied());
-    let more = numbers.len().saturating_sub(lasts.len());
-    // Of those that are too many, those go that are on the other side of the widest.
-    let at = if is < was { 0 } else { numbers.len() - more };
-    let left = numbers.drain(at..at + more).collect();
-    (lasts.iter().copied().zip(numbers).collect(), left)
 }
 
 /// Cells of a page that is put together from nothing.
@@ -363,7 +335,6 @@ impl Filled {
 #[cfg(not(weft_shuttle))]
 mod tests {
     use super::*;
-    use crate::edges::directory::Directory;
     use crate::ids::HomeId;
     use crate::ids::NodeId;
     use crate::tx::apply::drop_table_pages;
@@ -439,7 +410,8 @@ mod tests {
                     let words = pages.words(page)?;
                     let share = share_of(words)?;
                     all += Table::<W>::count(words);
-                    Table::<W>::each_cell(words, |cell| assert!(share.covers(upper(table.position(&cell)))));
+                    Table::<W>::cells(words)
+                        .for_each(|cell| assert!(share.covers(upper(table.position(&cell)))));
                     assert_eq!(pages.cells(page), Some(Table::<W>::count(words)));
                     assert_eq!(pages.pool().table.describe(page).share()?, share);
                 }

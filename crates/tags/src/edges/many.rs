@@ -49,8 +49,8 @@ impl EdgeTable {
     }
 
     /// Makes changes of up to [`GROUP`] edges of one type out of one node, in their order, up to one behind which their bundle may be
-    /// another, and advances `made` by one for each, also before an error. Calls `each` with those that change something. Pages of a bundle
-    /// that goes are appended to `freed`.
+    /// another, and advances `made` by one for each, also before an error. Calls `each` with them. Pages of a bundle that goes
+    /// are appended to `freed`.
     #[inline]
     pub(crate) fn change<'c>(
         &mut self,
@@ -69,16 +69,14 @@ impl EdgeTable {
             bundle.ask_for(pages, changes.clone().map(|change| change.key), &mut Cells::<GROUP>::default());
         }
         for change in changes {
-            if change.old != change.new {
-                let is_within = bundle.map_or(Ok(false), |bundle| bundle.change_within(pages, change))?;
-                if !is_within {
-                    self.change_one(pages, new, change, freed)?;
-                    each(change);
-                    *made += 1;
-                    return Ok(());
-                }
+            let is_within = bundle.map_or(Ok(false), |bundle| bundle.change_within(pages, change))?;
+            if !is_within {
+                self.change_one(pages, new, change, freed)?;
                 each(change);
+                *made += 1;
+                return Ok(());
             }
+            each(change);
             *made += 1;
         }
         Ok(())
@@ -139,10 +137,10 @@ impl Table<2> {
         self.ask_for(pages, keys.iter().copied(), &mut cells);
         let mut nodes = [NodeId(0); N];
         for (at, (position, page, words)) in cells.of(keys.len()).enumerate() {
-            match words.map(|words| Self::first_in(words, position, keys[at])) {
-                Some(Some([_, to])) => nodes[at] = NodeId(to),
-                Some(None) if self.directory.has_links() => {}
-                Some(None) => found[at] = Candidate::Absent,
+            match words.map(|words| Self::probe(words, position, keys[at], |_, cell| Ok(Some(cell)))) {
+                Some(Ok(Some([_, to]))) => nodes[at] = NodeId(to),
+                Some(Ok(None)) if !self.directory.has_links() => found[at] = Candidate::Absent,
+                Some(_) => {}
                 None if page > 0 => note_missing(pages, page, &mut missing),
                 None => {}
             }

@@ -19,7 +19,7 @@ pub(crate) mod many;
 pub(crate) mod order;
 pub(crate) mod table;
 
-use crate::error::{Error, Step, StepError};
+use crate::error::{Error, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages};
@@ -27,7 +27,7 @@ use crate::pages::numbers::PageNumbers;
 use crate::sync::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use table::{CellAddr, Table};
+use table::{CellAddr, Full, Table};
 
 /// Marks a cell that names a bundle.
 const BUNDLE: u64 = 1 << 32;
@@ -59,7 +59,6 @@ pub(crate) struct EdgeTable {
     /// Snapshots share it until a bundle gets or loses a page.
     pub(crate) bundles: Arc<FxHashMap<u64, Bundle>>,
     pub(crate) next_bundle: u64,
-    secret: Secret,
 }
 
 /// An edge as its cell has it.
@@ -82,12 +81,6 @@ pub(crate) struct EdgeChange {
     pub old: NodeId,
     /// Where it leads; none where it is gone.
     pub new: NodeId,
-}
-
-impl AsRef<EdgeChange> for EdgeChange {
-    fn as_ref(&self) -> &EdgeChange {
-        self
-    }
 }
 
 /// An edge out of a node.
@@ -137,7 +130,6 @@ impl EdgeTable {
             main: Table::new(MAIN, false, secret),
             bundles: Arc::default(),
             next_bundle: FIRST_BUNDLE,
-            secret,
         }
     }
 
@@ -153,26 +145,26 @@ impl EdgeTable {
         Arc::make_mut(&mut self.bundles)
     }
 
-    /// Edges of one type out of a node.
-    pub(crate) fn count_of(&self, pages: &impl Pages, source: NodeId, etype: EdgeType) -> Step<u64> {
-        let mut count = 0;
-        if let Some(bundle) = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id)) {
-            let mut missing = Vec::new();
-            for page in bundle.walk() {
-                match pages.words(page) {
-                    Ok(words) => count += Bundle::count(words) as u64,
-                    // Read together: a step that began anew after each page would look at all before it again.
-                    Err(StepError::Miss(page)) if missing.len() < pages.step_pages() => missing.push(page),
-                    Err(halt) => return Err(halt),
-                }
+    /// Edges out of a node of some types; it is enough to know that they are more than `most`, since there may be millions.
+    pub(crate) fn count_out(
+        &self,
+        pages: &impl Pages,
+        source: NodeId,
+        is_counted: impl Fn(EdgeType) -> bool,
+        most: u64,
+    ) -> Step<u64> {
+        let Heads { edges, bundles } = self.heads_of(pages, source)?;
+        let mut count = edges.iter().filter(|edge| is_counted(edge.etype)).count() as u64;
+        let bundles = bundles.iter().filter(|(etype, _)| is_counted(*etype));
+        let in_bundles = bundles.filter_map(|(_, id)| self.bundles.get(id)).flat_map(Bundle::walk);
+        let together = pages.step_pages().min(usize::try_from(most).unwrap_or(usize::MAX));
+        pages.ask_for_all(in_bundles.clone().take(together))?;
+        for page in in_bundles {
+            if count > most {
+                break;
             }
-            StepError::unless_empty(missing)?;
-            return Ok(count);
+            count += Bundle::count(pages.words(page)?) as u64;
         }
-        self.main.find(pages, source.0, |_, cell| {
-            count += u64::from(cell[1] & !KEYED == u64::from(etype.0));
-            Ok(None::<()>)
-        })?;
         Ok(count)
     }
 
@@ -227,7 +219,7 @@ impl EdgeTable {
     ) -> Step<(Vec<Ends>, Option<u32>)> {
         let mut edges = Vec::new();
         let Some((last, page)) = self.main.directory.until(position) else { return Ok((edges, None)) };
-        for page in std::iter::once(page).chain(self.main.links(page).iter().copied()) {
+        for page in self.main.directory.chain(page) {
             let cells = Table::<4>::cells(pages.words(page)?).filter(|cell| cell[1] as u32 == etype.0);
             edges.extend(cells.map(|cell| (NodeId(cell[0]), NodeId(cell[3]))));
         }
@@ -283,12 +275,12 @@ impl EdgeTable {
                 let bundle = self.bundles_mut().get_mut(&id).ok_or_else(absent)?;
                 return bundle.insert(pages, new, [edge.key, edge.to.0]);
             }
-            if let Some(page) = self.main.is_full(pages, source.0)?
-                && self.relieve(pages, new, page)?
-            {
-                continue;
+            let cell = main_cell(source, form, edge);
+            match self.main.try_insert(pages, cell)? {
+                None => return Ok(()),
+                Some(Full::Page(page)) if self.relieve(pages, new, page)? => {}
+                Some(_) => return self.main.insert(pages, new, cell),
             }
-            return self.main.insert(pages, new, main_cell(source, form, edge));
         }
     }
 
@@ -297,8 +289,8 @@ impl EdgeTable {
     fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &Mutex<PageNumbers>, page: u32) -> Step<bool> {
         let mut groups: FxHashMap<(u64, u64), usize> = FxHashMap::default();
         let mut positions = [u64::MAX, 0];
-        for page in std::iter::once(&page).chain(self.main.links(page)) {
-            for cell in Main::cells(pages.words(*page)?) {
+        for page in self.main.directory.chain(page) {
+            for cell in Main::cells(pages.words(page)?) {
                 if cell[1] & BUNDLE == 0 {
                     *groups.entry((cell[0], cell[1])).or_default() += 1;
                 }
@@ -325,7 +317,7 @@ impl EdgeTable {
         word: u64,
     ) -> Step<()> {
         let id = self.next_bundle;
-        let mut bundle = Bundle::new(id, form_of_cell(word) == InfoForm::Key, self.secret);
+        let mut bundle = Bundle::new(id, form_of_cell(word) == InfoForm::Key, self.main.secret);
         let mut cells = Vec::new();
         let mut of = Vec::new();
         self.main.find(pages, source, |place, cell| {

@@ -55,25 +55,17 @@ impl EdgePlace {
         EdgePlace(u128::from(upper) << 64 | u128::from(lower))
     }
 
-    /// The word that the places of an edge by this key begin with, wherever it leads.
-    pub(crate) fn word_of(form: InfoForm, key: u64, secret: Secret) -> u64 {
-        match form {
-            InfoForm::Number => secret.number(key),
-            InfoForm::Key => key,
-        }
-    }
-
     /// The upper half, by which changes are kept in order.
-    fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         (self.0 >> 64) as u64
     }
 
     /// The place of an edge, by the hash of its info; of edges with one hash, by what else tells them apart.
-    fn of(edge: &RawEdge, numbers: Option<Secret>) -> EdgePlace {
-        match numbers {
-            Some(secret) => EdgePlace::from_words([secret.number(edge.key), edge.key]),
-            None => EdgePlace::from_words([edge.key, edge.to.0]),
-        }
+    pub(crate) fn of(form: InfoForm, secret: Secret, key: u64, to: NodeId) -> EdgePlace {
+        EdgePlace::from_words(match form {
+            InfoForm::Number => [secret.number(key), key],
+            InfoForm::Key => [key, to.0],
+        })
     }
 
     /// The upper bits, which the directory of a table knows.
@@ -103,8 +95,7 @@ impl EdgeTable {
         from: EdgePlace,
         direction: Direction,
     ) -> Step<Part> {
-        let numbers = (form == InfoForm::Number).then_some(self.secret);
-        let place = |edge: RawEdge| (EdgePlace::of(&edge, numbers), edge);
+        let place = |edge: RawEdge| (EdgePlace::of(form, self.main.secret, edge.key, edge.to), edge);
         let bundle = self.bundle(pages, source, etype)?.and_then(|id| self.bundles.get(&id));
         let (mut edges, rest): (Vec<_>, _) = match bundle {
             None => {
@@ -141,8 +132,7 @@ impl Bundle {
             Direction::Up => last.checked_add(1),
             Direction::Down => Some(self.directory.first_of(last)).filter(|first| *first > 0),
         };
-        let pages = std::iter::once(page).chain(self.directory.links(page).iter().copied());
-        (pages.collect(), rest.map(EdgePlace::at_upper))
+        (self.directory.chain(page).collect(), rest.map(EdgePlace::at_upper))
     }
 }
 
@@ -163,7 +153,6 @@ pub(crate) fn list<'c, I: DoubleEndedIterator<Item = (u64, &'c EdgeChange)>>(
     changes: impl Fn(RangeInclusive<u64>) -> I,
     mut part: impl FnMut(EdgePlace) -> Result<Part>,
 ) -> Result<Vec<PlacedEdge>> {
-    let numbers = (form == InfoForm::Number).then_some(secret);
     // A changed edge is known by its committed destination: two edges with one hash differ in that.
     let is_gone = |(place, edge): &(EdgePlace, RawEdge)| {
         let word = place.word();
@@ -196,7 +185,7 @@ pub(crate) fn list<'c, I: DoubleEndedIterator<Item = (u64, &'c EdgeChange)>>(
                 continue;
             }
             let edge = RawEdge { etype, key: change.key, to: change.new };
-            let place = EdgePlace::of(&edge, numbers);
+            let place = EdgePlace::of(form, secret, edge.key, edge.to);
             if is_in_part(place) {
                 edges.push((place, edge));
                 (new, of) = (new + 1, Some(word));
@@ -204,7 +193,7 @@ pub(crate) fn list<'c, I: DoubleEndedIterator<Item = (u64, &'c EdgeChange)>>(
         }
         sort(&mut edges, direction);
         found.extend(edges.into_iter().take(more).map(|(place, RawEdge { key, to, .. })| {
-            let number = numbers.map(|_| key);
+            let number = (form == InfoForm::Number).then_some(key);
             PlacedEdge { place, edge: Edge { etype, number, to } }
         }));
         match rest {

@@ -20,7 +20,6 @@ use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Share, TABLE_HASHED};
 use crate::pages::numbers::PageNumbers;
 use crate::sync::Mutex;
-use std::convert::Infallible;
 
 /// Words of a page.
 pub(super) const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
@@ -37,7 +36,7 @@ type LineWords = [u64; LINE_WORDS];
 #[derive(Clone)]
 pub(crate) struct Table<const W: usize> {
     pub(crate) id: u64,
-    pub(super) secret: Secret,
+    pub(crate) secret: Secret,
     /// First words are hashes already.
     pub(super) is_hashed: bool,
     pub(super) directory: Directory,
@@ -114,18 +113,13 @@ impl<const W: usize> Table<W> {
     }
 
     /// The table's pages, each once, in the order of their positions.
-    pub(crate) fn walk(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn walk(&self) -> impl Iterator<Item = u32> + Clone + '_ {
         self.directory.walk()
     }
 
     /// The table's pages, each once, in the order of their positions.
     pub(crate) fn pages(&self) -> Vec<u32> {
         self.walk().collect()
-    }
-
-    /// The pages that are linked to one.
-    pub(crate) fn links(&self, page: u32) -> &[u32] {
-        self.directory.links(page)
     }
 
     /// The position of a cell.
@@ -164,12 +158,12 @@ impl<const W: usize> Table<W> {
     /// Calls `visit` with each cell of a page whose first word is `first`, and where it is, until it returns `Some`. `position` is that of the
     /// word, and the page the one that answers for it.
     #[inline(always)]
-    fn probe<T, E>(
+    pub(super) fn probe<T>(
         words: &Words,
         position: u64,
         first: u64,
-        mut visit: impl FnMut(LineCell, [u64; W]) -> std::result::Result<Option<T>, E>,
-    ) -> std::result::Result<Option<T>, E> {
+        mut visit: impl FnMut(LineCell, [u64; W]) -> Step<Option<T>>,
+    ) -> Step<Option<T>> {
         let mut number = Self::home_line_of(position);
         for _ in 0..LINES {
             let line = Self::line(words, number);
@@ -189,19 +183,6 @@ impl<const W: usize> Table<W> {
             number = Self::line_behind(number);
         }
         Ok(None)
-    }
-
-    /// The first of the cells of a page without links whose first word is `first`. `position` is that of the word, and the page the one that
-    /// answers for it.
-    #[inline]
-    pub(crate) fn first_in(words: &Words, position: u64, first: u64) -> Option<[u64; W]> {
-        let Ok(found) = Self::probe(words, position, first, |_, cell| Ok::<_, Infallible>(Some(cell)));
-        found
-    }
-
-    /// The table's page where it has one without links.
-    pub(super) fn only_page(&self) -> Option<u32> {
-        self.directory.only_page().filter(|_| !self.directory.has_links())
     }
 
     /// The line where probing for a position begins.
@@ -262,18 +243,6 @@ impl<const W: usize> Table<W> {
 
     fn lines(words: &Words) -> impl Iterator<Item = &LineWords> {
         words.as_chunks().0[HEADER_WORDS / LINE_WORDS..].iter()
-    }
-
-    /// Calls `each` with all cells of a page.
-    #[inline]
-    pub(super) fn each_cell(words: &Words, mut each: impl FnMut([u64; W])) {
-        for line in Self::lines(words) {
-            let mut used = Self::used_in(line);
-            while used != 0 {
-                each(Self::cell(line, used.trailing_zeros() as usize));
-                used &= used - 1;
-            }
-        }
     }
 
     /// All cells of a page.
@@ -346,12 +315,6 @@ impl<const W: usize> Table<W> {
         }
     }
 
-    /// The page for `first` if it is to be split before a cell goes in. Cells then keep short ways.
-    pub(crate) fn is_full(&self, pages: &mut PageWriter<'_>, first: u64) -> Step<Option<u32>> {
-        let Some(page) = self.page_of(self.position_of(first)) else { return Ok(None) };
-        Ok((Self::counted(pages, page)? >= Self::FULL).then_some(page))
-    }
-
     /// Puts a cell in if its page has room, else says what it lacks.
     #[inline]
     pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<Option<Full>> {
@@ -401,17 +364,20 @@ impl<const W: usize> Table<W> {
         head: u32,
         cell: [u64; W],
     ) -> Step<()> {
-        for page in std::iter::once(head).chain(self.directory.links(head).iter().copied()) {
+        let mut room = None;
+        for page in self.directory.chain(head) {
             let cells = Self::counted(pages, page)?;
             if cells < Self::CELLS {
-                Self::put(pages.words_mut(page)?, self.position(&cell), cell);
-                pages.note_cells(page, cells + 1);
-                return Ok(());
+                room = Some((page, cells));
+                break;
             }
         }
-        let page = self.add_link(pages, new, head)?;
+        let (page, cells) = match room {
+            Some(room) => room,
+            None => (self.add_link(pages, new, head)?, 0),
+        };
         Self::put(pages.words_mut(page)?, self.position(&cell), cell);
-        pages.note_cells(page, 1);
+        pages.note_cells(page, cells + 1);
         Ok(())
     }
 

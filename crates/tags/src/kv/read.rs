@@ -1,6 +1,6 @@
 //! Reads of pairs: in the last committed state, and in that of a snapshot.
 
-use super::scan::{KvScan, Scan};
+use super::scan::{KvScan, ScanSource};
 use super::{Kv, PAIR};
 use crate::committed::Committed;
 use crate::edges::many::GROUP;
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::node::split_key;
 use crate::pages::access::Pages;
-use crate::partition::{FAULT_ROUNDS, NodeScope, begins_with_key, visit_data};
+use crate::partition::{FAULT_ROUNDS, begins_with_key, visit_data};
 use crate::snapshot::Snapshot;
 
 /// A key-value store as it was when a snapshot began: see [`Kv::at`].
@@ -56,10 +56,11 @@ impl<'s> Kv<'s> {
             if table.is_some_and(|table| table.pages().len() > pages.step_pages()) {
                 return Ok(None);
             }
-            contents.edges.count_of(pages, self.anchor, self.etype).map(Some)
+            contents.edges.count_out(pages, self.anchor, |of| of == self.etype, u64::MAX).map(Some)
         })?;
         // Page by page then, of one state.
-        counted.map_or_else(|| Scan::of(self).count(&self.store.snapshot()), Ok)
+        let by_page = || KvScan::new(self, ScanSource::Scan(self.store.snapshot())).count_pairs();
+        counted.map_or_else(by_page, Ok)
     }
 
     /// This key-value store as it was when a snapshot of its store began, to be read while others commit.
@@ -93,10 +94,10 @@ impl<'s> Kv<'s> {
         let hash = self.hash(key)?;
         // One step, so that the value is still that of the key.
         state.step(self.anchor.home(), |pages, contents| {
-            let is_it = |to| begins_with_key(pages, pages, to, key);
+            let is_it = |to| begins_with_key(pages, to, key);
             let found = contents.edges.find(pages, self.anchor, self.etype, hash, is_it)?;
             let Some((_, node)) = found else { return Ok(None) };
-            let (_, end, place) = contents.open_node(pages, pages, node, NodeScope::Committed)?;
+            let (_, end, place) = contents.open_node(pages, node)?;
             let start = (at.saturating_add(2 + key.len() as u64)).min(end as u64) as usize;
             let most = (pages.step_pages().max(4) - 3) * PAGE_BYTES;
             let len = out.len().min(end - start).min(most);
@@ -133,9 +134,9 @@ impl<'s> Kv<'s> {
                 let (first, mut large) = (next, None);
                 let (of, hashes) = ((self.anchor, self.etype), (&hashes[first..group.len()], &mut rounds));
                 let key = |at: usize| group[first + at].as_ref();
-                contents.find_pairs::<N>(pages, pages, of, hashes, key, |at, node, value| {
+                contents.find_pairs::<N>(pages, of, hashes, key, |at, node, value| {
                     if let (Some(node), None) = (node, value) {
-                        let (_, len, place) = contents.open_node(pages, pages, node, NodeScope::Committed)?;
+                        let (_, len, place) = contents.open_node(pages, node)?;
                         if len > (pages.step_pages() - 1) * PAGE_BYTES {
                             large = Some(node);
                             return Ok(false);
@@ -198,11 +199,11 @@ impl<'k> KvSnapshot<'k, '_> {
     /// # Errors
     /// What reading the medium gives; [`Error::SnapshotLost`](crate::Error::SnapshotLost).
     pub fn count(&self) -> Result<u64> {
-        Scan::of(self.kv).count(self.snapshot)
+        self.scan().count_pairs()
     }
 
     /// All pairs, in the order of their hashes. Nobody waits for it.
     pub fn scan(&self) -> KvScan<'k> {
-        KvScan::at(Scan::of(self.kv), self.snapshot)
+        KvScan::new(self.kv, ScanSource::Caller(self.snapshot))
     }
 }

@@ -22,17 +22,6 @@ const GROUP: usize = 64;
 /// A scan over all pairs: see [`Kv::scan`] and [`KvSnapshot::scan`](super::KvSnapshot::scan).
 pub struct KvScan<'k> {
     snapshot: ScanSource<'k>,
-    scan: Scan,
-}
-
-/// The snapshot that is scanned.
-enum ScanSource<'k> {
-    Scan(Snapshot<'k>),
-    Caller(&'k Snapshot<'k>),
-}
-
-/// How far a scan has come, of a state that stays as it is.
-pub(super) struct Scan {
     anchor: NodeId,
     etype: EdgeType,
     /// The place from which on pairs are still to come.
@@ -42,6 +31,21 @@ pub(super) struct Scan {
     ready: usize,
     /// Bytes that are read of a value, at most.
     value_bytes_max: u64,
+}
+
+/// The snapshot that is scanned.
+pub(super) enum ScanSource<'k> {
+    Scan(Snapshot<'k>),
+    Caller(&'k Snapshot<'k>),
+}
+
+impl<'k> ScanSource<'k> {
+    fn state(&self) -> &Snapshot<'k> {
+        match self {
+            ScanSource::Scan(snapshot) => snapshot,
+            ScanSource::Caller(snapshot) => snapshot,
+        }
+    }
 }
 
 impl<'s> Kv<'s> {
@@ -87,17 +91,17 @@ impl<'s> Kv<'s> {
     pub fn scan(&self) -> Result<KvScan<'s>> {
         let snapshot = self.store.snapshot();
         self.at(&snapshot)?;
-        Ok(KvScan { snapshot: ScanSource::Scan(snapshot), scan: Scan::of(self) })
+        Ok(KvScan::new(self, ScanSource::Scan(snapshot)))
     }
 }
 
-impl Scan {
+impl<'k> KvScan<'k> {
     /// A scan that has not begun.
-    pub(super) fn of(kv: &Kv<'_>) -> Scan {
-        let (anchor, etype) = (kv.anchor, kv.etype);
-        Scan {
-            anchor,
-            etype,
+    pub(super) fn new(kv: &Kv<'_>, snapshot: ScanSource<'k>) -> KvScan<'k> {
+        KvScan {
+            snapshot,
+            anchor: kv.anchor,
+            etype: kv.etype,
             next: Some(EdgePlace::FIRST),
             nodes: Vec::new().into_iter(),
             ready: 0,
@@ -105,29 +109,39 @@ impl Scan {
         }
     }
 
+    /// Reads no more than the first `bytes` of each value, so that values of any length need no memory: [`KvSnapshot::get_at`] reads the
+    /// rest of those that are longer.
+    ///
+    /// [`KvSnapshot::get_at`]: super::KvSnapshot::get_at
+    #[must_use]
+    pub fn values_up_to(mut self, bytes: u64) -> KvScan<'k> {
+        self.value_bytes_max = bytes;
+        self
+    }
+
     /// How many pairs are still to come.
-    pub(super) fn count(mut self, state: &impl Committed) -> Result<u64> {
+    pub(super) fn count_pairs(mut self) -> Result<u64> {
         let mut pairs = 0;
-        while self.next.is_some() {
-            self.fill(state)?;
+        while let Some(from) = self.next {
+            self.fill(from)?;
             pairs += self.nodes.len() as u64;
         }
         Ok(pairs)
     }
 
     /// The nodes of the next page of the edge table, in the order of their hashes.
-    fn fill(&mut self, state: &impl Committed) -> Result<()> {
-        let Some(from) = self.next else { return Ok(()) };
-        let (anchor, etype) = (self.anchor, self.etype);
-        let part = state.step(self.anchor.home(), |pages, contents| {
-            contents.edges.part(pages, (anchor, etype), InfoForm::Key, from, Direction::Up)
+    fn fill(&mut self, from: EdgePlace) -> Result<()> {
+        let of = (self.anchor, self.etype);
+        let part = self.snapshot.state().step(self.anchor.home(), |pages, contents| {
+            contents.edges.part(pages, of, InfoForm::Key, from, Direction::Up)
         })?;
         self.nodes = part.edges.into_iter().map(|(_, edge)| edge.to).collect::<Vec<_>>().into_iter();
         (self.next, self.ready) = (part.rest, 0);
         Ok(())
     }
 
-    fn pair(&mut self, state: &impl Committed, node: NodeId) -> Result<(Vec<u8>, Vec<u8>)> {
+    fn pair(&mut self, node: NodeId) -> Result<(Vec<u8>, Vec<u8>)> {
+        let state = self.snapshot.state();
         if self.ready == 0 {
             // The lines of a group's nodes are asked for together, so that misses overlap.
             let group = &self.nodes.as_slice()[..self.nodes.len().min(GROUP)];
@@ -152,45 +166,21 @@ impl Scan {
         key.drain(..2);
         Ok((key, value))
     }
-
-    fn next_pair(&mut self, state: &impl Committed) -> Option<Result<(Vec<u8>, Vec<u8>)>> {
-        loop {
-            if let Some(node) = self.nodes.next() {
-                return Some(self.pair(state, node));
-            }
-            self.next?;
-            if let Err(error) = self.fill(state) {
-                // What cannot be read now is not tried for ever.
-                self.next = None;
-                return Some(Err(error));
-            }
-        }
-    }
 }
 
 impl Iterator for KvScan<'_> {
     type Item = Result<(Vec<u8>, Vec<u8>)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match &self.snapshot {
-            ScanSource::Scan(snapshot) => self.scan.next_pair(snapshot),
-            ScanSource::Caller(snapshot) => self.scan.next_pair(*snapshot),
+        loop {
+            if let Some(node) = self.nodes.next() {
+                return Some(self.pair(node));
+            }
+            // What cannot be read now is not tried for ever.
+            let from = self.next.take()?;
+            if let Err(error) = self.fill(from) {
+                return Some(Err(error));
+            }
         }
-    }
-}
-
-impl<'k> KvScan<'k> {
-    pub(super) fn at(scan: Scan, snapshot: &'k Snapshot<'k>) -> KvScan<'k> {
-        KvScan { snapshot: ScanSource::Caller(snapshot), scan }
-    }
-
-    /// Reads no more than the first `bytes` of each value, so that values of any length need no memory: [`KvSnapshot::get_at`] reads the
-    /// rest of those that are longer.
-    ///
-    /// [`KvSnapshot::get_at`]: super::KvSnapshot::get_at
-    #[must_use]
-    pub fn values_up_to(mut self, bytes: u64) -> KvScan<'k> {
-        self.scan.value_bytes_max = bytes;
-        self
     }
 }

@@ -58,6 +58,18 @@ pub(crate) trait Pages {
         }
     }
 
+    /// Halts for those of these pages that are not in memory: a step that asks for one after the other begins anew with each.
+    fn ask_for_all(&self, pages: impl Iterator<Item = u32>) -> Step<()> {
+        let mut missing = Vec::new();
+        for page in pages {
+            match self.bytes(page) {
+                Err(StepError::Miss(page)) => missing.push(page),
+                other => drop(other?),
+            }
+        }
+        StepError::unless_empty(missing)
+    }
+
     /// Asks the processor for the line of `offset` of the page, if the page is in memory; whether it is.
     fn prefetch(&self, page: u32, offset: usize) -> bool;
 

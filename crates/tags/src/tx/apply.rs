@@ -16,28 +16,27 @@ use crate::store::Store;
 const DESCS_AHEAD: usize = 16;
 
 /// Changes edges of an s-node, in their order, and calls `each` with each that was changed; passes over those of other s-nodes.
-pub(crate) fn change_edges(
+pub(crate) fn change_edges<'c>(
     store: &Store,
     partition: &mut Partition,
-    changes: &[impl AsRef<EdgeChange>],
+    changes: impl Iterator<Item = &'c EdgeChange> + Clone,
     mut each: impl FnMut(&EdgeChange),
 ) -> Result<()> {
-    let (snode, mut freed, mut next) = (partition.snode, Vec::new(), 0);
-    let is_mine = |change: &EdgeChange| change.source.home() == snode && change.old != change.new;
-    if !changes.iter().any(|change| is_mine(change.as_ref())) {
+    let (snode, mut freed) = (partition.snode, Vec::new());
+    let mut rest = changes.filter(|change| change.source.home() == snode && change.old != change.new);
+    if rest.clone().next().is_none() {
         return Ok(());
     }
     store.write(partition, |pages, contents| {
-        while let Some(first) = changes.get(next).map(AsRef::as_ref) {
-            if !is_mine(first) {
-                next += 1;
-                continue;
-            }
+        while let Some(first) = rest.clone().next() {
             // Changes of one source follow each other: its bundle is looked for once.
-            let ahead = changes[next..].iter().take(GROUP).map(AsRef::as_ref);
+            let alike = rest.clone().take(GROUP);
             let alike =
-                ahead.take_while(|change| (change.source, change.etype) == (first.source, first.etype));
-            contents.edges.change(pages, &store.numbers.tables, alike, &mut next, &mut freed, &mut each)?;
+                alike.take_while(|change| (change.source, change.etype) == (first.source, first.etype));
+            let (new, mut made) = (&store.numbers.tables, 0);
+            let done = contents.edges.change(pages, new, alike, &mut made, &mut freed, &mut each);
+            rest.by_ref().take(made).for_each(drop);
+            done?;
         }
         Ok(())
     })?;

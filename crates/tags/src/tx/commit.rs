@@ -289,7 +289,8 @@ impl<'s> Transaction<'s> {
         for ((snode, partition), written) in snodes.iter().zip(&partitions).zip(written) {
             let mut partition = partition.write();
             self.apply_nodes(&mut partition, nodes, written, record)?;
-            change_edges(store, &mut partition, &self.set.changes, |change| record.edge(change))?;
+            let changes = self.set.changes.iter().map(|change| &**change);
+            change_edges(store, &mut partition, changes, |change| record.edge(change))?;
             if let [_] = snodes.as_slice() {
                 // One s-node: readers see all of it at once.
                 self.apply_counts(&mut partition, *snode, record)?;
@@ -443,7 +444,7 @@ impl<'s> Transaction<'s> {
         for (node, body) in bodies {
             let (etype, form) = (EdgeType::BODY, InfoForm::Number);
             let change = EdgeChange { source: node, etype, form, key: 0, old: body, new: NONE };
-            change_edges(store, partition, &[change], |change| record.edge(change))?;
+            change_edges(store, partition, std::iter::once(&change), |change| record.edge(change))?;
             gone.push(body);
         }
         // In the order of their places: pages and leaves are touched one after the other, and differences are short.

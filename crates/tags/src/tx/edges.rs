@@ -40,10 +40,7 @@ impl Store {
     /// [`Error::WrongInfo`], [`Error::NoSuchEdgeType`].
     pub fn edge_place(&self, etype: EdgeType, info: Info<'_>) -> Result<EdgePlace> {
         let key = self.edge_key(NodeId(0), etype, info)?.key;
-        Ok(EdgePlace::from_words(match info {
-            Info::Number(number) => [self.secret.number(number), number],
-            Info::Key(_) => [key, 0],
-        }))
+        Ok(EdgePlace::of(self.form_of(etype)?, self.secret, key, NodeId(0)))
     }
 
     pub(crate) fn edge_from(&self, etype: EdgeType, key: u64, to: NodeId) -> Result<Edge> {
@@ -59,7 +56,8 @@ impl Store {
         self.place_of(node, NodeScope::Committed)?;
         self.read(node.home(), |pages, contents| {
             // Only roots have edges of the store's own that lead to themselves.
-            let own = contents.edges.count_of(pages, node, EdgeType::PERMISSION)?;
+            let is_own = |etype| etype == EdgeType::PERMISSION;
+            let own = contents.edges.count_out(pages, node, is_own, u64::MAX)?;
             Ok(contents.count_of(pages, node)? - own)
         })
     }
@@ -263,7 +261,7 @@ impl Transaction<'_> {
         }
         let holds = self.store.read(to.home(), |pages, _| {
             let (kind, _) = header_at(pages, place)?;
-            Ok(crate::NodeType(kind).is_keyed() && begins_with_key(pages, &self.store.pool.table, to, key)?)
+            Ok(crate::NodeType(kind).is_keyed() && begins_with_key(pages, to, key)?)
         })?;
         if holds { Ok(()) } else { Err(Error::KeyNotInNode(to)) }
     }
@@ -334,7 +332,7 @@ impl Store {
                 found.truncate(start);
                 let (of, group) = ((source, etype), (hashes, &mut rounds));
                 let key = |at: usize| changes[at].key();
-                contents.find_pairs::<GROUP>(pages, &self.pool.table, of, group, key, |_, node, _| {
+                contents.find_pairs::<GROUP>(pages, of, group, key, |_, node, _| {
                     found.push(node.unwrap_or(NONE));
                     Ok(true)
                 })

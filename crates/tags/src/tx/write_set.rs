@@ -28,12 +28,6 @@ pub(crate) struct Change {
     info_len: u32,
 }
 
-impl AsRef<EdgeChange> for Change {
-    fn as_ref(&self) -> &EdgeChange {
-        &self.edge
-    }
-}
-
 impl std::ops::Deref for Change {
     type Target = EdgeChange;
     fn deref(&self) -> &EdgeChange {
@@ -195,7 +189,7 @@ impl WriteSet {
     pub(crate) fn put_in_order(&mut self, secret: Secret) {
         let Ordered { by_place, words } = &mut self.ordered;
         for (at, change) in self.changes.iter().enumerate().skip(words.len()) {
-            let word = EdgePlace::word_of(change.form, change.key, secret);
+            let word = EdgePlace::of(change.form, secret, change.key, NONE).word();
             by_place.insert((change.source, change.etype, word, at as u32));
             words.push(word);
         }
