@@ -130,6 +130,21 @@ fn one_transaction_moves_a_node_often_and_savepoints_and_aborts_take_it_back() {
 }
 
 #[test]
+fn a_small_node_that_was_changed_takes_on_megabytes_in_the_same_transaction() {
+    let (_, store, etype, _) = created();
+    let node = one(&store, etype, 0, PLAIN, b"small");
+    let more = vec![7; 3 << 20];
+    let wanted = [b"Small", &more[..]].concat();
+    let mut tx = store.begin();
+    tx.write_at(node, PLAIN, 0, b"S").unwrap();
+    tx.append(node, PLAIN, &more).unwrap();
+    assert!(tx.read_node(node, PLAIN).unwrap() == wanted);
+    tx.commit().unwrap();
+    assert!(store.read_node(node, PLAIN).unwrap() == wanted);
+    check(&store, 1);
+}
+
+#[test]
 fn no_id_of_a_body_passes_for_that_of_a_node() {
     let (_, store, etype, root) = created();
     let nodes: Vec<_> = (0..20).map(|number| one(&store, etype, number, PLAIN, b"x")).collect();
