@@ -10,7 +10,7 @@ like "promises, streams, names, threads" <<'S'
 cp "$SCRIPT" script.mjs
 node script.mjs
 S
-# libuv asks for a ring when it is told to; it is refused and works with its threads.
+# UV_USE_IO_URING makes libuv ask for a ring; weft refuses it, and libuv uses its threads.
 like "the same where libuv wants io_uring" <<'S'
 mkdir ring; cd ring
 cp "$SCRIPT" script.mjs

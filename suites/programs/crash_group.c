@@ -308,7 +308,7 @@ static int kill_some(uint64_t seed) {
   uint64_t choice = mix(seed) % 8;
   int first = 0, last = PROCESSES - 1;
   if (choice < 6) first = last = choice; /* else all of them, and who waits for them */
-  /* Who waits for the others goes first: it would end in good order after the last of them. */
+  /* The process that waits for the others goes first: it would end by itself after the last of them. */
   for (int i = last; i >= first; i--) {
     if (!c->pid[i]) continue;
     c->killed[i] = 1;

@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     expect(bytes == 3 && memcmp(value, "red", 3) == 0, "the value comes back");
     expect(weft_kv_get(kv, BYTES("never"), value, sizeof value, &bytes) == WEFT_ENOENT, "what is aborted is not there");
     check(weft_kv_get(kv, BYTES("apple"), value, 1, &bytes), "get");
-    expect(bytes == 3, "the size is told whatever the room");
+    expect(bytes == 3, "the size is returned when the room is too small");
     check(weft_btree_put(tree, NULL, BYTES("pear"), BYTES("4")), "put");
     check(weft_btree_count(tree, &count), "count");
     expect(count == 3, "three pairs are in the tree");

@@ -48,13 +48,13 @@ static void edges_by_key(weft_tags *tags) {
     expect(found == ada, "the transaction sees its edge");
     expect(weft_get_key_destination(tags, NULL, root, knows, BYTES("Ada"), &found) == WEFT_ENOENT, "others do not");
     check(weft_set_key_edge(tx, root, knows, BYTES("Ada"), eve, &before), "lead elsewhere");
-    expect(before == ada, "where it led is told");
+    expect(before == ada, "the old destination is returned");
     check(weft_commit_tx(tx), "commit");
     check(weft_get_key_destination(tags, NULL, root, knows, BYTES("Ada"), &found), "committed");
     expect(found == eve, "the edge leads to the other");
     check(weft_begin_tx(tags, &tx), "begin");
     check(weft_delete_key_edge(tx, root, knows, BYTES("Ada"), &found), "delete");
-    expect(found == eve, "where it led is told");
+    expect(found == eve, "the old destination is returned");
     check(weft_commit_tx(tx), "commit");
 }
 

@@ -657,7 +657,7 @@ int weft_kv_compare_and_swap(const weft_kv *kv, const uint8_t *key, size_t key_b
    Caller: The handle is open; out can be written. */
 int weft_kv_scan_begin(const weft_kv *kv, weft_kv_scan **out);
 
-/* The next pair of a scan; WEFT_ENOENT at the end. Keys and values are copied as far as there is room; their sizes are told, a size that is not wanted is null.
+/* The next pair of a scan; WEFT_ENOENT at the end. Copies as much of key and value as there is room for, and stores their sizes; a size that is not wanted is null.
    Caller: The scan is open, and no other thread uses it; the outs have room as said. */
 int weft_kv_scan_next(weft_kv_scan *scan, uint8_t *key, size_t key_capacity, size_t *key_bytes, uint8_t *value, size_t value_capacity, size_t *value_bytes);
 
@@ -693,7 +693,7 @@ int weft_btree_get(const weft_btree *tree, const uint8_t *key, size_t key_bytes,
    Caller: The handles are open; key has so many bytes. */
 int weft_btree_delete(const weft_btree *tree, weft_tx *tx, const uint8_t *key, size_t key_bytes);
 
-/* The pair with the next greater key, or, when down is not 0, the next smaller one; WEFT_ENOENT at the end. A null key stands for the beginning, or the end. Keys and values are copied as far as there is room; their sizes are told, a size that is not wanted is null. It sees the last committed state, so a loop stays valid while others change the tree.
+/* The pair with the next greater key, or, when down is not 0, the next smaller one; WEFT_ENOENT at the end. A null key stands for the beginning, or the end. Copies as much of key and value as there is room for, and stores their sizes; a size that is not wanted is null. It sees the last committed state, so a loop stays valid while others change the tree.
    Caller: The handle is open; key is null or has so many bytes; the outs have room as said. */
 int weft_btree_next(const weft_btree *tree, const uint8_t *key, size_t key_bytes, uint32_t down, uint8_t *next, size_t next_capacity, size_t *next_bytes, uint8_t *value, size_t value_capacity, size_t *value_bytes);
 

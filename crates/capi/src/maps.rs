@@ -313,8 +313,8 @@ pub unsafe extern "C" fn weft_kv_scan_begin(kv: *const WeftKv, out: *mut *mut We
     tags_call(begun)
 }
 
-/// The next pair of a scan; WEFT_ENOENT at the end. Keys and values are copied as far as there is room; their sizes are told, a size that is not
-/// wanted is null.
+/// The next pair of a scan; WEFT_ENOENT at the end. Copies as much of key and value as there is room for, and stores their sizes; a size
+/// that is not wanted is null.
 ///
 /// # Safety
 /// The scan is open, and no other thread uses it; the outs have room as said.
@@ -483,8 +483,8 @@ pub unsafe extern "C" fn weft_btree_delete(
 }
 
 /// The pair with the next greater key, or, when `down` is not 0, the next smaller one; WEFT_ENOENT at the end. A null key
-/// stands for the beginning, or the end. Keys and values are copied as far as there is room; their sizes are told, a size
-/// that is not wanted is null. It sees the last committed state, so a loop stays valid while others change the tree.
+/// stands for the beginning, or the end. Copies as much of key and value as there is room for, and stores their sizes; a
+/// size that is not wanted is null. It sees the last committed state, so a loop stays valid while others change the tree.
 ///
 /// # Safety
 /// The handle is open; `key` is null or has so many bytes; the outs have room as said.

@@ -484,7 +484,7 @@ impl Client {
         let changes = &self.channel().events.locks;
         loop {
             while changes.load(SeqCst) == seen {
-                // A signal that came just before the sleep does not end it; it is looked for after the time is over.
+                // A signal that came just before the sleep does not end the sleep; this check finds it afterwards.
                 if busy::put_off().is_some() {
                     return Err(libc::EINTR);
                 }

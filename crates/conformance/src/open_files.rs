@@ -106,7 +106,7 @@ pub fn an_unnamed_file_can_be_given_a_name(make: Make<'_>) {
     assert_fails!(fs.getattr(ino), FsError::Stale);
 }
 
-/// What has lost its last name cannot be given another, nor can what was made to have none; a name that is taken is told first.
+/// A file that has lost its last name, or was made without one, gets no other name. The error for a name that exists comes first.
 pub fn a_file_that_has_lost_its_names_gets_none_again(make: Make<'_>) {
     let fs = &*make();
     let file = fs.file_with("file", b"file");

@@ -186,7 +186,7 @@ impl PowerCut {
     ) -> Result<T, DeviceError> {
         let mut journal = self.journal.lock();
         let torn = journal.begin()?;
-        // Refused before anything is looked at, when there is no such zone.
+        // When there is no such zone, the command itself refuses it.
         let Some(history) = journal.zones.get_mut(zone.index()) else { return command() };
         let flushed = if history.is_none() { Some(self.device.record(zone)) } else { None };
         // Blocks are only held on to when they go away: whoever shares them makes the next write copy them.

@@ -162,7 +162,7 @@ fn operations_of_one_lun_follow_each_other_to_the_nanosecond() {
     assert_eq!(read, done(third, third + READ + MOVE, third + READ + MOVE));
     let fourth = third + READ + MOVE;
     assert_eq!(device.erase(at, block(0, 0, 1, 0)).unwrap(), done(fourth, fourth, fourth + ERASE));
-    // An idle LUN begins when it is told to.
+    // An idle LUN begins a command at its time of issue.
     let late = Nanos(9_000_000);
     assert_eq!(device.touch(late, a.page(1), 512).unwrap(), {
         let end = 9_000_000 + READ + 512 * 1_000_000_000 / 409_600_000;

@@ -145,7 +145,7 @@ fn what_is_no_volume_is_refused_in_words() {
     for zone in 0..5 {
         blank.write(ZoneId(zone), 0, &noise, &Tag::default()).unwrap();
     }
-    // It may have been one: nobody is told to format it.
+    // It may have been a volume: the error does not suggest to format it.
     assert!(matches!(Lfs::mount(blank.clone(), options()), Err(LfsError::NoCheckpoint { written: 5, .. })));
     assert!(matches!(fsck::check(blank), Err(LfsError::NoCheckpoint { .. })));
 }
@@ -202,7 +202,7 @@ fn a_truncated_journal_loses_at_most_its_end() {
 
 #[test]
 fn device_time_goes_on() {
-    // The rig's device keeps time; stalls are told in it.
+    // The rig's device has a clock; stalls are in its time.
     let (device, fs) = fresh(&small(16 << 20, 256 << 10));
     let before = device.counters().now;
     let ino = fs.create(Ino::ROOT, b"f", &args()).unwrap().ino;

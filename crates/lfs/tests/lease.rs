@@ -30,7 +30,7 @@ struct Mirror(Mutex<FxHashMap<u64, Vec<MapEntry>>>);
 impl MapObserver for Mirror {
     fn remapped(&self, ino: Ino, first_block: u64, entries: &[MapEntry]) {
         let mut maps = self.0.lock();
-        let map = maps.get_mut(&ino.0).expect("only watched files are told of");
+        let map = maps.get_mut(&ino.0).expect("the core reports only watched files");
         for (i, entry) in entries.iter().enumerate() {
             if let Some(slot) = map.get_mut(first_block as usize + i) {
                 *slot = *entry;

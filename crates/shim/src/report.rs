@@ -112,7 +112,7 @@ pub fn refuse_for(refusal: Refusal, cause: Option<Errno>) -> Errno {
                 None => client.note(text.as_bytes()),
             };
         }
-        // What a whole program may not get over is told where its user looks.
+        // A refusal that may stop the whole program also goes to standard error, where its user looks.
         if matches!(refusal, Refusal::IoUring | Refusal::SharedDescriptors | Refusal::Confined) {
             complain(&[text.as_bytes()]);
         }

@@ -64,7 +64,7 @@ impl Mapper {
         self.child.wait().unwrap();
     }
 
-    /// Ends it in good order.
+    /// Ends it by itself, without a signal.
     fn end(mut self) {
         self.input = None;
         assert!(self.child.wait().unwrap().success());

@@ -397,7 +397,7 @@ mod tests {
         let closed = make(&v.fs, v.a, b"closed", NewNode::Directory, 0o600);
         assert!(matches!(v.resolve(&format!("closed/{long}")), Err(FsError::Access)));
         assert!(matches!(v.resolve(&format!("file/{long}")), Err(FsError::NotDirectory)));
-        // Nothing is looked up in a directory that was removed.
+        // A look-up in a removed directory finds nothing.
         v.fs.open(closed).unwrap();
         v.fs.rmdir(v.a, b"closed").unwrap();
         let gone = resolve(&v.fs, &Credentials::default(), closed, long.as_bytes(), OPTIONS);

@@ -242,7 +242,7 @@ impl Mounted {
         }
     }
 
-    /// What was wrong with a volume that is looked at nonetheless.
+    /// The damage of a volume that was opened for reading in spite of it.
     pub fn damage(&self) -> Option<&LfsError> {
         self.damage.as_ref()
     }

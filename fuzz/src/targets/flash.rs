@@ -315,7 +315,7 @@ fn use_function(level: &FunctionLevel, forged: bool) {
                 assert_eq!(&data[..8], u64::from(page).to_le_bytes(), "{found:?}: page {page} is another's");
             }
         }
-        // The image is opened twice: what is written now is looked at then.
+        // The image is opened twice: the second open checks what is written now.
         let next = data_of(u64::from(found.written), 9);
         let _ = told(level.flash_write(T, found.block, found.written, &next));
         if found.label % 2 == 0 {

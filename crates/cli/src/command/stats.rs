@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use weft_core::units::format_size;
 use weft_volume::report::Snapshot;
 
-/// How often an interrupt is looked for.
+/// Interval between checks for an interrupt.
 const STEP: Duration = Duration::from_millis(50);
 /// Moves to the upper left corner and clears the screen.
 const CLEAR: &str = "\x1b[H\x1b[2J";

@@ -33,7 +33,7 @@ pub struct VolumePage {
     pub magic: AtomicU64,
     /// [`super::VERSION`].
     pub version: AtomicU32,
-    /// 0 while the server serves, 1 once it has stopped in good order.
+    /// 0 while the server serves, 1 once it has shut down cleanly.
     pub stopped: AtomicU32,
     /// A robust mutex that the server holds as long as it lives; the kernel marks its first word when it dies, however
     /// it dies. Clients read that word and nothing else of it.

@@ -1,7 +1,7 @@
 //! Model-based tests: random operations on a core and on [`MemFs`], compared after each one.
 //!
-//! Operations name inodes by *slots*: a creation puts its inode into the slot it is told, later ones take it from
-//! there, and one whose slot is empty does nothing. So an operation means the same when others before it are left out,
+//! Operations name inodes by *slots*: a creation names the slot for its inode, later operations take the inode from
+//! there, and an operation with an empty slot does nothing. So an operation means the same when others before it are left out,
 //! and a failing sequence shrinks to the few operations that matter.
 //!
 //! Compared are return values, error variants, attributes (times only where they were set, and not the blocks), the content of the file

@@ -95,7 +95,7 @@ struct Cut {
     device: Arc<Device>,
 }
 
-/// What `create` is told, without a lifetime.
+/// The arguments of `create`, without a lifetime.
 struct NewInode {
     kind: FileKind,
     target: Vec<u8>,

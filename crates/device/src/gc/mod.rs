@@ -5,7 +5,7 @@
 //! slot physically is, and how long things take, is the business of the [`Media`] that it is given. The translation
 //! layer inside a modelled drive is built on both, and so is that of a program that manages flash itself.
 //!
-//! [`waf`] has what theory says of write amplification, so that tests can hold the two against each other.
+//! [`waf`] computes the theoretical write amplification; tests compare it with the measured one.
 
 mod mapper;
 mod media;

@@ -6,9 +6,9 @@
 //!
 //! Frames that are known to have been flushed (a later frame says so) are trusted to have their data. After the last
 //! such frame, an entry counts only if the data that it maps is whole: the device does not keep the order of zones
-//! without a flush, so the entry may have survived a power cut that its data did not. Only data that is still mapped
-//! at the end is looked at: what a later entry freed may have been erased rightly. Replay ends before the first entry
-//! whose data is not whole; every entry that was made durable lies before it.
+//! without a flush, so the entry may have survived a power cut that its data did not. Replay checks only data that is
+//! still mapped at the end: a zone whose data a later entry freed may have been reset. Replay ends before the first
+//! entry whose data is not whole; every entry that was made durable lies before it.
 //!
 //! A volume that is damaged beyond that is not mounted, unless it is to be salvaged: see [`super::salvage`].
 
@@ -799,7 +799,7 @@ fn first_torn(dev: &dyn ZonedDevice, scan: &Scan, tree: &Tree, suspects: &Suspec
                 }
                 let (zone, at) = (ZoneId((block / zone_blocks) as u32), (block % zone_blocks) as u32);
                 let written = at < scan.zones[zone.index()].report.write_pointer;
-                // A read that fails says nothing of what was written: whoever reads the file is told.
+                // A failed read says nothing about what was written: a later read of the file returns the error.
                 let mut differs = || dev.read(zone, at, &mut raw).is_ok() && crc32c(&raw) != *crc;
                 if !written || differs() {
                     torn = Some(*entry);

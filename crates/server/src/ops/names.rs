@@ -259,7 +259,7 @@ impl Renaming {
         let is_dir = |attr: &Attr| attr.kind == FileKind::Directory;
         let errno = match &self.there {
             Some(_) if no_replace => libc::EEXIST,
-            // Nothing is looked for in a directory that was removed while it was open.
+            // A directory that was removed while it was open has no names.
             None if self.exchange || fs.getattr(self.to.dir)?.links == 0 => libc::ENOENT,
             Some(there) if self.exchange && self.to.must_be_dir && !is_dir(there) => libc::ENOTDIR,
             _ if !is_dir(&self.attr) && (self.from.must_be_dir || !self.exchange && self.to.must_be_dir) => {

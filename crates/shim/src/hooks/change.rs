@@ -97,7 +97,7 @@ unsafe fn times(times: *const timespec) -> Result<AttrChange, Errno> {
     Ok(AttrChange { atime_ns: one(access)?, mtime_ns: one(modified)?, ..Default::default() })
 }
 
-/// Whether neither time is to change: then, as in Linux, nothing else is looked at.
+/// Whether neither time is to change: then the call checks nothing else, as in Linux.
 unsafe fn omits_both(times: *const timespec) -> bool {
     // SAFETY: null, or two timespecs by the program's promise.
     !times.is_null() && unsafe { [*times, *times.add(1)] }.iter().all(|time| time.tv_nsec == libc::UTIME_OMIT)

@@ -171,7 +171,7 @@ unsafe fn execute_or_sh(path: *const c_char, arguments: Strings, environment: &E
     }
 }
 
-/// `execvpe` while weft is on: the program is looked for here, as a directory of `PATH` may lie on the volume.
+/// `execvpe` while weft is on: the shim searches `PATH` itself, because a directory of `PATH` may be on the volume.
 ///
 /// # Safety
 /// As `execvpe(3)`.

@@ -19,7 +19,7 @@ pub mod entry {
     type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
     unsafe extern "C" fn choose(path: *const c_char) -> *const c_void {
-        // A bare name is looked for in the system's directories.
+        // The loader searches a bare name in the system's directories.
         // SAFETY: the program promises a C string, when it is not null.
         let has_directory =
             process::is_on() && !path.is_null() && unsafe { sys::bytes(path) }.contains(&b'/');

@@ -6,14 +6,14 @@ use libc::{c_int, c_long, c_uint, c_ulong, c_void, pid_t};
 
 const FILE_SIZE: c_uint = libc::RLIMIT_FSIZE as c_uint;
 
-/// The call has been made: what it may have changed is looked at.
+/// The call has been made: reads the limit again, which it may have changed.
 fn changed(resource: c_uint) {
     if resource == FILE_SIZE {
         file_limit::look();
     }
 }
 
-/// The process is about to confine itself: what that means for weft files is told while it can be.
+/// The process is about to confine itself: warns about the effect on weft files while it still can.
 fn confining(strict: bool) {
     if process::is_connected() {
         refuse(if strict { Refusal::Confined } else { Refusal::Filtered });

@@ -25,7 +25,7 @@ use weft_client::Errno;
 
 /// Bytes of a stack; pages that are not touched cost no memory. The program's handlers run there too.
 const STACK_BYTES: usize = 256 * 1024;
-/// Bytes of the stack from which the kernel is told of another one: it refuses while the caller is on the one in force.
+/// Bytes of the stack on which the shim sets another one: the kernel refuses while the caller runs on the current one.
 const ASIDE_BYTES: usize = 64 * 1024;
 /// Bytes below a stack that cannot be touched.
 const GUARD_BYTES: usize = 4096;

@@ -1,7 +1,7 @@
 //! The program's signal handlers: while weft is on, [`on_signal`] stands in front of each and puts a signal off that comes in
 //! the middle of a call on a weft file ([`weft_client::busy`]).
 //!
-//! The kernel knows only ours; what the program set is in a table, and is what it is told when it asks. Mask, stack and
+//! The kernel knows only ours. A table has the handlers of the program, and answers when the program asks. Mask, stack and
 //! `SA_RESTART` are the kernel's business as always. A signal that the thread's own instruction raises (`SIGSEGV` of a
 //! bad buffer) cannot wait; its handler runs at once. Handlers that a program sets by a system call of its own are not known.
 

@@ -378,7 +378,7 @@ impl Object {
             }
             settled = (from == 0 && to >= header.valid && self.is_alone()).then_some(header.joins);
             if settled.is_some() {
-                // What is stored from here on is told the next time.
+                // The next look finds stores from here on.
                 self.watch(maps);
             }
             self.give_changes(client, header, from, end)

@@ -2,12 +2,12 @@
 //!
 //! A map is registered for write protection with a `userfaultfd` that resolves faults by itself (`WP_ASYNC`): a store to a
 //! protected page takes the protection away, and nobody is asked. `PAGEMAP_SCAN` gives the pages without protection and
-//! protects them again in one step, so a store is either told now or the next time. A page is taken for unchanged only
-//! while its protection stands: a map that was never looked at, or that the kernel has taken the tables away from, is told as
+//! protects them again in one step, so this scan or the next one reports each store. A page counts as unchanged only
+//! while its protection stands: the scan reports all pages of a new map, or of a map whose tables the kernel has dropped, as
 //! stored to.
 //!
-//! Where the kernel cannot (it is older, a sandbox does not let it, no descriptor is free), looks fail, and whoever looks takes
-//! all pages for stored to.
+//! Where the kernel cannot do this (it is older, a sandbox forbids it, no descriptor is free), a scan fails, and the caller
+//! assumes that all pages were stored to.
 
 use super::{keep, let_go};
 use crate::sys;

@@ -148,7 +148,7 @@ static void allocate(const char *name) {
     closed(there, name);
 }
 
-/* Stores to a hole: they are told of when they find no room. The file is emptied then, for what it holds is open. */
+/* Stores to a hole: the program gets an error when there is no room. Then it empties the file, because the content is undefined. */
 static void store(const char *name) {
     int there = open(at(name), O_RDWR), here = open(of_mirror(name), O_RDWR);
     if (there < 0 || here < 0)

@@ -100,7 +100,7 @@ static void handler_writes(int fd) {
            (long long)(logged - lseek(log_fd, 0, SEEK_END)), failed, bad);
 }
 
-/* What the program set is what it is told, and what happens. */
+/* sigaction returns the handler that the program set, and this handler runs. */
 static volatile int taken, code;
 static volatile long value;
 static void take(int number, siginfo_t *info, void *context) {

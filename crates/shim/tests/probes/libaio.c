@@ -93,7 +93,7 @@ static int many(int fd, int writes, int threads_of) {
         for (int i = 0; i < n; i++) {
             if (events[i].res != 64 || events[i].data != events[i].obj->u.c.buf) wrong++;
             free(events[i].data);
-            /* Whoever is told of a block may do with it what it likes. */
+            /* The caller owns the control block once it has the event. */
             memset(events[i].obj, 0xff, sizeof *events[i].obj);
             free(events[i].obj);
         }

@@ -51,7 +51,7 @@ static void each(int fd) {
     printf("size %lld\n", (long long)here.st_size);
 }
 
-/* A message that is looked at before it is received. */
+/* A message that MSG_PEEK shows before it is received. */
 static void peeks(void) {
     int fd = open(at("passed"), O_RDWR | O_CREAT, 0600), ends[2];
     socketpair(AF_UNIX, SOCK_STREAM, 0, ends);

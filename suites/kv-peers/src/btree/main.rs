@@ -37,7 +37,7 @@ pub trait Trees {
     fn delete(&mut self, tree: usize, keys: &[u32]) -> Result<u64>;
     /// Makes everything durable.
     fn sync(&mut self) -> Result<()>;
-    /// Closes in good order.
+    /// Shuts down cleanly.
     fn close(self: Box<Self>) -> Result<()>;
 }
 

@@ -245,7 +245,7 @@ impl Import<'_> {
 
     /// Where a member goes.
     fn place(&self, name: &[u8]) -> io::Result<Vec<u8>> {
-        // Each of its directories is looked at on the way to the next.
+        // The walk checks each directory of the path.
         let directories = name.split(|&byte| byte == b'/').count();
         if name.len() > weft_vfs::PATH_MAX && directories > DEPTH_MAX {
             return Err(io::Error::other(format!(

@@ -52,7 +52,7 @@ for folder in proc sys dev; do b mount -o rbind "/$folder" "/host/$folder"; done
 b ifconfig lo 127.0.0.1 up
 b hostname lab
 
-# Drives appear a moment after their driver, and in any order: they are told by their serial numbers.
+# Drives appear a moment after their driver, and in any order: their serial numbers identify them.
 drive() { # drive SERIAL: prints the device's path
   for block in /sys/block/*; do
     [ -e "$block/device/serial" ] && serial=$block/device/serial || serial=$block/serial

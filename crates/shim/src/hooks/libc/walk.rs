@@ -298,7 +298,8 @@ impl Walk {
             let found =
                 if physical { lstat(self.reach(), &raw mut attr) } else { stat(self.reach(), &raw mut attr) };
             if found != 0 {
-                // As libc: what cannot be searched (but for the start) or is not there is told, anything else ends the walk.
+                // As libc: the callback gets a missing file, and a directory without search permission unless it is the start;
+                // any other error ends the walk.
                 match sys::errno() {
                     libc::ENOENT => {}
                     libc::EACCES if level > 0 => {}
