@@ -426,7 +426,15 @@ fn an_fdp_drive_in_an_image_keeps_what_it_acknowledged_and_takes_writes_again() 
 #[test]
 fn cleaning_goes_on_after_cuts_that_used_up_the_free_units() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    for seed in [1036, 1049, 1193, 2120, 3202, 3206, 3606, 3806] {
+    for seed in [1036, 1049, 1193, 2120, 2375, 3202, 3206, 3598, 3606, 3806] {
         run(seed, true, dir.path());
+    }
+}
+
+#[test]
+fn a_drive_that_has_no_room_for_what_waits_in_its_memory_opens_and_reads_all_the_same() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    for seed in [2511, 3530] {
+        run(seed, false, dir.path());
     }
 }

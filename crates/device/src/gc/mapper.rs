@@ -292,12 +292,35 @@ impl PageMapper {
     /// Unmaps a logical page; whether it was mapped.
     pub fn trim<E>(&mut self, page: u32) -> Result<bool, GcError<E>> {
         self.check_page(page)?;
-        let slot = std::mem::replace(&mut self.map[page as usize], NONE);
-        if slot != NONE {
-            self.invalidate(slot);
-            self.counts.trimmed += 1;
-        }
-        Ok(slot != NONE)
+        let was_mapped = self.take_out(page);
+        self.counts.trimmed += u64::from(was_mapped);
+        Ok(was_mapped)
+    }
+
+    /// Unmaps a logical page whose data the caller keeps elsewhere; whether it was mapped.
+    pub fn take_out(&mut self, page: u32) -> bool {
+        let Some(slot) = self.slot_of(page) else { return false };
+        self.map[page as usize] = NONE;
+        self.invalidate(slot);
+        true
+    }
+
+    /// The block with the fewest valid slots of those that can be cleaned, and how many these are.
+    pub fn emptiest(&self) -> Option<(u32, u32)> {
+        let failing = self.failing.iter().map(|block| (self.blocks[*block as usize].valid, *block));
+        let closed = self.victims.fewest().map(|(block, valid)| (valid, block));
+        failing.chain(closed).min().map(|(valid, block)| (block, valid))
+    }
+
+    /// The front that filled a block.
+    pub fn front_of(&self, block: u32) -> usize {
+        self.blocks.get(block as usize).map_or(0, |block| usize::from(block.front))
+    }
+
+    /// Cleans a block that can be cleaned.
+    pub fn collect_this<M: Media>(&mut self, media: &mut M, block: u32) -> Result<(), GcError<M::Error>> {
+        let failing = self.failing.contains(&block);
+        self.collect_block(media, block, failing)
     }
 
     /// Cleans one block: copies what is valid in the next victim and erases it. [`GcError::OutOfSpace`] when no block is

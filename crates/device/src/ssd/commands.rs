@@ -280,6 +280,7 @@ impl Ssd {
         for logical in block..block + blocks {
             state.mapper.trim::<FlashError>(logical as u32)?;
             state.media.forget_loss(logical as u32);
+            state.media.forget_alone(logical as u32);
         }
         let kept = state.media.keep_trim(block as u32, blocks as u32).map_err(SsdError::Flash);
         state.settle(kept)?;
@@ -595,12 +596,13 @@ impl State {
                 let from = at as usize * BLOCK_BYTES;
                 self.media.incoming.extend_from_slice(&data[from..from + BLOCK_BYTES]);
             }
-            self.mapper.write(&mut self.media, logical, front)?;
+            self.write_block(logical, front)?;
             self.media.forget_loss(logical);
+            self.media.forget_alone(logical);
             self.counters.host_bytes += BLOCK_BYTES as u64;
             self.host_bytes[front] += BLOCK_BYTES as u64;
         }
-        Ok(())
+        self.write_back()
     }
 
     /// How many of `most` logical blocks from this one on lie behind each other in one page of the flash; 1 when the
@@ -621,13 +623,15 @@ impl State {
 
     /// Reads a run of blocks; returns when they are in the drive's memory.
     fn load(&self, issued: Nanos, logical: u32, run: u64, out: &mut [u8]) -> Result<u64, FlashError> {
-        let Some(slot) = self.mapper.slot_of(logical) else { return Ok(issued.0) };
-        if let Some(known) = self.media.in_memory(slot) {
+        let slot = self.mapper.slot_of(logical);
+        let known = slot.map_or_else(|| self.media.alone(logical), |slot| self.media.in_memory(slot));
+        if let Some(known) = known {
             if known.len() == out.len() {
                 out.copy_from_slice(known);
             }
             return Ok(issued.0);
         }
+        let Some(slot) = slot else { return Ok(issued.0) };
         let SlotAddr { page, block_in_page } = self.media.place(slot);
         let bytes = run as u32 * BLOCK_BYTES as u32;
         let done = if out.is_empty() {

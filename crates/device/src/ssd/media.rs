@@ -6,7 +6,7 @@ use super::protected::{Life, NO_BLOCK, Protected, Tag, life_of, slots_per_progra
 use super::setup::SsdSetup;
 use crate::gc::{Media, Outcome};
 use crate::nand::{BlockAddr, Done, FlashError, FlashShape, Keep, OpenChannel, PageAddr, PageProgram};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use weft_core::{BLOCK_BYTES, Nanos};
 
 /// A program unit that is being filled.
@@ -27,6 +27,14 @@ struct Buffer {
 struct Rescued {
     data: Vec<u8>,
     cell: Option<u32>,
+}
+
+/// A block that is in protected memory and has no slot in flash.
+#[derive(Debug)]
+struct Alone {
+    data: Vec<u8>,
+    cell: u32,
+    front: usize,
 }
 
 /// Tries of a read before the page counts as lost.
@@ -74,6 +82,8 @@ pub(super) struct FlashMedia {
     pub lost: HashSet<u32>,
     /// Blocks of program units that failed, by slot, until the drive has moved them.
     rescued: HashMap<u32, Rescued>,
+    /// By logical block: those that have no slot, until there is room for them.
+    alone: BTreeMap<u32, Alone>,
     /// What the drive keeps in its image when power goes.
     pub protected: Option<Box<Protected>>,
     /// What is written was there before the drive was opened.
@@ -166,6 +176,7 @@ impl FlashMedia {
             ahead: VecDeque::new(),
             lost: HashSet::new(),
             rescued: HashMap::new(),
+            alone: BTreeMap::new(),
             protected: None,
             rewriting: false,
             handles: setup.handles.len(),
@@ -280,6 +291,54 @@ impl FlashMedia {
         let cell = self.rescued.remove(&slot).and_then(|rescued| rescued.cell);
         if let (Some(cell), Some(protected)) = (cell, &mut self.protected) {
             protected.give_up(cell);
+        }
+    }
+
+    /// A block is in its cell alone until there is room for it.
+    pub fn keep_alone(&mut self, logical: u32, front: usize, cell: u32, data: Vec<u8>) {
+        if let Some(protected) = &mut self.protected {
+            protected.keep_cell(cell);
+        }
+        self.alone.insert(logical, Alone { data, cell, front });
+    }
+
+    /// Takes the block in a slot, which is valid and in no write buffer, into protected memory: it counts there from now on.
+    pub fn take_into_memory(&mut self, slot: u32, logical: u32, front: usize) -> Result<(), FlashError> {
+        let mut data = Vec::new();
+        match self.in_memory(slot) {
+            Some(known) => data = known.to_vec(),
+            None => drop(self.sense(slot, logical, &mut data)?),
+        }
+        data.resize(BLOCK_BYTES, 0);
+        let (life, lost) = (self.life_at(slot)?, self.lost.contains(&logical));
+        let (Some(protected), Some(image)) = (&mut self.protected, self.flash.image()) else { return Ok(()) };
+        let tag = Tag { logical, sequence: protected.next_sequence(), front, lost };
+        let cell = protected.put(image, tag, slot, life, &data)?;
+        self.forget_rescued(slot);
+        self.keep_alone(logical, front, cell, data);
+        Ok(())
+    }
+
+    /// Cells beside those that the write buffers of all fronts can take; none of a drive in memory.
+    pub fn cells_to_spare(&self) -> u32 {
+        let kept = 4 * self.buffers.len() as u32 * self.slots_per_program;
+        self.protected.as_ref().map_or(0, |protected| protected.free_cells().saturating_sub(kept))
+    }
+
+    /// A block that is in memory alone.
+    pub fn alone(&self, logical: u32) -> Option<&[u8]> {
+        self.alone.get(&logical).map(|alone| &alone.data[..])
+    }
+
+    /// The first block that is in memory alone, with its front.
+    pub fn first_alone(&self) -> Option<(u32, usize, Vec<u8>)> {
+        self.alone.first_key_value().map(|(logical, alone)| (*logical, alone.front, alone.data.clone()))
+    }
+
+    /// A logical block has a slot, or was given up.
+    pub fn forget_alone(&mut self, logical: u32) {
+        if let (Some(alone), Some(protected)) = (self.alone.remove(&logical), &mut self.protected) {
+            protected.give_up(alone.cell);
         }
     }
 

@@ -29,6 +29,7 @@
 
 mod commands;
 mod error;
+mod evacuate;
 mod fdp;
 mod media;
 mod protected;

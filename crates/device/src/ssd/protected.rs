@@ -256,6 +256,11 @@ impl Protected {
         Err(DeviceError::Io { path: image.path().to_path_buf(), source })
     }
 
+    /// Cells that hold nothing.
+    pub fn free_cells(&self) -> u32 {
+        self.live.iter().filter(|live| !**live).count() as u32
+    }
+
     /// Everything written so far has been synced.
     pub fn synced(&mut self) {
         self.syncs += 1;

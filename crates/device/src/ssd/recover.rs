@@ -134,6 +134,11 @@ pub(super) fn open(
     if look {
         state.media.protected = None;
         state.look = true;
+        for Rewrite { logical, front, data, cell, .. } in
+            recovery.rewrites.into_iter().filter(|block| block.rescued.is_none())
+        {
+            state.media.keep_alone(logical, front, cell, data);
+        }
     } else {
         if let Some(image) = state.media.flash.image() {
             image.begin_session().map_err(FlashError::from)?;
@@ -152,6 +157,7 @@ fn restore_reserve(state: &mut State) -> Result<(), SsdError> {
     while state.mapper.free_blocks() < state.mapper.setup().reserve_blocks {
         match state.mapper.collect_emptiest(&mut state.media) {
             Ok(true) => {}
+            Err(GcError::OutOfSpace { .. }) if state.evacuate()? => {}
             Ok(false) | Err(GcError::OutOfSpace { .. }) => break,
             Err(error) => return Err(error.into()),
         }
@@ -159,7 +165,7 @@ fn restore_reserve(state: &mut State) -> Result<(), SsdError> {
     Ok(())
 }
 
-/// Writes blocks anew whose program did not succeed. A drive that is worn out keeps them in its memory.
+/// Writes blocks anew whose program did not succeed. As long as there is no room for them they stay in the drive's memory.
 fn rewrite(state: &mut State, rewrites: Vec<Rewrite>) -> Result<(), SsdError> {
     state.media.rewriting = true;
     for Rewrite { logical, front, data, cell, rescued } in rewrites {
@@ -170,7 +176,13 @@ fn rewrite(state: &mut State, rewrites: Vec<Rewrite>) -> Result<(), SsdError> {
         state.media.incoming = data;
         match state.mapper.write(&mut state.media, logical, front) {
             Ok(_) => state.before.rewritten += 1,
-            Err(GcError::OutOfSpace { .. }) if rescued.is_some() => continue,
+            Err(GcError::OutOfSpace { .. }) => {
+                if rescued.is_none() {
+                    let data = std::mem::take(&mut state.media.incoming);
+                    state.media.keep_alone(logical, front, cell, data);
+                }
+                continue;
+            }
             Err(error) => return Err(error.into()),
         }
         match (rescued, &mut state.media.protected) {
@@ -180,7 +192,7 @@ fn rewrite(state: &mut State, rewrites: Vec<Rewrite>) -> Result<(), SsdError> {
         }
     }
     state.media.rewriting = false;
-    Ok(())
+    state.write_back()
 }
 
 impl Recovery {
@@ -445,11 +457,6 @@ impl Recovery {
             Some(slot) => {
                 let unit = &mut self.units[(slot / self.media.slots_per_unit) as usize];
                 unit.last = unit.last.max(Some((sequence, front)));
-            }
-            None if self.look => {
-                let what =
-                    "the host has crashed since the drive was used; open it once with permission to write";
-                return Err(SsdError::Stopped(what.into()));
             }
             None => {
                 if let Some(protected) = &mut self.media.protected {
