@@ -1,6 +1,7 @@
 //! The levels of flash from the command line: an application compared on them, and the wear of a device.
 
 use crate::volume::{Bench, status_of, wait_for};
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use weft_core::Nanos;
 use weft_flash::{GrantBlock, GrantRequest, LevelError, RawLevel, share};
@@ -170,4 +171,53 @@ fn a_served_monitor_gives_flash_to_programs_and_keeps_it_over_a_restart() {
     assert!(bench.stdout(&["flash", "grants", "f.img"]).contains("b"));
     bench.weft(&["flash", "release", "f.img", "b"]).success();
     assert_eq!(bench.stdout(&["flash", "grants", "f.img"]), "no grants\n");
+}
+
+#[test]
+fn what_only_looks_at_a_device_leaves_every_byte_of_its_image_and_needs_read_permission_alone() {
+    let bench = Bench::empty();
+    bench.weft(&["flash", "create", "--preset", "bbssd", "--size", "1G", "f.img"]).success();
+    let child = bench.spawn(&["flash", "serve", "--format", "f.img"]);
+    let socket = bench.path("f.img.sock");
+    wait_for("the socket", || socket.exists());
+    let request = GrantRequest { name: "a".into(), bytes: 1, over_provisioning_permille: 0 };
+    drop(share::allocate(&socket, &request).unwrap());
+    // SAFETY: the child is this process's and has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGKILL) }, 0);
+    status_of(child);
+    let image = || std::fs::read(bench.path("f.img")).unwrap();
+    let before = image();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o444);
+    std::fs::set_permissions(bench.path("f.img"), mode).unwrap();
+    // The superuser may write all the same, unless it gives its powers up.
+    let powerless = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
+    // SAFETY: a system call without arguments.
+    let prefix = if unsafe { libc::geteuid() } == 0 { &powerless[..] } else { &["env"] };
+    for command in ["info", "wear", "grants"] {
+        let output = std::process::Command::new(prefix[0])
+            .args(&prefix[1..])
+            .arg(bench.command().get_program())
+            .args(["flash", command, "f.img"])
+            .current_dir(bench.dir())
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {told}");
+        assert!(command != "grants" || output.stdout.starts_with(b"grant"), "{command}");
+        assert!(image() == before, "weft flash {command} changed the image");
+    }
+    let drive = [
+        "flash",
+        "create",
+        "--presentation",
+        "conventional",
+        "--preset",
+        "bbssd",
+        "--size",
+        "256M",
+        "--op",
+        "25",
+    ];
+    bench.weft(&[&drive[..], &["d.img"]].concat()).success();
+    bench.weft(&["flash", "grants", "d.img"]).failure().stderr(contains("d.img").and(contains("drive")));
 }

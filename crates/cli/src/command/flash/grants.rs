@@ -55,7 +55,7 @@ struct GrantRow {
 pub fn list(args: &GrantsArgs) -> Result<(), CliError> {
     let found = match is_socket(&args.target) {
         true => share::grants(&args.target)?,
-        false => Monitor::look(&OpenChannel::open(&args.target)?)?,
+        false => in_image(&args.target)?,
     };
     let row = |info: GrantInfo| {
         let GrantInfo { name, bytes, over_provisioning_permille, luns, in_use } = info;
@@ -63,6 +63,21 @@ pub fn list(args: &GrantsArgs) -> Result<(), CliError> {
     };
     let grants = Grants { version: GRANTS_VERSION, grants: found.into_iter().map(row).collect() };
     print(&if args.json { json_line(&grants)? } else { text(&grants.grants) })
+}
+
+/// The grants of a monitor in an image, which is not changed; read permission is enough.
+fn in_image(image: &Path) -> Result<Vec<GrantInfo>, CliError> {
+    let device = OpenChannel::look(image)?;
+    if device.holds_drive() {
+        return Err(CliError::said(
+            format!(
+                "{}: a conventional or FDP drive has all of the flash; there are no grants",
+                image.display()
+            ),
+            "'weft flash info IMAGE' shows the drive",
+        ));
+    }
+    Ok(Monitor::look(&device)?)
 }
 
 fn text(grants: &[GrantRow]) -> String {
