@@ -24,6 +24,14 @@ int main(int argc, char **argv) {
     weft_monitor *monitor;
     weft_grant *grant;
     check(weft_monitor_format(path, "bbssd", 1u << 30, &monitor), "format");
+    weft_monitor *other;
+    expect(weft_monitor_format(NULL, "none", 1u << 30, &other) == WEFT_EINVAL, "there is no such preset");
+    expect(weft_monitor_format("/none/image", "bbssd", 1u << 30, &other) == WEFT_ENOENT, "there is no such directory");
+    expect(weft_monitor_open("/none/image", &other) == WEFT_ENOENT, "there is no such image");
+    if (path != NULL) {
+        expect(weft_monitor_format(path, "bbssd", 1u << 30, &other) == WEFT_EBUSY, "a file that exists is kept");
+        expect(weft_monitor_open(path, &other) == WEFT_EBUSY, "one process at a time has an image");
+    }
 
     /* Raw: blocks and pages. */
     weft_raw *raw;

@@ -25,10 +25,10 @@ extern "C" {
 /* The page cannot be read, or the block is bad. */
 #define WEFT_EIO -5
 
-/* There is no such grant, or no monitor on the device. */
+/* There is no such grant or image, no monitor on the device, or no checkpoint of the policy level on the grant. */
 #define WEFT_ENOENT -6
 
-/* There is such a grant, or somebody uses it or the device; or another transaction of this thread holds the s-node. */
+/* There is such a grant or image, or somebody uses it or the device; or another transaction of this thread holds the s-node. */
 #define WEFT_EBUSY -7
 
 /* Two transactions wait for each other, or another one has held the s-node for too long: abort this one and run it again. */

@@ -1,6 +1,9 @@
 //! The return codes of functions.
 
+use std::io::ErrorKind;
 use weft_core::serve::ServeError;
+use weft_device::DeviceError;
+use weft_device::nand::FlashError;
 use weft_flash::LevelError;
 
 /// An argument is a null pointer or cannot be.
@@ -13,9 +16,9 @@ pub const WEFT_ERULE: i32 = -3;
 pub const WEFT_ENOSPC: i32 = -4;
 /// The page cannot be read, or the block is bad.
 pub const WEFT_EIO: i32 = -5;
-/// There is no such grant, or no monitor on the device.
+/// There is no such grant or image, no monitor on the device, or no checkpoint of the policy level on the grant.
 pub const WEFT_ENOENT: i32 = -6;
-/// There is such a grant, or somebody uses it or the device; or another transaction of this thread holds the s-node.
+/// There is such a grant or image, or somebody uses it or the device; or another transaction of this thread holds the s-node.
 pub const WEFT_EBUSY: i32 = -7;
 
 /// Two transactions wait for each other, or another one has held the s-node for too long: abort this one and run it again.
@@ -70,6 +73,22 @@ pub(crate) fn of_session(error: &weft_tags::SessionError) -> i32 {
     }
 }
 
+/// Of a device that cannot be made or opened.
+fn of_device(error: &DeviceError) -> i32 {
+    match error {
+        DeviceError::Busy(_) => WEFT_EBUSY,
+        DeviceError::BadGeometry(_) => WEFT_EINVAL,
+        DeviceError::HostFull { .. } => WEFT_ENOSPC,
+        DeviceError::Io { source, .. } => match source.kind() {
+            ErrorKind::NotFound => WEFT_ENOENT,
+            ErrorKind::AlreadyExists => WEFT_EBUSY,
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => WEFT_EACCES,
+            _ => WEFT_EIO,
+        },
+        _ => WEFT_EIO,
+    }
+}
+
 pub(crate) fn of(error: &LevelError) -> i32 {
     match error {
         LevelError::OutsideGrant { .. } | LevelError::NoRange { .. } => WEFT_EOUTSIDE,
@@ -86,7 +105,7 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         | LevelError::NoSpare { .. }
         | LevelError::HostFull(_)
         | LevelError::NoRoom { .. } => WEFT_ENOSPC,
-        LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_) => WEFT_ENOENT,
+        LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_) | LevelError::NotUsed { .. } => WEFT_ENOENT,
         LevelError::OtherLevel { .. } => WEFT_ELEVEL,
         LevelError::GrantExists(_)
         | LevelError::GrantInUse(_)
@@ -95,7 +114,7 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         LevelError::WrongLength { .. }
         | LevelError::IssuedAhead { .. }
         | LevelError::BadRequest(_)
-        | LevelError::Serve(ServeError::InTheWay(_)) => WEFT_EINVAL,
+        | LevelError::Serve(ServeError::InTheWay(_) | ServeError::TooLong(_)) => WEFT_EINVAL,
         LevelError::BlockRetired { .. }
         | LevelError::Unreadable { .. }
         | LevelError::CannotTell { .. }
@@ -104,7 +123,9 @@ pub(crate) fn of(error: &LevelError) -> i32 {
         | LevelError::Remote(_)
         | LevelError::LogFull(_)
         | LevelError::Damaged(_)
-        | LevelError::Serve(ServeError::Io { .. })
-        | LevelError::Device(_) => WEFT_EIO,
+        | LevelError::UnknownVersion { .. }
+        | LevelError::Serve(ServeError::Io { .. }) => WEFT_EIO,
+        LevelError::Device(FlashError::Device(error)) => of_device(error),
+        LevelError::Device(_) => WEFT_EIO,
     }
 }

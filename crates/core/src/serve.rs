@@ -25,6 +25,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
+/// Most bytes of a socket's path: what the kernel's address of a Unix socket has room for.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
 /// The usual time for a client's first request, for the rest of a frame that has begun, and for taking an answer.
 pub const FRAME_WITHIN: Duration = Duration::from_secs(10);
 
@@ -78,6 +81,12 @@ pub enum ServeError {
     /// Another server answers there.
     #[error("{}: another server answers there; stop it, or name another path for the socket", .0.display())]
     Served(PathBuf),
+    /// The path is longer than the address of a socket.
+    #[error(
+        "{}: the path of a socket has at most {SOCKET_PATH_BYTES_MAX} bytes, and this one has {}; give a shorter one, or a relative one",
+        .0.display(), .0.as_os_str().len()
+    )]
+    TooLong(PathBuf),
     /// The socket could not be made.
     #[error("{}: {source}", path.display())]
     Io {
@@ -136,6 +145,7 @@ impl SocketServer {
         serve: Arc<dyn Serve>,
     ) -> Result<SocketServer, ServeError> {
         let failed = |source: io::Error| ServeError::Io { path: path.to_path_buf(), source };
+        check_path(path)?;
         let listener = match bind(path, options.for_everyone) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 if !is_socket(path) {
@@ -158,6 +168,14 @@ impl SocketServer {
         let accepting = std::thread::spawn(move || accepting.accept(&listener, options, &serve));
         Ok(SocketServer { path: path.to_path_buf(), made, listening, shared, accepting: Some(accepting) })
     }
+}
+
+/// Refuses a path that no socket can have.
+pub fn check_path(path: &Path) -> Result<(), ServeError> {
+    if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+        return Err(ServeError::TooLong(path.to_path_buf()));
+    }
+    Ok(())
 }
 
 /// A listening socket that has its mode from the moment that it has a name: the name gets the mode that the socket has.

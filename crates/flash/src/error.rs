@@ -125,9 +125,33 @@ pub enum LevelError {
         /// What it may hold.
         of: &'static str,
     },
-    /// The device holds no monitor, or not one that can be read.
-    #[error("no monitor can be opened on this device: {0}; format it (all data on it is lost)")]
+    /// The device holds no monitor.
+    #[error("no monitor is on this device: {0}; format it (all data on it is lost)")]
     NotFormatted(String),
+    /// Opening: the grant was never used at the level.
+    #[error(
+        "the grant '{grant}' has no checkpoint of the {wanted}; begin anew at this level, or open it at the level that wrote it"
+    )]
+    NotUsed {
+        /// Name of the grant.
+        grant: String,
+        /// The level that was to be opened.
+        wanted: LevelName,
+    },
+    /// Opening: what is there has a version that this program does not read. Nothing was changed.
+    #[error(
+        "{of} has version {found}, and this program reads versions {oldest} to {newest}; use the program that wrote it"
+    )]
+    UnknownVersion {
+        /// What has the version.
+        of: &'static str,
+        /// The version.
+        found: u32,
+        /// The oldest one that is read.
+        oldest: u32,
+        /// The newest one.
+        newest: u32,
+    },
     /// Opening: the grant holds data of another level, which this one would erase. Nothing was changed.
     #[error(
         "the grant '{grant}' holds data of the {found}, and the {wanted} would erase it; open it at the {found}, or release the \

@@ -356,3 +356,41 @@ fn a_level_refuses_a_grant_with_data_of_another_level_and_the_data_stays() {
     let fresh = monitor.allocate(&request).unwrap();
     drop(PolicyLevel::create(fresh, PolicySetup { stripe: 1, ..PolicySetup::default() }).unwrap());
 }
+
+#[test]
+fn what_is_wrong_with_a_grant_a_range_or_a_device_is_said_with_what_helps() {
+    let (_device, monitor, fresh) = grant(device(2, 1, 23, 4), 0, 2);
+    let text = PolicyLevel::open(fresh, PolicySetup::default()).unwrap_err().to_string();
+    assert!(text.contains("'a'") && text.contains("policy level") && !text.contains("format"), "{text}");
+
+    let level = PolicyLevel::create(monitor.attach("a").unwrap(), PolicySetup::default()).unwrap();
+    let refused = |start, pages, mapping, over_provisioning_permille| {
+        let gc = VictimPolicy::Greedy;
+        let policy = RangePolicy { start, pages, mapping, gc, over_provisioning_permille };
+        level.ftl_ioctl(&policy).unwrap_err().to_string()
+    };
+    for mapping in [RangeMapping::Page, RangeMapping::Block] {
+        let text = refused(5, u64::MAX - 2, mapping, 0);
+        assert!(text.contains("beyond the last page number") && !text.contains("give it some"), "{text}");
+        assert!(refused(5, 0, mapping, 0).contains("give it some"));
+        let most = level.pages_max(&RangePolicy {
+            start: 0,
+            pages: 0,
+            mapping,
+            gc: VictimPolicy::Greedy,
+            over_provisioning_permille: 0,
+        });
+        for pages in [most + 1, 1 << 40, u64::MAX] {
+            let text = refused(0, pages, mapping, 0);
+            assert!(text.contains(&format!("enough for a range of {most} pages")), "{text}");
+        }
+        // So many units that their number has no room.
+        assert!(refused(0, u64::MAX, mapping, u32::MAX).contains("no room"));
+    }
+
+    let small = |spares_per_lun| {
+        let device = Arc::new(device(1, 1, 7, 4));
+        Monitor::format(device, MonitorSetup { spares_per_lun }).unwrap_err().to_string()
+    };
+    assert!(small(2).contains("make a larger device") && !small(2).contains("spares"), "{}", small(2));
+}

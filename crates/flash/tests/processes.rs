@@ -236,3 +236,18 @@ fn over_the_socket_each_level_works_and_refuses_as_in_one_process() {
     assert_eq!((found.len(), found[0].label), (1, 8));
     device.verify_identity().unwrap();
 }
+
+#[test]
+fn a_path_that_is_too_long_for_a_socket_is_refused_with_the_limit() {
+    let monitor = Monitor::format(Arc::new(support::device(1, 1, 60, 8)), MonitorSetup::default()).unwrap();
+    let path = std::path::PathBuf::from("/tmp").join("a".repeat(103));
+    assert_eq!(path.as_os_str().len(), 108);
+    for error in [MonitorServer::start(monitor, &path).unwrap_err(), share::grants(&path).unwrap_err()] {
+        let text = error.to_string();
+        let named = text.contains(path.to_str().unwrap());
+        assert!(
+            named && text.contains("107 bytes") && text.contains("108") && text.contains("shorter"),
+            "{text}"
+        );
+    }
+}

@@ -221,3 +221,18 @@ fn what_only_looks_at_a_device_leaves_every_byte_of_its_image_and_needs_read_per
     bench.weft(&[&drive[..], &["d.img"]].concat()).success();
     bench.weft(&["flash", "grants", "d.img"]).failure().stderr(contains("d.img").and(contains("drive")));
 }
+
+#[test]
+fn errors_of_a_device_its_monitor_and_its_geometry_name_the_file() {
+    let bench = Bench::empty();
+    bench.weft(&["flash", "create", "--preset", "bbssd", "--size", "1G", "f.img"]).success();
+    for args in [&["grants", "f.img"][..], &["release", "f.img", "a"], &["serve", "f.img"]] {
+        let all = [&["flash"], args].concat();
+        bench
+            .weft(&all)
+            .failure()
+            .stderr(contains("f.img: no flash monitor").and(contains("serve --format f.img")));
+    }
+    bench.file("g.toml", b"channels = \"many\"\n");
+    bench.weft(&["flash", "info", "--geometry", "g.toml"]).failure().stderr(contains("g.toml"));
+}

@@ -78,9 +78,10 @@ impl Layout {
         // As many of each plane; what is left over are further spares.
         let blocks_granted = left - left % shape.planes;
         if blocks_granted == 0 {
+            let least = log_blocks_per_lun + SPARES_MIN;
+            let fewer = if least + shape.planes <= per_lun { " or keep fewer spares" } else { "" };
             return bad(format!(
-                "a LUN has {per_lun} blocks in {} planes, of which the monitor keeps {kept}; make a larger device or keep \
-                 fewer spares",
+                "a LUN has {per_lun} blocks in {} planes, of which the monitor keeps {kept}; make a larger device{fewer}",
                 shape.planes
             ));
         }

@@ -215,16 +215,18 @@ impl Records {
         let mut reader = Reader::new(raw);
         let version = reader.u32().map_err(truncated)?;
         if !(VERSION_MIN..=VERSION).contains(&version) {
-            let what =
-                format!("its records have version {version}, and {VERSION_MIN} to {VERSION} are known");
-            return Err(LevelError::NotFormatted(what));
+            let of = "the flash monitor's record";
+            return Err(LevelError::UnknownVersion {
+                of,
+                found: version,
+                oldest: VERSION_MIN,
+                newest: VERSION,
+            });
         }
         if version < 3 && shape.planes > 1 {
-            let what = format!(
-                "its records have version {version}, which numbers the blocks of a LUN plane after plane; copy what is on it \
-                 with the weft that made it, and format it anew"
-            );
-            return Err(LevelError::NotFormatted(what));
+            // These number the blocks of a LUN plane after plane.
+            let of = "the flash monitor's record, on a device with several planes,";
+            return Err(LevelError::UnknownVersion { of, found: version, oldest: 3, newest: VERSION });
         }
         let records = decode_fields(&mut reader, shape).map_err(truncated)?;
         records.ok_or_else(|| damaged("the monitor was made for a device of another shape"))
@@ -485,9 +487,7 @@ mod tests {
             raw[..4].copy_from_slice(&2_u32.to_le_bytes());
             let records = Records::decode(&raw, &shape);
             assert_eq!(records.is_ok(), read);
-            assert!(
-                read || matches!(records, Err(LevelError::NotFormatted(what)) if what.contains("version 2"))
-            );
+            assert!(read || matches!(records, Err(LevelError::UnknownVersion { found: 2, oldest: 3, .. })));
         }
     }
 

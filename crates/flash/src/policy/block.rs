@@ -87,8 +87,8 @@ type Change<'a> = Option<(u32, Option<New<'a>>)>;
 /// Units that a range takes.
 pub(super) fn units_for(policy: &RangePolicy, flash: &Flash) -> u64 {
     let logical = policy.pages.div_ceil(u64::from(flash.slots_per_unit));
-    let more = (u128::from(logical) * u128::from(policy.over_provisioning_permille)).div_ceil(1000) as u64;
-    logical.saturating_add(more.max(SPARE_UNITS_MIN))
+    let more = (u128::from(logical) * u128::from(policy.over_provisioning_permille)).div_ceil(1000);
+    logical.saturating_add(u64::try_from(more).unwrap_or(u64::MAX).max(SPARE_UNITS_MIN))
 }
 
 impl BlockRange {

@@ -75,9 +75,8 @@ pub(super) fn decode(raw: &[u8]) -> Result<Saved, LevelError> {
     let mut reader = Reader::new(raw);
     let version = reader.u32().map_err(truncated)?;
     if !(VERSION_MIN..=VERSION).contains(&version) {
-        return Err(LevelError::NotFormatted(format!(
-            "its checkpoint has version {version}, and {VERSION_MIN} to {VERSION} are known"
-        )));
+        let of = "the policy level's checkpoint";
+        return Err(LevelError::UnknownVersion { of, found: version, oldest: VERSION_MIN, newest: VERSION });
     }
     let saved = fields(&mut reader, version).map_err(truncated)?;
     saved.ok_or_else(|| LevelError::Damaged("a checkpoint names an unknown mapping or policy".into()))

@@ -242,7 +242,7 @@ impl PolicyLevel {
     /// Opens what is on a grant: the last checkpoint and what was written after it. The stripe is that of the grant's
     /// first use; `setup` is for the rest.
     ///
-    /// [`LevelError::NotFormatted`] when the grant was not used at this level, [`LevelError::OtherLevel`] when it holds data
+    /// [`LevelError::NotUsed`] when the grant was not used at this level, [`LevelError::OtherLevel`] when it holds data
     /// of the function level.
     pub fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, LevelError> {
         recover::open(grant, setup)
@@ -469,11 +469,15 @@ impl PolicyLevel {
     /// The end of a range like this, when it may be there; `but` names the range that it replaces.
     fn check_pages(&self, policy: &RangePolicy, but: Option<u64>) -> Result<u64, LevelError> {
         let bad = |what: String| Err(LevelError::BadRequest(what));
-        let end = policy.start.checked_add(policy.pages);
-        let Some(end) = end.filter(|_| policy.pages > 0) else {
+        if policy.pages == 0 {
+            return bad(format!("a range of 0 pages from page {}; give it some", policy.start));
+        }
+        let Some(end) = policy.start.checked_add(policy.pages) else {
             return bad(format!(
-                "a range of {} pages from page {}; give it some",
-                policy.pages, policy.start
+                "a range of {} pages from page {} goes beyond the last page number, {}; give it fewer",
+                policy.pages,
+                policy.start,
+                u64::MAX - 1
             ));
         };
         let ranges = self.ranges.read();
@@ -499,14 +503,17 @@ impl PolicyLevel {
         policy: &RangePolicy,
         wanted: u64,
     ) -> Result<Vec<u32>, LevelError> {
-        let units = self.take_free(control, wanted)?;
-        if (units.len() as u64) < wanted {
-            let why = format!(
-                "it takes {wanted} units of flash, and {} are free and {} bad of those that no range has",
-                units.len(),
-                control.bad.len()
-            );
+        let enough = wanted <= control.free.len() as u64;
+        let units = if enough { self.take_free(control, wanted)? } else { Vec::new() };
+        if !enough || (units.len() as u64) < wanted {
             control.free.extend(units.into_iter().rev());
+            let (free, bad) = (control.free.len() as u64, control.bad.len());
+            let why = format!(
+                "{} pages take {wanted} units of flash more, and {free} are free and {bad} bad of those that no range has; \
+                 {free} units are enough for a range of {} pages",
+                policy.pages,
+                self.pages_in(policy, free)
+            );
             return Err(LevelError::NoRoom { start: policy.start, why });
         }
         Ok(units)
@@ -541,7 +548,11 @@ impl PolicyLevel {
     /// Most pages that a range kept like this can have, with the units that are free now: its own `pages` do not matter.
     /// 0 when there are too few units for any.
     pub fn pages_max(&self, policy: &RangePolicy) -> u64 {
-        let free = u64::from(self.free_units());
+        self.pages_in(policy, u64::from(self.free_units()))
+    }
+
+    /// The same, with so many units.
+    fn pages_in(&self, policy: &RangePolicy, free: u64) -> u64 {
         let fits = |pages| self.units_for(&RangePolicy { pages, ..policy.clone() }, &self.flash) <= free;
         let (mut most, mut too_many) = (0, free * u64::from(self.flash.slots_per_unit) + 1);
         while too_many - most > 1 {

@@ -29,9 +29,10 @@ const WEAR_GAP: u32 = 32;
 /// Units that a range takes: its pages, its over-provisioning, and what is open or kept free.
 pub(super) fn units_for(policy: &RangePolicy, flash: &Flash, setup: &PolicySetup) -> u64 {
     let pages = u128::from(policy.pages) * u128::from(1000 + u64::from(policy.over_provisioning_permille));
-    let units = (pages / 1000).div_ceil(u128::from(flash.slots_per_unit)) as u64;
+    let units = (pages / 1000).div_ceil(u128::from(flash.slots_per_unit));
     // One front more for relocation, and one unit more without which cleaning would gain nothing.
-    units + u64::from(RESERVE_UNITS) + u64::from(setup.streams) + 2
+    let kept = u64::from(RESERVE_UNITS) + u64::from(setup.streams) + 2;
+    u64::try_from(units).unwrap_or(u64::MAX).saturating_add(kept)
 }
 
 fn mapper_setup(policy: &RangePolicy, units: usize, flash: &Flash, setup: &PolicySetup) -> MapperSetup {

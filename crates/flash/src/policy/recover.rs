@@ -53,7 +53,7 @@ pub(super) fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, Leve
         return restore(flash, log, saved, &trims, found_setup);
     }
     LevelName::Policy.refuse_others(&grant)?;
-    Err(LevelError::NotFormatted("the grant has no checkpoint of the policy level".into()))
+    Err(LevelError::NotUsed { grant: grant.name().to_string(), wanted: LevelName::Policy })
 }
 
 fn restore(

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 use weft_core::codec::{Reader, Truncated};
 use weft_core::frame;
+use weft_core::serve::check_path;
 use weft_core::{Nanos, Tag};
 use weft_device::nand::Done;
 
@@ -72,6 +73,7 @@ struct Connection(Mutex<UnixStream>);
 
 impl Connection {
     fn new(path: &Path) -> Result<Connection, LevelError> {
+        check_path(path)?;
         let connected = UnixStream::connect(path);
         let stream =
             connected.map_err(|error| LevelError::Connection(format!("{}: {error}", path.display())))?;

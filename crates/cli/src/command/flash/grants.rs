@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weft_core::units::format_size;
 use weft_device::nand::OpenChannel;
 use weft_flash::monitor::GrantInfo;
-use weft_flash::{Monitor, share};
+use weft_flash::{LevelError, Monitor, share};
 
 /// Version of the JSON.
 const GRANTS_VERSION: u32 = 1;
@@ -54,7 +54,7 @@ struct GrantRow {
 /// Lists the grants of a monitor.
 pub fn list(args: &GrantsArgs) -> Result<(), CliError> {
     let found = match is_socket(&args.target) {
-        true => share::grants(&args.target)?,
+        true => share::grants(&args.target).map_err(|error| of_target(&args.target, error))?,
         false => in_image(&args.target)?,
     };
     let row = |info: GrantInfo| {
@@ -77,7 +77,24 @@ fn in_image(image: &Path) -> Result<Vec<GrantInfo>, CliError> {
             "'weft flash info IMAGE' shows the drive",
         ));
     }
-    Ok(Monitor::look(&device)?)
+    Monitor::look(&device).map_err(|error| of_target(image, error))
+}
+
+/// The error with the image or socket that it is about.
+pub(super) fn of_target(target: &Path, error: LevelError) -> CliError {
+    match error {
+        LevelError::NotFormatted(what) => CliError::said(
+            format!("{}: no flash monitor: {what}", target.display()),
+            format!(
+                "'weft flash serve --format {}' puts one on the device; the data on the device is lost",
+                target.display()
+            ),
+        ),
+        // These name it.
+        error @ (LevelError::Connection(_) | LevelError::Serve(_) | LevelError::HostFull(_)) => error.into(),
+        LevelError::Device(error) => error.into(),
+        error => CliError::said(format!("{}: {error}", target.display()), ""),
+    }
 }
 
 fn text(grants: &[GrantRow]) -> String {
@@ -106,11 +123,13 @@ fn text(grants: &[GrantRow]) -> String {
 
 /// Gives a grant's flash back.
 pub fn release(args: &ReleaseArgs) -> Result<(), CliError> {
+    let on_target = |error| of_target(&args.target, error);
     if is_socket(&args.target) {
-        return Ok(share::release(&args.target, &args.name)?);
+        return share::release(&args.target, &args.name).map_err(on_target);
     }
     let device = Arc::new(OpenChannel::open(&args.target)?);
-    Monitor::open(device.clone())?.release(&args.name)?;
+    let released = Monitor::open(device.clone()).and_then(|monitor| monitor.release(&args.name));
+    released.map_err(on_target)?;
     Ok(device.sync()?)
 }
 

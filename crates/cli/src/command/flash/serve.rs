@@ -1,5 +1,6 @@
 //! `weft flash serve`: serves the monitor of a device in an image to other processes until a signal stops it.
 
+use super::grants::of_target;
 use crate::error::CliError;
 use crate::say::Out;
 use crate::sys::signal::{ENDING, Queue};
@@ -44,14 +45,9 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         Err(LevelError::NotFormatted(_)) if args.format => {
             Monitor::format(device.clone(), MonitorSetup::default())
         }
-        Err(LevelError::NotFormatted(what)) => {
-            return Err(CliError::said(
-                format!("{}: no flash monitor: {what}", args.image.display()),
-                "add --format to put one on the device; the data on the device is lost",
-            ));
-        }
         found => found,
-    }?;
+    }
+    .map_err(|error| of_target(&args.image, error))?;
     let socket = args.socket.clone().unwrap_or_else(|| beside(&args.image));
     let server = MonitorServer::start(monitor.clone(), &socket)?;
     let mut out = Out::new();

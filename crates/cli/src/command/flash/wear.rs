@@ -1,11 +1,12 @@
 //! `weft flash wear`: draws the wear of each part of a device.
 
+use super::grants::of_target;
 use super::heat::{self, HeatMap, PictureFile};
 use crate::error::CliError;
 use crate::say::{json_line, print};
 use clap::Args;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weft_device::nand::{FlashShape, OpenChannel};
 use weft_flash::{LevelError, Monitor};
 use weft_sim::flash::{HeatRow, rows_of_luns};
@@ -52,7 +53,7 @@ struct LunRow {
 pub fn run(args: &WearArgs) -> Result<(), CliError> {
     let device = OpenChannel::look(&args.image)?;
     let shape = device.shape();
-    let grants = grants(&device, &shape)?;
+    let grants = grants(&args.image, &device, &shape)?;
     let rows = rows_of_luns(&device, |lun| grants[lun as usize].clone())?;
     let wear = Wear::of(&shape, &rows);
     let map = HeatMap::new(rows);
@@ -100,7 +101,7 @@ impl Wear {
 }
 
 /// By LUN: the grant that has it, if there is a monitor on the device.
-fn grants(device: &OpenChannel, shape: &FlashShape) -> Result<Vec<Option<String>>, CliError> {
+fn grants(image: &Path, device: &OpenChannel, shape: &FlashShape) -> Result<Vec<Option<String>>, CliError> {
     let mut grants = vec![None; shape.luns() as usize];
     if device.holds_drive() {
         return Ok(grants);
@@ -108,7 +109,7 @@ fn grants(device: &OpenChannel, shape: &FlashShape) -> Result<Vec<Option<String>
     let found = match Monitor::look(device) {
         Ok(found) => found,
         Err(LevelError::NotFormatted(_) | LevelError::BadRequest(_)) => return Ok(grants),
-        Err(other) => return Err(other.into()),
+        Err(other) => return Err(of_target(image, other)),
     };
     for info in found {
         info.luns.iter().for_each(|lun| grants[*lun as usize] = Some(info.name.clone()));
