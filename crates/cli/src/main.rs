@@ -27,6 +27,7 @@ use command::{Cli, Command, dispatch};
 use error::CliError;
 use guest::OWN_FAILURE;
 use std::io::{self, IsTerminal};
+use std::path::Path;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
         // A program's status is its own; what a command says of a part must not look as if it were all.
         Ok(0) if volume::is_incomplete() && !matches!(cli.command, Command::Run(_)) => ExitCode::FAILURE,
         Ok(status) => ExitCode::from(status),
-        Err(error) if is_reader_gone(&error) => ExitCode::FAILURE,
+        Err(error) if is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             tell(&error);
             ExitCode::from(match error {
@@ -81,7 +82,7 @@ fn start_log() {
     log.with_target(false).with_ansi(io::stderr().is_terminal()).init();
 }
 
-/// Whether the reader of standard output went away (`weft ls | head`): nobody reads the output any more.
+/// Whether the reader of standard output went away (`weft ls | head`): it has what it wanted.
 fn is_reader_gone(error: &CliError) -> bool {
-    matches!(error, CliError::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    matches!(error, CliError::Io { path, source, .. } if source.kind() == io::ErrorKind::BrokenPipe && path == Path::new(say::OUTPUT))
 }

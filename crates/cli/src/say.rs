@@ -4,6 +4,10 @@ use crate::error::CliError;
 use std::fmt;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
+use weft_core::text::is_hidden;
+
+/// What errors name standard output by.
+pub const OUTPUT: &str = "standard output";
 
 /// Standard output, buffered. A reader that has gone (`weft ls | head`) is no error.
 pub struct Out(BufWriter<StdoutLock<'static>>);
@@ -40,7 +44,7 @@ pub fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
 
 /// The error of standard output.
 pub fn unwritten(source: io::Error) -> CliError {
-    CliError::io("write", Path::new("standard output"), source)
+    CliError::io("write", Path::new(OUTPUT), source)
 }
 
 /// Says a line on standard error.
@@ -54,7 +58,7 @@ pub fn warn(line: impl fmt::Display) {
     say(format_args!("weft: {line}"));
 }
 
-/// Bytes of a name as a terminal may show them: control characters become `?`.
+/// Bytes of a name as a terminal may show them: control characters and those that change how others are shown become `?`.
 pub fn printable(name: &[u8]) -> String {
-    String::from_utf8_lossy(name).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    String::from_utf8_lossy(name).chars().map(|c| if is_hidden(c) { '?' } else { c }).collect()
 }

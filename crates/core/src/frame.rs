@@ -11,7 +11,11 @@ pub fn send(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
     stream.write_all(&frame)
 }
 
-/// The next frame; `None` when the other side is gone. One of more than `max` bytes is refused before there is room for it.
+/// Bytes of a frame that room is made for before any has arrived.
+const ROOM_AT_FIRST: usize = 64 << 10;
+
+/// The next frame; `None` when the other side is gone. One of more than `max` bytes is refused before there is room for it. Room is
+/// made as bytes arrive: a length alone costs the receiver nothing.
 pub fn receive(stream: &mut impl Read, max: usize) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match stream.read_exact(&mut length) {
@@ -22,8 +26,12 @@ pub fn receive(stream: &mut impl Read, max: usize) -> io::Result<Option<Vec<u8>>
     if length > max {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
     }
-    let mut body = vec![0; length];
-    stream.read_exact(&mut body)?;
+    let mut body = Vec::new();
+    while body.len() < length {
+        let arrived = body.len();
+        body.resize(length.min((2 * arrived).max(ROOM_AT_FIRST)), 0);
+        stream.read_exact(&mut body[arrived..])?;
+    }
     Ok(Some(body))
 }
 
@@ -42,5 +50,33 @@ mod tests {
         assert_eq!(receive(&mut stream, 5).unwrap(), None);
         assert_eq!(receive(&mut &sent[..], 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(receive(&mut &sent[..7], 5).is_err());
+    }
+
+    /// A stream that tells the most bytes that it was asked for at once.
+    struct Asked<'a> {
+        left: &'a [u8],
+        most: usize,
+    }
+
+    impl Read for Asked<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.most = self.most.max(buffer.len());
+            self.left.read(buffer)
+        }
+    }
+
+    #[test]
+    fn room_for_a_frame_is_made_as_it_arrives() {
+        let length = 16usize << 20;
+        let mut sent = Vec::new();
+        send(&mut sent, &(0..length).map(|n| (n / 1000) as u8).collect::<Vec<u8>>()).unwrap();
+        for arrived in [0, 1, 1000, 200_000, 3 << 20] {
+            let mut stream = Asked { left: &sent[..4 + arrived], most: 0 };
+            assert!(receive(&mut stream, length).is_err());
+            let most = (64 << 10).max(2 * arrived);
+            assert!(stream.most <= most, "{} bytes of room after {arrived} of {length}", stream.most);
+        }
+        let whole = receive(&mut Asked { left: &sent, most: 0 }, length).unwrap().unwrap();
+        assert!(whole == sent[4..]);
     }
 }

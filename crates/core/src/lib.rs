@@ -7,6 +7,7 @@
 //! - [`codec`]: bounded little-endian reading and writing of records.
 //! - [`random`]: numbers that are a function of their seed.
 //! - [`hist`]: a latency histogram that also works in shared memory.
+//! - [`text`]: the characters that a name must not have.
 //! - [`units`]: the one place where a number changes its unit.
 
 pub mod cached;
@@ -20,6 +21,7 @@ pub mod random;
 #[cfg(feature = "serve")]
 pub mod serve;
 pub mod tag;
+pub mod text;
 pub mod units;
 
 pub use credentials::{Capabilities, Capability, Credentials};

@@ -236,3 +236,17 @@ fn errors_of_a_device_its_monitor_and_its_geometry_name_the_file() {
     bench.file("g.toml", b"channels = \"many\"\n");
     bench.weft(&["flash", "info", "--geometry", "g.toml"]).failure().stderr(contains("g.toml"));
 }
+
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let bench = Bench::empty();
+    bench.weft(&["flash", "create", "--preset", "bbssd", "--size", "1G", "f.img"]).success();
+    for args in [["flash", "info", "f.img"], ["flash", "wear", "f.img"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(bench.command().get_program());
+        let output = command.args(args).current_dir(bench.dir()).stdout(writer).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.is_empty(), "{args:?}: {} {told}", output.status);
+    }
+}

@@ -8,6 +8,7 @@ use crate::error::LevelError;
 use crate::grant::Grant;
 use std::sync::Arc;
 use weft_core::Nanos;
+use weft_core::text::is_hidden;
 use weft_device::nand::LunAddr;
 
 /// Longest name of a grant, in bytes.
@@ -16,14 +17,7 @@ const NAME_BYTES_MAX: usize = 255;
 impl Monitor {
     /// Allots LUNs, round the channels, the least worn of each first; their blocks are erased. The caller is attached.
     pub fn allocate(self: &Arc<Monitor>, request: &GrantRequest) -> Result<Grant, LevelError> {
-        if request.name.is_empty() || request.name.len() > NAME_BYTES_MAX {
-            let what = format!("a grant's name has 1 to {NAME_BYTES_MAX} bytes, not {}", request.name.len());
-            return Err(LevelError::BadRequest(what));
-        }
-        if request.name.contains(char::is_control) {
-            let what = format!("the name {:?} has control characters; leave them out", request.name);
-            return Err(LevelError::BadRequest(what));
-        }
+        check_name(&request.name)?;
         if request.bytes == 0 {
             return Err(LevelError::BadRequest("a grant of 0 bytes; ask for some".into()));
         }
@@ -159,6 +153,30 @@ impl Monitor {
     fn state_of(&self, name: &str) -> Result<Arc<GrantState>, LevelError> {
         let control = self.control.lock();
         let found = control.states.values().find(|state| state.name == name);
+        if found.is_none() {
+            check_name(name)?;
+        }
         found.cloned().ok_or_else(|| LevelError::NoSuchGrant(name.to_string()))
     }
+}
+
+/// Refuses a name that no grant may have.
+fn check_name(name: &str) -> Result<(), LevelError> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        let what = format!("a grant's name has 1 to {NAME_BYTES_MAX} bytes, not {}", name.len());
+        return Err(LevelError::BadRequest(what));
+    }
+    if name.contains(is_hidden) {
+        // As an escape: it would be shown as another one.
+        let shown: String = name
+            .chars()
+            .flat_map(|c| if is_hidden(c) { c.escape_unicode().collect() } else { vec![c] })
+            .collect();
+        let what = format!(
+            "the name '{shown}' has characters that control the terminal, change the direction of text or cannot be seen; leave \
+             them out"
+        );
+        return Err(LevelError::BadRequest(what));
+    }
+    Ok(())
 }

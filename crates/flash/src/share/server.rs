@@ -87,6 +87,10 @@ impl Session {
                 self.grant = None;
                 return Ok(());
             }
+            Request::Misnamed { name } => {
+                let what = format!("the name '{}' is not UTF-8; give one that is", name.escape_ascii());
+                return Err(LevelError::BadRequest(what));
+            }
             Request::Release { name } => return monitor.release(&name),
             Request::List => {
                 wire::put_grants(answer, &monitor.grants());
@@ -183,6 +187,7 @@ impl Session {
             Request::Sync => grant.sync()?,
             Request::Attach { .. }
             | Request::Allocate { .. }
+            | Request::Misnamed { .. }
             | Request::Detach
             | Request::Release { .. }
             | Request::List => {}
@@ -268,6 +273,35 @@ mod tests {
             writing.join().unwrap();
             client.read_to_end(&mut Vec::new()).ok();
         }
+    }
+
+    #[test]
+    fn names_that_are_no_text_or_show_as_another_are_refused_with_what_is_wrong() {
+        let monitor = monitor();
+        let mut session = Session::default();
+        let request = |kind: u8, name: &[u8]| {
+            let mut raw = vec![kind];
+            raw.put_string(name);
+            if kind == 2 {
+                raw.put_u64(1);
+                raw.put_u32(0);
+            }
+            Request::decode(&raw).unwrap().unwrap()
+        };
+        for (name, says) in [
+            (&b"ab\xffc"[..], "'ab\\xffc' is not UTF-8"),
+            ("a\u{202e}b".as_bytes(), "'a\\u{202e}b' has characters that"),
+            (b"a\x1b[2Jb", "'a\\u{1b}[2Jb' has characters that"),
+            ("a\u{200b}".as_bytes(), "'a\\u{200b}' has characters that"),
+        ] {
+            for kind in [1, 2, 10] {
+                let refused = session.answer(&monitor, request(kind, name), &mut Vec::new());
+                let text = refused.unwrap_err().to_string();
+                assert!(text.contains(says), "{kind}: {text}");
+            }
+        }
+        assert_eq!(monitor.grants(), []);
+        session.answer(&monitor, request(2, "größe 数据".as_bytes()), &mut Vec::new()).unwrap();
     }
 
     #[test]

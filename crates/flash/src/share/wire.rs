@@ -4,6 +4,7 @@ use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::RawWrite;
 use crate::monitor::{BlockLook, GrantInfo};
+use std::string::FromUtf8Error;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_core::{Nanos, Tag};
 use weft_device::nand::{Done, Unreadable};
@@ -18,6 +19,10 @@ pub(super) enum Request {
         name: String,
         bytes: u64,
         over_provisioning_permille: u32,
+    },
+    /// A request that names a grant by bytes that are no text.
+    Misnamed {
+        name: Vec<u8>,
     },
     Read {
         issued: Nanos,
@@ -167,6 +172,11 @@ impl Request {
                 raw.put_u8(7);
                 put_page(&mut raw, block.page(0));
             }
+            // As any of those with a name.
+            Request::Misnamed { name } => {
+                raw.put_u8(1);
+                raw.put_string(name);
+            }
             Request::Sync => raw.put_u8(8),
             Request::Detach => raw.put_u8(9),
             Request::Release { name } => {
@@ -195,23 +205,26 @@ impl Request {
     pub fn decode(raw: &[u8]) -> Result<Option<Request>, Truncated> {
         let mut reader = Reader::new(raw);
         let reader = &mut reader;
-        let text = |reader: &mut Reader| -> Result<String, Truncated> {
-            Ok(String::from_utf8_lossy(reader.string()?).into_owned())
+        let text = |reader: &mut Reader| -> Result<Result<String, Request>, Truncated> {
+            let misnamed = |error: FromUtf8Error| Request::Misnamed { name: error.into_bytes() };
+            Ok(String::from_utf8(reader.string()?.to_vec()).map_err(misnamed))
         };
         Ok(Some(match reader.u8()? {
-            1 => Request::Attach { name: text(reader)? },
-            2 => Request::Allocate {
-                name: text(reader)?,
-                bytes: reader.u64()?,
-                over_provisioning_permille: reader.u32()?,
-            },
+            1 => text(reader)?.map_or_else(|misnamed| misnamed, |name| Request::Attach { name }),
+            2 => {
+                let (name, bytes, over_provisioning_permille) = (text(reader)?, reader.u64()?, reader.u32()?);
+                name.map_or_else(
+                    |misnamed| misnamed,
+                    |name| Request::Allocate { name, bytes, over_provisioning_permille },
+                )
+            }
             3 => Request::Read { issued: Nanos(reader.u64()?), read: ReadOne::read(reader)? },
             5 => Request::Erase { issued: Nanos(reader.u64()?), block: read_page(reader)?.block },
             6 => Request::Look { block: read_page(reader)?.block },
             7 => Request::FreeAt { block: read_page(reader)?.block },
             8 => Request::Sync,
             9 => Request::Detach,
-            10 => Request::Release { name: text(reader)? },
+            10 => text(reader)?.map_or_else(|misnamed| misnamed, |name| Request::Release { name }),
             11 => Request::List,
             12 => Request::Now,
             13 => Request::ReadMany { issued: Nanos(reader.u64()?), reads: many(reader, ReadOne::read)? },
@@ -452,6 +465,7 @@ mod tests {
             Request::Look { block },
             Request::FreeAt { block },
             Request::Sync,
+            Request::Misnamed { name: b"a\xff".to_vec() },
             Request::Release { name: "c".into() },
             Request::List,
             Request::Now,

@@ -13,13 +13,15 @@
 
 use super::{Action, Request};
 use std::collections::HashMap;
-use std::io::BufRead;
+use std::io::{BufRead, Read};
 use weft_core::BLOCK_BYTES;
 
 /// Blocks of the extents in which a trace is laid out.
 pub const EXTENT_BLOCKS: u64 = 256;
 /// Most bytes of a request in a trace; what is larger is taken for damage.
 const REQUEST_BYTES_MAX: u64 = 1 << 30;
+/// Most bytes of a line: a path and some numbers.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Most requests of a trace.
 const REQUESTS_MAX: usize = 1 << 28;
 
@@ -81,11 +83,17 @@ impl Trace {
         let mut text = String::new();
         for line in 1.. {
             text.clear();
-            let bytes = from.read_line(&mut text).map_err(|source| TraceError::Io { line, source })?;
+            let read = from.by_ref().take(LINE_BYTES_MAX + 1).read_line(&mut text);
+            let bytes = read.map_err(|source| TraceError::Io { line, source })? as u64;
             if bytes == 0 {
                 break;
             }
-            progress(bytes as u64);
+            if bytes > LINE_BYTES_MAX {
+                let what =
+                    format!("more than {LINE_BYTES_MAX} bytes without an end of line; this is no trace");
+                return Err(TraceError::Line { line, what });
+            }
+            progress(bytes);
             let words = text.trim();
             if words.is_empty() || words.starts_with('#') {
                 continue;
@@ -296,6 +304,14 @@ mod tests {
                 request(Action::Write, 512, 1, 1, later),
             ]
         );
+    }
+
+    #[test]
+    fn a_file_without_ends_of_lines_is_refused_before_it_is_in_memory() {
+        let mut read = 0;
+        let zeros = std::io::BufReader::new(std::io::repeat(0).take(1 << 24));
+        let error = Trace::read(zeros, None, |bytes| read += bytes).unwrap_err().to_string();
+        assert!(error.contains("line 1: more than 65536 bytes") && read <= 1 << 17, "{error}: {read}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `weft flash grants` and `weft flash release`: list the grants of a monitor, and return one.
 
 use crate::error::CliError;
-use crate::say::{json_line, print};
+use crate::say::{json_line, print, printable};
 use crate::table::{Align, Table};
 use clap::Args;
 use serde::Serialize;
@@ -111,7 +111,7 @@ fn text(grants: &[GrantRow]) -> String {
     let mut table = Table::new(&columns);
     for grant in grants {
         table.row([
-            grant.name.clone(),
+            printable(grant.name.as_bytes()),
             format_size(grant.bytes),
             format!("{:.1} %", f64::from(grant.over_provisioning_permille) / 10.0),
             grant.luns.len().to_string(),
