@@ -361,7 +361,7 @@ int weft_page_read_vector(const weft_raw *raw, weft_read *reads, size_t count);
    Caller: The handle is open; blocks and statuses have count entries. */
 int weft_block_erase_vector(const weft_raw *raw, const weft_block *blocks, int *statuses, size_t count);
 
-/* Makes a grant one of the function level and finds the blocks that were written; the grant's handle is used up, also on failure.
+/* Makes a grant one of the function level and finds the blocks that were written; the grant's handle is used up, also on failure. A grant with data of the policy level is refused: WEFT_ELEVEL.
    Caller: The grant is open; out can be written. */
 int weft_function_open(weft_grant *grant, weft_function **out);
 
@@ -417,7 +417,7 @@ int weft_wear_leveler(const weft_function *function, uint32_t threshold, weft_sh
    Caller: The handle is open. */
 int weft_set_ops(const weft_function *function, uint32_t over_provisioning_permille);
 
-/* Makes a grant one of the policy level, anew (create not 0) or as it was left; the grant's handle is used up, also on failure.
+/* Makes a grant one of the policy level, anew (create not 0) or as it was left; the grant's handle is used up, also on failure. A grant with data of the function level is refused: WEFT_ELEVEL.
    Caller: The grant is open; out can be written. */
 int weft_policy_open(weft_grant *grant, int create, weft_policy **out);
 
@@ -425,7 +425,7 @@ int weft_policy_open(weft_grant *grant, int create, weft_policy **out);
    Caller: The handle is null or open, and no call on it is under way. */
 void weft_policy_close(weft_policy *policy);
 
-/* Sets up logical pages: how they are mapped, how they are cleaned, and over-provisioning in thousandths.
+/* Sets up logical pages: how they are mapped, how they are cleaned, and over-provisioning in thousandths. A page-mapped range takes the units of its pages and its over-provisioning and 8 more, so at least 9; a block-mapped one takes those of its pages, and those of its over-provisioning or 3, whichever is more, so at least 4. A unit is an erase block in each plane of up to 8 LUNs, or of more if that leaves 64 units. WEFT_ENOSPC says how many pages fit.
    Caller: The handle is open. */
 int weft_ftl_ioctl(const weft_policy *policy, uint32_t mapping, uint32_t gc, uint64_t start_page, uint64_t pages, uint32_t over_provisioning_permille);
 
@@ -453,7 +453,7 @@ int weft_ftl_write_tagged(const weft_policy *policy, uint64_t page, const uint8_
    Caller: The handle is open; out can be written. */
 int weft_ftl_tag(const weft_policy *policy, uint64_t page, weft_tag *out);
 
-/* Forgets pages.
+/* Forgets pages; they read as zeros. Durable after weft_ftl_flush. A block-mapped range erases units that are named as a whole. Of another unit it writes each page that is named as zeros, and may rewrite the unit first: that costs what writing them costs, and WEFT_ENOSPC can be the answer.
    Caller: The handle is open. */
 int weft_ftl_trim(const weft_policy *policy, uint64_t page, uint64_t pages);
 

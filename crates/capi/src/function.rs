@@ -41,7 +41,7 @@ pub struct WeftSpread {
 }
 
 /// Makes a grant one of the function level and finds the blocks that were written; the grant's handle is used up, also on
-/// failure.
+/// failure. A grant with data of the policy level is refused: `WEFT_ELEVEL`.
 ///
 /// # Safety
 /// The grant is open; `out` can be written.

@@ -25,7 +25,7 @@ pub const WEFT_GC_LRU: u32 = 2;
 pub const WEFT_GC_COST_BENEFIT: u32 = 3;
 
 /// Makes a grant one of the policy level, anew (`create` not 0) or as it was left; the grant's handle is used up, also on
-/// failure.
+/// failure. A grant with data of the function level is refused: `WEFT_ELEVEL`.
 ///
 /// # Safety
 /// The grant is open; `out` can be written.
@@ -56,7 +56,10 @@ pub unsafe extern "C" fn weft_policy_close(policy: *mut WeftPolicy) {
     drop(unsafe { take(policy) });
 }
 
-/// Sets up logical pages: how they are mapped, how they are cleaned, and over-provisioning in thousandths.
+/// Sets up logical pages: how they are mapped, how they are cleaned, and over-provisioning in thousandths. A page-mapped range
+/// takes the units of its pages and its over-provisioning and 8 more, so at least 9; a block-mapped one takes those of its
+/// pages, and those of its over-provisioning or 3, whichever is more, so at least 4. A unit is an erase block in each plane of up to 8
+/// LUNs, or of more if that leaves 64 units. `WEFT_ENOSPC` says how many pages fit.
 ///
 /// # Safety
 /// The handle is open.
@@ -207,7 +210,9 @@ pub unsafe extern "C" fn weft_ftl_tag(policy: *const WeftPolicy, page: u64, out:
     })
 }
 
-/// Forgets pages.
+/// Forgets pages; they read as zeros. Durable after `weft_ftl_flush`. A block-mapped range erases units that are named as a whole.
+/// Of another unit it writes each page that is named as zeros, and may rewrite the unit first: that costs what writing
+/// them costs, and `WEFT_ENOSPC` can be the answer.
 ///
 /// # Safety
 /// The handle is open.

@@ -116,11 +116,28 @@ pub struct FlashArgs {
 impl FlashArgs {
     /// The geometry that was said.
     pub fn geometry(&self) -> Result<Geometry, CliError> {
+        self.refuse_zones()?;
         self.geometry.geometry(self.size)
+    }
+
+    /// The same, of a device with zones.
+    pub fn zoned_geometry(&self) -> Result<Geometry, CliError> {
+        self.geometry.geometry(self.size)
+    }
+
+    fn refuse_zones(&self) -> Result<(), CliError> {
+        if self.geometry.zone_size.is_some() {
+            return Err(CliError::said(
+                "--zone-size: this device has no zones",
+                "leave it out; 'weft flash simulate --presentation zoned' and 'weft format' make devices with zones",
+            ));
+        }
+        Ok(())
     }
 
     /// The same, with room for what a monitor keeps of each LUN.
     pub fn monitored_geometry(&self) -> Result<Geometry, CliError> {
+        self.refuse_zones()?;
         self.geometry.geometry_or(self.size, MONITORED_SIZE_DEFAULT)
     }
 }

@@ -173,3 +173,20 @@ fn a_simulation_that_cannot_be_is_refused_with_the_remedy() {
         bench.weft(&all).failure().stderr(contains(says));
     }
 }
+
+#[test]
+fn a_size_of_zones_is_refused_for_a_device_without_zones() {
+    let bench = Bench::empty();
+    for args in [
+        &["info"][..],
+        &["create", "f.img"],
+        &["create", "--presentation", "conventional", "f.img"],
+        &["simulate", "-q"],
+        &["simulate", "-q", "--presentation", "open-channel"],
+        &["simulate", "-q", "--level", "raw"],
+    ] {
+        let all = [&["flash"], args, &["--size", "64M", "--zone-size", "256K"]].concat();
+        bench.weft(&all).failure().stderr(predicates::str::contains("--zone-size: this device has no zones"));
+    }
+    assert!(!bench.path("f.img").exists());
+}
