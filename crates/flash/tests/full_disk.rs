@@ -1,12 +1,13 @@
-//! A device in an image whose file system is full: what needs no room works, and all else says what is full.
+//! A device in an image on a disk of the host. When the disk is full, what needs no room works, and all else says what is full. What
+//! a checkpoint names is synced before it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::{Nanos, Tag};
 use weft_device::DeviceError;
 use weft_device::gc::VictimPolicy;
@@ -24,6 +25,18 @@ const T: Nanos = Nanos(0);
 struct OnDisk {
     device: OpenChannel,
     is_full: AtomicBool,
+    /// Pages of data programmed since the last sync.
+    unsynced: AtomicU64,
+    /// Snapshots of a log, and the most that this was before one.
+    snapshots: AtomicU64,
+    worst: AtomicU64,
+}
+
+impl OnDisk {
+    fn new(device: OpenChannel) -> Arc<OnDisk> {
+        let [unsynced, snapshots, worst] = Default::default();
+        Arc::new(OnDisk { device, is_full: AtomicBool::new(false), unsynced, snapshots, worst })
+    }
 }
 
 impl Backend for OnDisk {
@@ -51,6 +64,15 @@ impl Backend for OnDisk {
             let (path, source) = ("/disk/nand.img".into(), std::io::ErrorKind::StorageFull.into());
             return Err(DeviceError::HostFull { path, source }.into());
         }
+        // The kind of the record: 1 is a snapshot.
+        if data.starts_with(b"WEFTFLOG") {
+            if data[8] == 1 {
+                self.snapshots.fetch_add(1, Relaxed);
+                self.worst.fetch_max(self.unsynced.load(Relaxed), Relaxed);
+            }
+        } else {
+            self.unsynced.fetch_add(1, Relaxed);
+        }
         self.device.program(issued, page, data, oob)
     }
 
@@ -71,13 +93,14 @@ impl Backend for OnDisk {
     }
 
     fn sync(&self) -> Result<(), FlashError> {
+        self.unsynced.store(0, Relaxed);
         self.device.sync()
     }
 }
 
 #[test]
 fn on_a_full_disk_grants_open_and_are_read_and_what_needs_room_names_the_image_and_the_remedy() {
-    let disk = Arc::new(OnDisk { device: support::device(2, 1, 60, 8), is_full: AtomicBool::new(false) });
+    let disk = OnDisk::new(support::device(2, 1, 60, 8));
     let monitor = Monitor::format(disk.clone(), MonitorSetup::default()).unwrap();
     let request =
         GrantRequest { name: "a".into(), bytes: 2 * monitor.lun_bytes(), over_provisioning_permille: 0 };
@@ -132,4 +155,33 @@ fn on_a_full_disk_grants_open_and_are_read_and_what_needs_room_names_the_image_a
     level.verify().unwrap();
     drop(level);
     monitor.release("a").unwrap();
+}
+
+#[test]
+fn a_checkpoint_names_nothing_that_a_crash_of_the_host_can_take_back() {
+    let disk = OnDisk::new(support::device(2, 1, 60, 8));
+    let monitor = Monitor::format(disk.clone(), MonitorSetup::default()).unwrap();
+    let request =
+        GrantRequest { name: "a".into(), bytes: 2 * monitor.lun_bytes(), over_provisioning_permille: 0 };
+    let setup = PolicySetup { checkpoint_pages: 40, ..PolicySetup::default() };
+    let level = PolicyLevel::create(monitor.allocate(&request).unwrap(), setup).unwrap();
+    let policy = RangePolicy {
+        start: 0,
+        pages: 40,
+        mapping: RangeMapping::Page,
+        gc: VictimPolicy::Greedy,
+        over_provisioning_permille: 100,
+    };
+    level.ftl_ioctl(&policy).unwrap();
+    for turn in 0..2000 {
+        level.ftl_write(T, turn % 40, &[7; 4096], Tag::default()).unwrap();
+        // Trims fill the log, and lead to snapshots too.
+        level.trim(T, (turn + 5) % 40, 1).unwrap();
+        if turn % 3 == 0 {
+            level.flush(T).unwrap();
+        }
+    }
+    drop(level.close(T).unwrap());
+    assert!(disk.snapshots.load(Relaxed) > 30);
+    assert_eq!(disk.worst.load(Relaxed), 0, "pages were not synced before the checkpoint that names them");
 }

@@ -785,6 +785,8 @@ impl PolicyLevel {
         let programmed = self.flash.programmed();
         let (raw, trims) = self.encode(instead);
         debug_assert!(raw.len() <= self.flash.snapshot_bytes_max(), "a checkpoint outgrows its log");
+        // A crash of the host may lose what was not synced, and must not keep a checkpoint that names it.
+        self.flash.grant.sync()?;
         let mut media = UnitLog::new(&self.flash, issued);
         control.log.snapshot(&mut media, &raw)?;
         let end = media.now;
@@ -832,14 +834,17 @@ impl PolicyLevel {
         let delta = checkpoint::encode_trims(&pending);
         let mut media = UnitLog::new(&self.flash, issued);
         let programmed = self.flash.programmed();
-        let mut whole = false;
+        let (mut whole, mut synced) = (false, Ok(()));
         let snapshot = || {
             whole = true;
             let (raw, trims) = self.encode(None);
             taken = trims;
+            // As in a snapshot.
+            synced = self.flash.grant.sync();
             raw
         };
         control.log.commit(&mut media, &delta, snapshot, self.flash.snapshot_bytes_max())?;
+        synced?;
         let end = media.now;
         taken.recorded();
         if whole {
