@@ -287,25 +287,41 @@ impl Shared {
 /// side sends or reads.
 pub struct PacedFrame<'s> {
     stream: &'s UnixStream,
-    within: Duration,
-    /// From when the frame has begun.
+    /// When all of it has to be over.
     deadline: Option<Instant>,
+    /// How long it may take from when it begins.
+    within: Option<Duration>,
+    /// What is done before each wait; when it is to be done again.
+    meanwhile: Option<Box<dyn FnMut() -> Option<Instant> + 's>>,
 }
 
 impl<'s> PacedFrame<'s> {
     /// A frame that the other side may begin when it wants.
     pub fn idle(stream: &'s UnixStream, within: Duration) -> PacedFrame<'s> {
-        PacedFrame { stream, within, deadline: None }
+        PacedFrame { stream, deadline: None, within: Some(within), meanwhile: None }
     }
 
     /// A frame whose time runs already: a client's first one, or an answer.
     pub fn begun(stream: &'s UnixStream, within: Duration) -> PacedFrame<'s> {
-        PacedFrame { stream, within, deadline: Instant::now().checked_add(within) }
+        let deadline = Instant::now().checked_add(within);
+        PacedFrame { stream, deadline, within: None, meanwhile: None }
+    }
+
+    /// Ends the wait for the other side to begin after `idle`.
+    pub fn silent_for(mut self, idle: Duration) -> PacedFrame<'s> {
+        self.deadline = Instant::now().checked_add(idle);
+        self
+    }
+
+    /// Does something before each wait, and again at the moment that it names.
+    pub fn meanwhile(mut self, meanwhile: impl FnMut() -> Option<Instant> + 's) -> PacedFrame<'s> {
+        self.meanwhile = Some(Box::new(meanwhile));
+        self
     }
 
     /// Tries `step`, which does not wait, until it comes to an end in time.
     fn attempt(
-        &self,
+        &mut self,
         ready: PollFlags,
         mut step: impl FnMut() -> rustix::io::Result<usize>,
     ) -> io::Result<usize> {
@@ -315,11 +331,13 @@ impl<'s> PacedFrame<'s> {
                 Err(Errno::INTR) => continue,
                 other => return Ok(other?),
             }
-            let left = self.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            let again = self.meanwhile.as_mut().and_then(|meanwhile| meanwhile());
+            let now = Instant::now();
+            if self.deadline.is_some_and(|deadline| deadline <= now) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let next = self.deadline.into_iter().chain(again).min();
+            let left = next.and_then(|next| Timespec::try_from(next.saturating_duration_since(now)).ok());
             match poll(&mut [PollFd::new(self.stream, ready)], left.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -330,11 +348,13 @@ impl<'s> PacedFrame<'s> {
 
 impl Read for PacedFrame<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Without a deadline the call itself waits.
-        let flags = self.deadline.map_or(RecvFlags::empty(), |_| RecvFlags::DONTWAIT);
-        let count = self.attempt(PollFlags::IN, || Ok(net::recv(self.stream, &mut *buffer, flags)?.0))?;
-
-        self.deadline = self.deadline.or_else(|| Instant::now().checked_add(self.within));
+        // With nothing to watch the call itself waits.
+        let waits = self.deadline.is_none() && self.meanwhile.is_none();
+        let flags = if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
+        let stream = self.stream;
+        let count = self.attempt(PollFlags::IN, || Ok(net::recv(stream, &mut *buffer, flags)?.0))?;
+        let end = self.within.take().and_then(|within| Instant::now().checked_add(within));
+        self.deadline = self.deadline.into_iter().chain(end).min();
         Ok(count)
     }
 }
@@ -342,7 +362,8 @@ impl Read for PacedFrame<'_> {
 impl Write for PacedFrame<'_> {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        self.attempt(PollFlags::OUT, || net::send(self.stream, buffer, flags))
+        let stream = self.stream;
+        self.attempt(PollFlags::OUT, || net::send(stream, buffer, flags))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -375,6 +396,20 @@ mod tests {
         });
         assert!(timed_out(frame::receive(&mut PacedFrame::idle(&ours, WITHIN), 100)), "half a request");
         drop(dripping.join().unwrap());
+    }
+
+    #[test]
+    fn a_client_is_silent_for_so_long_at_most_and_what_is_to_be_done_meanwhile_is_done_in_time() {
+        let (_client, ours) = UnixStream::pair().unwrap();
+        let mut times = 0;
+        let began = Instant::now();
+        let mut next = PacedFrame::idle(&ours, WITHIN).silent_for(4 * WITHIN).meanwhile(|| {
+            times += 1;
+            Some(began + times * WITHIN)
+        });
+        assert!(timed_out(frame::receive(&mut next, 100)), "no request");
+        drop(next);
+        assert!(times >= 4, "{times}");
     }
 
     #[test]

@@ -11,8 +11,8 @@ use weft_core::Credentials;
 
 /// The reads that a session serves, each checked against the permissions of its caller.
 pub(super) trait SessionRead {
-    /// Refuses a caller that does not have a permission in a node's s-node, or has none where none is given.
-    fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()>;
+    /// Refuses a caller that has none of these permissions in a node's s-node.
+    fn check(&mut self, node: NodeId, needed: &[Permission]) -> Result<()>;
     /// Up to `bytes` of a node's data from byte `at` on, and where all of it ends.
     fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)>;
     fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>>;
@@ -21,8 +21,8 @@ pub(super) trait SessionRead {
 }
 
 impl SessionRead for Transaction<'_> {
-    fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()> {
-        self.enter_node(node, needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
+    fn check(&mut self, node: NodeId, needed: &[Permission]) -> Result<()> {
+        self.enter_node(node, needed)
     }
 
     fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)> {
@@ -75,24 +75,24 @@ impl<C: Committed> CheckedState<'_, C> {
 }
 
 impl<C: Committed> SessionRead for CheckedState<'_, C> {
-    fn check(&mut self, node: NodeId, needed: Option<Permission>) -> Result<()> {
-        self.check_any(self.snode(node)?, needed.as_ref().map_or(&Permission::ALL, std::slice::from_ref))
+    fn check(&mut self, node: NodeId, needed: &[Permission]) -> Result<()> {
+        self.check_any(self.snode(node)?, needed)
     }
 
     fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)> {
-        self.check(node, Some(Permission::Read))?;
+        self.check(node, &[Permission::Read])?;
         let mut part = Vec::new();
         let len = self.state.read_part(node, kind, at..at.saturating_add(bytes as u64), &mut part)?;
         Ok((part, len))
     }
 
     fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
-        self.check(source, Some(Permission::Read))?;
+        self.check(source, &[Permission::Read])?;
         self.state.edge_of(source, etype, info)
     }
 
     fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>> {
-        self.check(source, Some(Permission::Read))?;
+        self.check(source, &[Permission::Read])?;
         self.state.edges_of(source)
     }
 

@@ -3,7 +3,7 @@
 use super::error::{Refusal, SessionError};
 use super::field::Field;
 use super::server::FRAME_BYTES_MAX;
-use super::{Outcome, SessionNode};
+use super::{Outcome, SessionNode, refuse};
 use crate::ids::{EdgeType, InfoForm};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -44,8 +44,7 @@ impl RemoteSession {
 
     pub(super) fn ask(&mut self, request: &[u8]) -> Outcome<Vec<u8>> {
         if request.len() > FRAME_BYTES_MAX {
-            let text = format!("a request of {} bytes; a socket takes {FRAME_BYTES_MAX}", request.len());
-            return Err(SessionError::new(Refusal::BadRequest, text));
+            return refuse(format!("a request of {} bytes; a socket takes {FRAME_BYTES_MAX}", request.len()));
         }
         // A server that has ended the session says so before it goes, and can no longer be sent to.
         let sent = frame::send(&mut self.stream, request);

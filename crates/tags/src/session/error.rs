@@ -95,12 +95,12 @@ impl From<Refusal> for SessionError {
 
 impl From<Error> for SessionError {
     fn from(error: Error) -> SessionError {
+        let say = |refusal, text: &str| SessionError::new(refusal, text);
         match error {
             Error::NoSuchNode(_) | Error::NoSuchSnode(_) => Refusal::NoSuchNode.into(),
-            Error::WrongType { found, wanted, .. } => SessionError::new(
-                Refusal::WrongType,
-                format!("the node has type {found:#x}, not {wanted:#x}"),
-            ),
+            Error::WrongType { found, wanted, .. } => {
+                say(Refusal::WrongType, &format!("the node has type {found:#x}, not {wanted:#x}"))
+            }
             Error::HasEdges(_) | Error::SnodeNotEmpty(_) | Error::EdgeTypeInUse { .. } => {
                 Refusal::NotEmpty.into()
             }
@@ -108,26 +108,25 @@ impl From<Error> for SessionError {
             Error::NoSuchEdge(_) => Refusal::NoSuchEdge.into(),
             Error::Forbidden { needed, .. } => {
                 let text = format!("no permission to {} there; its owner can grant it", needed.name());
-                SessionError::new(Refusal::Forbidden, text)
+                say(Refusal::Forbidden, &text)
             }
             Error::Deadlock(_) | Error::WaitsForItself(_) | Error::LockTimeout { .. } => {
                 Refusal::Deadlock.into()
             }
-            Error::SnapshotLost { .. } => SessionError::new(Refusal::Deadlock, LOST),
-            Error::NotARoot(_) => {
-                let text = "the destination is in another s-node; lead the edge to the root of that s-node";
-                SessionError::new(Refusal::Forbidden, text)
-            }
+            Error::SnapshotLost { .. } => say(Refusal::Deadlock, LOST),
+            Error::NotARoot(_) => say(
+                Refusal::Forbidden,
+                "the destination is in another s-node; lead the edge to the root of that s-node",
+            ),
             Error::Full { .. } | Error::CacheFull { .. } => Refusal::Full.into(),
-            Error::KeyNotInNode(_) => {
-                let text =
-                    "the destination's type has no keys, or its data does not begin with the edge's key";
-                SessionError::new(Refusal::BadRequest, text)
-            }
-            Error::OtherSnode(_) => SessionError::new(Refusal::BadRequest, "edges by key stay in one s-node"),
+            Error::KeyNotInNode(_) => say(
+                Refusal::BadRequest,
+                "the destination's type has no keys, or its data does not begin with the edge's key",
+            ),
+            Error::OtherSnode(_) => say(Refusal::BadRequest, "edges by key stay in one s-node"),
             Error::TooManyTypes { max, .. } => {
                 let text = format!("the node has edges of {max} types already, which is the most");
-                SessionError::new(Refusal::BadRequest, text)
+                say(Refusal::BadRequest, &text)
             }
             plain @ (Error::NoSuchEdgeType(_)
             | Error::WrongInfo { .. }
@@ -137,7 +136,7 @@ impl From<Error> for SessionError {
             | Error::RootType
             | Error::TooLarge { .. }
             | Error::BadOption { .. }
-            | Error::NoSuchSavepoint) => SessionError::new(Refusal::BadRequest, plain.to_string()),
+            | Error::NoSuchSavepoint) => say(Refusal::BadRequest, &plain.to_string()),
             fault => {
                 tracing::error!(error = %fault, "the store failed a session");
                 Refusal::Fault.into()

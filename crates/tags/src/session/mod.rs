@@ -11,7 +11,6 @@ mod client;
 mod error;
 mod field;
 mod ids;
-mod peer;
 pub(crate) mod server;
 mod wire;
 
@@ -94,6 +93,11 @@ pub struct Session<'s> {
 }
 
 type Outcome<T> = std::result::Result<T, SessionError>;
+
+/// Refuses a request that cannot be.
+fn refuse<T>(text: impl Into<String>) -> Outcome<T> {
+    Err(SessionError::new(Refusal::BadRequest, text))
+}
 
 /// Times that the last commit is looked at, before a snapshot is taken because it changes each time meanwhile.
 const LOOKS_MAX: usize = 3;
@@ -212,7 +216,7 @@ impl Store {
             ended: false,
         };
         session.look(id, |checked, node, _| {
-            checked.check(node, None)?;
+            checked.check(node, &Permission::ALL)?;
             Ok(self.look_for(node)?)
         })?;
         Ok(session)
@@ -243,11 +247,6 @@ impl<'s> Session<'s> {
         self.savepoints.clear();
         self.ids.lock().end_watch();
         self.open.take()
-    }
-
-    /// When somebody has to see to it that a transaction ends that its caller lets lie.
-    fn transaction_until(&self) -> Option<Instant> {
-        self.open.as_ref().and_then(|open| open.until)
     }
 
     /// Aborts a transaction whose time is over.
@@ -408,8 +407,7 @@ impl<'s> Session<'s> {
         let known = self.savepoints.len();
         let tx = self.tx()?;
         if known >= SAVEPOINTS_MAX {
-            let text = format!("a session's transaction has {SAVEPOINTS_MAX} savepoints at most");
-            return Err(SessionError::new(Refusal::BadRequest, text));
+            return refuse(format!("a session's transaction has {SAVEPOINTS_MAX} savepoints at most"));
         }
         let savepoint = tx.savepoint();
         self.savepoints.push(savepoint);
@@ -448,9 +446,9 @@ impl<'s> Session<'s> {
         let (data, len) =
             self.look(node, |checked, node, _| Ok(checked.read_part(node, kind, 0, PIECE_BYTES_MAX)?))?;
         if len > data.len() as u64 {
-            let text =
-                format!("a node of {len} bytes; a session reads {PIECE_BYTES_MAX} at once: read it by parts");
-            return Err(SessionError::new(Refusal::BadRequest, text));
+            return refuse(format!(
+                "a node of {len} bytes; a session reads {PIECE_BYTES_MAX} at once: read it by parts"
+            ));
         }
         Ok(data)
     }
@@ -473,9 +471,9 @@ impl<'s> Session<'s> {
         self.change_node(node, |tx, node| {
             if at > tx.node_len(node, kind)? {
                 // One request would else write gigabytes.
-                let text =
-                    "a session writes no further than behind the end of a node; append what lies between";
-                return Err(SessionError::new(Refusal::BadRequest, text));
+                return refuse(
+                    "a session writes no further than behind the end of a node; append what lies between",
+                );
             }
             Ok(tx.write_at(node, kind, at, bytes)?)
         })
@@ -598,11 +596,10 @@ impl<'s> Session<'s> {
     pub fn edge_type(&mut self, name: &str, form: InfoForm) -> Outcome<EdgeType> {
         self.enter()?;
         if self.types >= TYPES_PER_SESSION_MAX {
-            let text = format!("a session asks for {TYPES_PER_SESSION_MAX} edge types at most");
-            return Err(SessionError::new(Refusal::BadRequest, text));
+            return refuse(format!("a session asks for {TYPES_PER_SESSION_MAX} edge types at most"));
         }
         if !self.store.edge_types().iter().any(|known| known.name == name) {
-            self.look(self.root, |checked, root, _| Ok(checked.check(root, Some(Permission::Write))?))?;
+            self.look(self.root, |checked, root, _| Ok(checked.check(root, &[Permission::Write])?))?;
         }
         self.types += 1;
         Ok(self.store.edge_type(name, form)?)
@@ -615,7 +612,7 @@ impl<'s> Session<'s> {
     pub fn delete_edge_type(&mut self, etype: EdgeType) -> Outcome<()> {
         self.enter()?;
         let mut checked = CheckedState { state: self.store, caller: &self.credentials };
-        checked.check(self.store.root(SnodeId::FIRST)?, Some(Permission::Control))?;
+        checked.check(self.store.root(SnodeId::FIRST)?, &[Permission::Control])?;
         Ok(self.store.delete_edge_type(etype)?)
     }
 
@@ -684,7 +681,7 @@ impl<'s> Session<'s> {
     pub fn forget(&mut self, id: SessionNode) -> Outcome<()> {
         self.enter()?;
         if id == self.root {
-            return Err(SessionError::new(Refusal::BadRequest, "the root's id stays with the session"));
+            return refuse("the root's id stays with the session");
         }
         self.ids.lock().forget(id);
         Ok(())

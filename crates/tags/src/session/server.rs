@@ -9,19 +9,19 @@
 
 use super::error::{Refusal, SessionError};
 use super::field::Field;
-use super::peer;
 use super::{Outcome, Session, SessionLimits, SessionNode};
 use crate::ids::{EdgeType, InfoForm, NodeId};
 use crate::options::Durability;
 use crate::store::Store;
-use std::io::{self, Read, Write};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use weft_core::Credentials;
 use weft_core::frame;
-use weft_core::serve::{Serve, ServeError, ServeOptions, SocketServer, TooMany};
+use weft_core::serve::{PacedFrame, Serve, ServeError, ServeOptions, SocketServer, TooMany};
+use weft_sys::peer;
 
 /// Most bytes of a request or an answer: a node's data is in one.
 pub const FRAME_BYTES_MAX: usize = 16 << 20;
@@ -82,9 +82,45 @@ impl SessionServer {
 }
 
 impl Serve for Served {
+    /// Answers one client until it is gone or its session has ended.
     fn serve(&self, stream: UnixStream) -> io::Result<()> {
-        let credentials = peer::credentials(&stream, self.setup.owner_is_superuser)?;
-        serve(&self.store, stream, credentials, &self.setup)
+        let setup = &self.setup;
+        // The user and groups that the client had when it connected.
+        let (who, groups) = (peer::credentials(&stream)?, peer::groups(&stream)?);
+        let is_owner = who.uid == 0 || who.uid == weft_sys::effective_user().0;
+        let credentials = if setup.owner_is_superuser && is_owner {
+            Credentials::superuser(who.uid)
+        } else {
+            Credentials { gid: who.gid, ..Credentials::user(who.uid, &groups) }
+        };
+        let SessionLimits { idle, request, .. } = setup.limits;
+        let answering = || PacedFrame::begun(&stream, idle.min(request));
+        let mut session = match self.store.open_session(setup.root, credentials, setup.limits) {
+            Ok(session) => session,
+            Err(error) => return frame::send(&mut answering(), &refused(&error)),
+        };
+        session.durability(setup.durability);
+        let mut silent_for = idle.min(request);
+        loop {
+            let next = PacedFrame::idle(&stream, request).silent_for(silent_for);
+            let received = frame::receive(&mut next.meanwhile(|| session.attend()), FRAME_BYTES_MAX);
+            let raw = match received {
+                Ok(Some(raw)) => raw,
+                Ok(None) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    session.close();
+                    // The client may be waiting for nothing; whoever asks next reads this.
+                    return frame::send(&mut answering(), &refused(&Refusal::Ended.into()));
+                }
+                Err(error) => return Err(error),
+            };
+            silent_for = idle;
+            let answer = session.answer(&raw);
+            frame::send(&mut answering().meanwhile(|| session.attend()), &answer)?;
+            if session.ended {
+                return Ok(());
+            }
+        }
     }
 
     fn refusal(&self, why: &TooMany) -> Vec<u8> {
@@ -98,107 +134,11 @@ fn refused(error: &SessionError) -> Vec<u8> {
     answer
 }
 
-/// Answers one client until it is gone or its session has ended.
-fn serve(
-    store: &Store,
-    mut stream: UnixStream,
-    credentials: Credentials,
-    setup: &SessionSetup,
-) -> io::Result<()> {
-    let mut session = match store.open_session(setup.root, credentials, setup.limits) {
-        Ok(session) => session,
-        Err(error) => return frame::send(&mut stream, &refused(&error)),
-    };
-    session.durability(setup.durability);
-    let SessionLimits { idle, request, .. } = setup.limits;
-    let mut within = idle.min(request);
-    loop {
-        let mut client = Client::wait_for(&stream, &mut session, within);
-        within = idle;
-        let raw = match frame::receive(&mut client, FRAME_BYTES_MAX) {
-            Ok(Some(raw)) => raw,
-            Ok(None) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                session.close();
-                // The client may be waiting for nothing; whoever asks next reads this.
-                return frame::send(&mut stream, &refused(&Refusal::Ended.into()));
-            }
-            Err(error) => return Err(error),
-        };
-        let answer = session.answer(&raw);
-        frame::send(&mut Client::wait_for(&stream, &mut session, idle.min(request)), &answer)?;
-        if session.has_ended() {
-            return Ok(());
-        }
-    }
-}
-
-/// A client that is waited for, until it has been silent for too long. Its transaction ends meanwhile when its time is over.
-struct Client<'a, 's> {
-    stream: &'a UnixStream,
-    session: &'a mut Session<'s>,
-    /// When all of a request or answer has to be over; never, where that is beyond all times.
-    until: Option<Instant>,
-    /// How long a request may take that has not begun.
-    request: Option<Duration>,
-}
-
-impl<'a, 's> Client<'a, 's> {
-    fn wait_for(stream: &'a UnixStream, session: &'a mut Session<'s>, within: Duration) -> Client<'a, 's> {
-        let (until, request) = (Instant::now().checked_add(within), Some(session.limits.request));
-        Client { stream, session, until, request }
-    }
-
-    /// Tries `step`, with the time that it may wait, until it comes to an end in time.
-    fn attempt(
-        &mut self,
-        mut step: impl FnMut(&UnixStream, Option<Duration>) -> io::Result<usize>,
-    ) -> io::Result<usize> {
-        loop {
-            let now = Instant::now();
-            self.session.end_overdue();
-            if self.until.is_some_and(|until| until <= now) {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            let next = self.session.transaction_until().into_iter().chain(self.until).min();
-            // No time at all would be no limit.
-            let left = next.map(|next| next.saturating_duration_since(now).max(Duration::from_millis(1)));
-            match step(self.stream, left) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                other => return other,
-            }
-        }
-    }
-}
-
-impl Read for Client<'_, '_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.attempt(|mut stream, left| {
-            stream.set_read_timeout(left)?;
-            stream.read(buffer)
-        })?;
-        let end = self.request.take().and_then(|request| Instant::now().checked_add(request));
-        self.until = self.until.into_iter().chain(end).min();
-        Ok(count)
-    }
-}
-
-impl Write for Client<'_, '_> {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.attempt(|mut stream, left| {
-            stream.set_write_timeout(left)?;
-            stream.write(buffer)
-        })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 impl Session<'_> {
-    fn has_ended(&self) -> bool {
-        self.ended
+    /// Ends the transaction when its time is over; until when it may last.
+    fn attend(&mut self) -> Option<Instant> {
+        self.end_overdue();
+        self.open.as_ref().and_then(|open| open.until)
     }
 
     /// Answers a request as it comes over a socket, without its length. Any bytes get an answer.
