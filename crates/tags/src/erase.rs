@@ -14,11 +14,10 @@ use crate::TagFlags;
 use crate::committed::Committed;
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, PAGE_BYTES};
-use crate::layout::node::{slot_bytes, slots_of};
+use crate::inspect::free_slots;
 use crate::layout::superblock::{ERASES, LEAVES_BYTES, Superblock};
 use crate::options::ErasePass;
 use crate::pages::access::Pages;
-use crate::pages::desc::{PageKind, count_slots, slot_is_set};
 use crate::replay::keep_room;
 use crate::space::Run;
 use crate::store::Store;
@@ -161,12 +160,17 @@ impl Store {
                 TagFlags::SECURE_DELETE,
                 flags.contains(TagFlags::SECURE_DELETE) || self.snodes.erases(home),
             );
-            self.pool.erasure.set(home.0, flags);
-            if flags.contains(TagFlags::SECURE_DELETE) {
-                self.snodes.note_erasing(home);
-            }
+            self.set_erasure(home, flags);
         }
         Ok(())
+    }
+
+    /// Notes the class of a home. One that is shared stays one that is erased.
+    pub(crate) fn set_erasure(&self, home: HomeId, flags: TagFlags) {
+        self.pool.erasure.set(home.0, flags);
+        if flags.contains(TagFlags::SECURE_DELETE) {
+            self.snodes.with_guests(home, |guests| guests.erases = true);
+        }
     }
 
     /// For a store that is being opened and was not closed: clears slots that no committed node is in. They may have the bytes of
@@ -175,21 +179,16 @@ impl Store {
         let table = &self.pool.table;
         for page in self.data_pages() {
             let desc = table.describe(page);
-            let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else {
-                continue;
-            };
-            if !self.pool.erasure.is_of(desc.snode) || count_slots(&desc.body) == slots_of(bytes) {
+            if !self.pool.erasure.is_of(desc.snode) || free_slots(&desc).next().is_none() {
                 continue;
             }
             keep_room(self)?;
             let partition = self.partition(HomeId(desc.snode))?;
             self.write(&mut partition.write(), |pages, _| {
-                let free = (0..slots_of(bytes)).filter(|slot| !slot_is_set(&desc.body, *slot));
-                let raw = pages.bytes(page)?;
-                let full = |slot: &usize| raw[slot * bytes..(slot + 1) * bytes].iter().any(|byte| *byte != 0);
-                let stale: Vec<usize> = free.filter(full).collect();
-                for slot in stale {
-                    pages.bytes_mut(page)?[slot * bytes..(slot + 1) * bytes].fill(0);
+                for slot in free_slots(&desc) {
+                    if pages.bytes(page)?[slot.clone()].iter().any(|byte| *byte != 0) {
+                        pages.bytes_mut(page)?[slot].fill(0);
+                    }
                 }
                 Ok(())
             })?;

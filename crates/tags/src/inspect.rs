@@ -14,6 +14,7 @@ use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::partition::{Contents, NodeScope, data_in};
 use crate::store::Store;
 use rustc_hash::FxHashMap;
+use std::ops::Range;
 
 /// What is known of a node without knowing its type.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -200,6 +201,15 @@ pub(crate) fn held_in(page: u32, desc: &Desc) -> (Vec<NodeId>, bool) {
         PageKind::RunHead if desc.body[1] == 1 => (vec![NodeId::at(home, page, 0)], desc.body[2] == 1),
         _ => (Vec::new(), false),
     }
+}
+
+/// Where the slots of a page are that no committed node or body is in.
+pub(crate) fn free_slots(desc: &Desc) -> impl Iterator<Item = Range<usize>> {
+    let bytes = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab);
+    bytes.into_iter().flat_map(|bytes| {
+        let free = (0..slots_of(bytes)).filter(|slot| !slot_is_set(&desc.body, *slot));
+        free.map(move |slot| slot * bytes..(slot + 1) * bytes)
+    })
 }
 
 /// The types of a node's edges, without those of the store's own.

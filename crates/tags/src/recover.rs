@@ -191,7 +191,7 @@ impl Store {
         let mut replayed = 0;
         for record in &records {
             let entries = &area[record.entries.clone()];
-            if record.lsn > durable && !crate::replay::is_whole(&store, entries)? {
+            if record.lsn > durable && !crate::replay::is_whole(&*store.medium, entries)? {
                 tracing::info!(
                     commit = record.lsn,
                     "the journal ends here: pages of this commit did not reach the medium"

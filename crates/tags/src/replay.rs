@@ -6,6 +6,7 @@ use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
+use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{is_data_page, run_numbers};
 use crate::space::Run;
@@ -21,12 +22,12 @@ const EDGES_MAX: usize = 64;
 const READ_PAGES: usize = 64;
 
 /// Whether all pages that a record speaks of are on the medium.
-pub(crate) fn is_whole(store: &Store, entries: &[u8]) -> Result<bool> {
+pub(crate) fn is_whole(medium: &dyn PageStore, entries: &[u8]) -> Result<bool> {
     let mut reader = RecordReader::new(entries);
     let mut pages = Vec::new();
     while let Some(entry) = reader.next()? {
         let Entry::Page { desc, .. } = entry else { continue };
-        if desc.block >= store.medium.blocks() {
+        if desc.block >= medium.blocks() {
             return Ok(false);
         }
         pages.push((desc.block, desc.crc));
@@ -37,7 +38,7 @@ pub(crate) fn is_whole(store: &Store, entries: &[u8]) -> Result<bool> {
         for group in run.chunks(READ_PAGES) {
             let block = group[0].0;
             let raw = &mut raw[..group.len() * PAGE_BYTES];
-            store.medium.read(block, raw).map_err(Error::io("read pages", block))?;
+            medium.read(block, raw).map_err(Error::io("read pages", block))?;
             let mut found = raw.chunks_exact(PAGE_BYTES).zip(group);
             if !found.all(|(page, (_, crc))| crc32c(page) == *crc) {
                 return Ok(false);

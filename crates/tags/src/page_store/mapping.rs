@@ -25,26 +25,15 @@ const READS: u8 = 4;
 const WHOLE: u8 = u8::MAX;
 /// So many windows in the kernel's cache, one after the other, and the next is taken to be there when the block that is wanted is.
 const WARM: u32 = 16;
+
 /// A medium's blocks, mapped for reading.
+#[derive(Debug)]
 pub struct Mapping {
     map: ReadMap,
     /// Of each window how many blocks were read, or [`WHOLE`].
     windows: Box<[AtomicU8]>,
     /// Windows that were in the kernel's cache since one was not.
     warm: AtomicU32,
-}
-
-impl std::fmt::Debug for Mapping {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mapping").field("map", &self.map).finish_non_exhaustive()
-    }
-}
-
-/// Blocks that are about to be made readable.
-pub(crate) struct ReadableBlock {
-    block: u64,
-    /// All of its window, too.
-    window: bool,
 }
 
 impl Mapping {
@@ -84,21 +73,21 @@ impl Mapping {
         &self.windows[block as usize / WINDOW]
     }
 
-    /// Begins to make a block below [`Mapping::blocks`] readable, and what of its neighbours is worth it; to be [finished](Self::finish).
-    pub(crate) fn begin(&self, block: u64) -> ReadableBlock {
+    /// Begins to make a block below [`Mapping::blocks`] readable, to be [finished](Self::finish); whether all of its window is worth it.
+    pub(crate) fn begin(&self, block: u64) -> bool {
         let state = self.window(block);
         let reads = state.load(Ordering::Acquire);
         if reads == WHOLE {
-            return ReadableBlock { block, window: true };
+            return true;
         }
         let first = block - block % WINDOW as u64;
         if self.warm.load(Ordering::Relaxed) >= WARM && self.cached(block, &mut [0]) == 1 {
-            return ReadableBlock { block, window: true };
+            return true;
         }
         let mut cached = [0; WINDOW];
         if self.cached(first, &mut cached) == WINDOW {
             self.warm.fetch_add(1, Ordering::Relaxed);
-            return ReadableBlock { block, window: true };
+            return true;
         }
         self.warm.store(0, Ordering::Relaxed);
         let window = reads >= READS;
@@ -109,7 +98,7 @@ impl Mapping {
             // A refusal costs speed only.
             let _ = self.map.advise(bytes_of(from, count), Advice::WillNeed);
         }
-        ReadableBlock { block, window }
+        window
     }
 
     /// How many of the blocks from `first` on the kernel has in its cache; of each the lowest bit says it.
@@ -120,22 +109,22 @@ impl Mapping {
         blocks.iter().filter(|block| **block & 1 == 1).count()
     }
 
-    /// Makes a block readable at its address.
+    /// Makes a block readable at its address, and, where that `is_worth_it`, all of its window.
     ///
     /// # Errors
     /// When the medium does not have it or fails.
-    pub(crate) fn finish(&self, wanted: &ReadableBlock) -> io::Result<()> {
-        let state = self.window(wanted.block);
+    pub(crate) fn finish(&self, block: u64, is_worth_it: bool) -> io::Result<()> {
+        let state = self.window(block);
         if state.load(Ordering::Acquire) == WHOLE {
             return Ok(());
         }
-        let first = wanted.block - wanted.block % WINDOW as u64;
-        if wanted.window && self.populate(first, first + WINDOW as u64 - 1).is_ok() {
+        let first = block - block % WINDOW as u64;
+        if is_worth_it && self.populate(first, first + WINDOW as u64 - 1).is_ok() {
             state.store(WHOLE, Ordering::Release);
             return Ok(());
         }
         // At the medium's end, or where one of the others cannot be read.
-        self.populate(wanted.block, wanted.block)
+        self.populate(block, block)
     }
 
     fn populate(&self, first: u64, last: u64) -> io::Result<()> {
@@ -171,8 +160,7 @@ mod tests {
     use weft_sys::AlignedBuf;
 
     fn look(mapping: &Mapping, block: u64) -> io::Result<u8> {
-        let wanted = mapping.begin(block);
-        mapping.finish(&wanted)?;
+        mapping.finish(block, mapping.begin(block))?;
         // SAFETY: the block is there, and nobody writes it meanwhile.
         Ok(unsafe { (*mapping.block(block))[77] })
     }

@@ -469,7 +469,8 @@ impl Pool {
         let mut begun = begun.into_iter();
         // What fails, or does not hold, is read once more: that says why, or finds that the page has moved.
         faults.retain(|(fault, mapped)| {
-            let is_there = begun.next().is_some_and(|begun| mapped.finish(&begun).is_ok());
+            let block = fault.wanted.block;
+            let is_there = begun.next().is_some_and(|begun| mapped.finish(block, begun).is_ok());
             if !is_there {
                 unmapped.push(fault.page);
             }

@@ -168,17 +168,17 @@ impl State {
             }
             *bytes -= version.size();
             // What the version before took from this one goes to it.
-            match kept.last_mut() {
-                Some(last) if last.bytes.is_none() => {
-                    *bytes -= last.size();
-                    (last.desc, last.bytes) = (last.desc.take().or(version.desc), version.bytes);
-                    *bytes += last.size();
-                }
-                last => {
-                    freed.extend(version.retired().map(|kept| (kept.block, kept.snode)));
-                    last.into_iter().for_each(|last| last.desc = last.desc.take().or(version.desc.clone()));
-                }
+            let Some(last) = kept.last_mut() else {
+                freed.extend(version.retired().map(|kept| (kept.block, kept.snode)));
+                continue;
+            };
+            *bytes -= last.size();
+            if last.bytes.is_some() {
+                freed.extend(version.retired().map(|kept| (kept.block, kept.snode)));
             }
+            last.desc = last.desc.take().or(version.desc);
+            last.bytes = last.bytes.take().or(version.bytes);
+            *bytes += last.size();
         }
         if kept.is_empty() {
             pages.remove(&page);

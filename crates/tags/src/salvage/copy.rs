@@ -6,14 +6,14 @@ use super::source::Source;
 use super::survey::Survey;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
-use crate::inspect::nodes_in;
+use crate::inspect::{free_slots, nodes_in};
 use crate::layout::catalog::{Catalog, Guests, HomeEntry};
 use crate::layout::leaves::{LEAF_PAGES, Leaves};
-use crate::layout::node::{NODE_HEADER, read_header, slot_bytes, slots_of};
+use crate::layout::node::{NODE_HEADER, read_header};
 use crate::layout::superblock::{ERASES, LEAVES_BYTES, Superblock};
 use crate::options::Options;
 use crate::page_store::PageStore;
-use crate::pages::desc::{Desc, PageKind, slot_is_set};
+use crate::pages::desc::{Desc, PageKind};
 use crate::pages::numbers::PageNumbers;
 use crate::partition::run_of;
 use crate::snodes::tags::Root;
@@ -161,12 +161,13 @@ impl<'s> Copy<'s> {
                 }
                 let out = pages.bytes_mut(page)?;
                 out.copy_from_slice(raw);
-                clear_free_slots(&placed, out);
+                // What free slots have was given up.
+                free_slots(&placed).for_each(|slot| out[slot].fill(0));
                 Ok(())
             })
         })?;
         if !self.has_catalog {
-            self.note_roots(page, desc, raw);
+            self.note_roots(page, desc, raw)?;
         }
         Ok(true)
     }
@@ -183,7 +184,7 @@ impl<'s> Copy<'s> {
     }
 
     /// Roots are the only nodes of their type.
-    fn note_roots(&self, page: u32, desc: &Desc, raw: &[u8; PAGE_BYTES]) {
+    fn note_roots(&self, page: u32, desc: &Desc, raw: &[u8; PAGE_BYTES]) -> Result<()> {
         let snode = HomeId(desc.snode);
         let root = nodes_in(page, desc).into_iter().find(|node| {
             let (header, rest) = raw[node.offset()..].split_at(NODE_HEADER);
@@ -192,18 +193,16 @@ impl<'s> Copy<'s> {
             // Those of s-nodes that share a home have numbers.
             data.is_some_and(|data| Root::decode(data).is_ok_and(|root| root.number == 0))
         });
-        if let Some(root) = root
-            && let Ok(partition) = self.store.partition(snode)
-        {
-            self.set_root(snode, root);
-            partition.write().root = root;
-        }
+        // Its s-node is there: the page has been put there.
+        root.map_or(Ok(()), |root| self.set_root(snode, root))
     }
 
-    /// Notes the root of an s-node in the catalog.
-    pub(super) fn set_root(&self, snode: HomeId, root: NodeId) {
+    /// Notes the root of an s-node.
+    pub(super) fn set_root(&self, snode: HomeId, root: NodeId) -> Result<()> {
+        self.store.partition(snode)?.write().root = root;
         let mut catalog = self.store.catalog.write();
         catalog.homes.iter_mut().filter(|entry| entry.id == snode).for_each(|entry| entry.root = root);
+        Ok(())
     }
 
     /// Notes the nodes of a page that cannot be read.
@@ -245,28 +244,23 @@ impl<'s> Copy<'s> {
         torn.into_iter().try_for_each(|page| self.forget_page(page))
     }
 
+    /// The numbers of pages of nodes in leaves that cannot be read. A list of leaves can name more than any medium has.
+    pub(super) fn pages_of_lost_leaves(&self) -> impl Iterator<Item = u32> {
+        let leaves = self.lost_leaves.iter().filter(|leaf| **leaf < DATA_PAGES_MAX / LEAF_PAGES);
+        leaves.flat_map(|leaf| (leaf * LEAF_PAGES).max(1)..(leaf + 1) * LEAF_PAGES)
+    }
+
     /// Counts which numbers of pages of nodes are in use, or have to be held for what is lost.
     pub(super) fn count_numbers(&self) {
         let table = &self.store.pool.table;
         let is_used = |page: &u32| table.describe(*page).kind != PageKind::Free;
         let mut pages: Vec<u32> = table.known(DATA_PAGES_MAX).filter(is_used).collect();
         pages.extend(self.lost.keys().filter_map(|node| node.page()).filter(|page| *page > 0));
-        let leaves = self.lost_leaves.iter().filter(|leaf| **leaf < DATA_PAGES_MAX / LEAF_PAGES);
-        let of_leaves = leaves.flat_map(|leaf| (leaf * LEAF_PAGES).max(1)..(leaf + 1) * LEAF_PAGES);
-        // A list can name more than any medium has.
-        pages.extend(of_leaves.take(self.source.blocks() as usize));
+        pages.extend(self.pages_of_lost_leaves().take(self.source.blocks() as usize));
         pages.sort_unstable();
         pages.dedup();
         *self.store.numbers.data.lock() = PageNumbers::new(1, DATA_PAGES_MAX);
         self.store.numbers.forget_given_up();
         crate::recover::restore_numbers(&self.store, &pages);
-    }
-}
-
-/// Fills slots that no committed node is in with zeros: what they have was given up.
-fn clear_free_slots(desc: &Desc, raw: &mut [u8; PAGE_BYTES]) {
-    let Some(bytes) = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab) else { return };
-    for slot in (0..slots_of(bytes)).filter(|slot| !slot_is_set(&desc.body, *slot)) {
-        raw[slot * bytes..(slot + 1) * bytes].fill(0);
     }
 }

@@ -37,7 +37,9 @@ impl Copy<'_> {
             for (root, _) in &guests {
                 last = last.max(self.store.read_root(*root)?.number);
             }
-            self.store.snodes.restore_guests(home, last, guests.len() as u32);
+            self.store.snodes.with_guests(home, |known| {
+                (known.last, known.count) = (known.last.max(last), guests.len() as u32);
+            });
             for (root, _) in guests.into_iter().filter(|(_, is_joined)| !is_joined) {
                 self.lead_to_guest(root, nodes)?;
             }

@@ -6,8 +6,7 @@ use super::copy::Copy;
 use super::known::{KnownNode, Nodes, whole_page};
 use crate::edges::RawEdge;
 use crate::error::Result;
-use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId};
-use crate::layout::leaves::LEAF_PAGES;
+use crate::ids::{HomeId, NodeId};
 use crate::layout::node::slot_at;
 use crate::pages::desc::{PageKind, slot_is_set};
 use crate::partition::Partition;
@@ -19,27 +18,19 @@ impl Copy<'_> {
     /// s-node.
     pub(super) fn hold_places(&mut self, nodes: &mut Nodes) -> Result<()> {
         let mut places: Vec<(NodeId, u8)> = self.lost.iter().map(|(node, class)| (*node, *class)).collect();
-        // A list of leaves can name more pages than any medium has.
-        let max = places.len() + self.source.blocks() as usize;
-        for leaf in self.lost_leaves.iter().filter(|leaf| **leaf < DATA_PAGES_MAX / LEAF_PAGES) {
-            if places.len() > max {
-                break;
-            }
-            let pages = (leaf * LEAF_PAGES).max(1)..(leaf + 1) * LEAF_PAGES;
-            places.extend(pages.map(|page| (NodeId::at(HomeId::FIRST, page, 0), whole_page())));
-        }
-        if places.len() > max {
-            self.report
-                .remark(format!("{} pages of lost leaves may be given to new nodes", places.len() - max));
-            places.truncate(max);
+        let max = self.source.blocks() as usize;
+        let of_leaves =
+            self.pages_of_lost_leaves().map(|page| (NodeId::at(HomeId::FIRST, page, 0), whole_page()));
+        places.extend(of_leaves.take(max));
+        let left = self.pages_of_lost_leaves().skip(max).count();
+        if left > 0 {
+            self.report.remark(format!("{left} pages of lost leaves may be given to new nodes"));
         }
         places.sort_unstable();
         let mut etype = None;
         for (node, class) in places {
             let is_there = self.store.snodes.find(node.home()).is_some();
-            if !is_there
-                || !self.change(node.home(), |store, partition| hold(store, partition, node, class))?
-            {
+            if !is_there || !self.change(node.home(), |store, home| hold(store, home, node, class))? {
                 continue;
             }
             let etype = *etype.get_or_insert_with(|| self.etype(super::HELD));

@@ -18,7 +18,7 @@ use crate::layout::superblock::Superblock;
 use crate::pages::desc::Desc;
 use crate::partition::{NodeScope, find_any};
 use crate::reads;
-use crate::replay::is_of_nodes;
+use crate::replay::{is_of_nodes, is_whole};
 use crate::tx::apply;
 use crate::tx::write_set::NONE;
 use weft_sys::AlignedBuf;
@@ -30,9 +30,8 @@ impl Copy<'_> {
         let area = self.read_area(&survey.superblock);
         if survey.is_alone && area.chunks_exact(PAGE_BYTES).any(|block| may_begin_later_record(block, epoch))
         {
-            self.report.complete = false;
             self.report
-                .remark("journal: it has commits since a later checkpoint, whose superblock cannot be read");
+                .fault("journal: it has commits since a later checkpoint, whose superblock cannot be read");
         }
         let (records, _, next) = follow_chain(&area, 0, epoch, lsn + 1);
         let end = records.last().map_or(0, |record| record.entries.end.next_multiple_of(8));
@@ -42,7 +41,9 @@ impl Copy<'_> {
             let entries = &area[record.entries.clone()];
             // Its pages may not have arrived before power failed; then the journal ends here. If they had, and were damaged since,
             // the commit is lost.
-            if record.lsn > durable && !self.is_whole(entries) {
+            let is_lost =
+                || matches!(is_whole(self.source.medium, entries), Ok(false) | Err(Error::Io { .. }));
+            if record.lsn > durable && is_lost() {
                 let (from, lost) = (record.lsn, next - record.lsn);
                 self.report.remark(format!(
                     "journal: pages of commit {from} cannot be read; it may not have been durable"
@@ -73,27 +74,13 @@ impl Copy<'_> {
         let here = self.source.blocks().saturating_sub(superblock.journal_block);
         let blocks = superblock.journal_blocks.min(here);
         if blocks < superblock.journal_blocks {
-            self.report.complete = false;
-            self.report.remark("journal: the medium ends before it does");
+            self.report.fault("journal: the medium ends before it does");
         }
         let (area, unread) = reads::area(self.source.medium, superblock.journal_block, blocks);
         if unread > 0 {
-            self.report.complete = false;
-            self.report.remark(format!("journal: {unread} blocks cannot be read"));
+            self.report.fault(format!("journal: {unread} blocks cannot be read"));
         }
         area
-    }
-
-    fn is_whole(&self, entries: &[u8]) -> bool {
-        let mut reader = RecordReader::new(entries);
-        while let Ok(Some(entry)) = reader.next() {
-            if let Entry::Page { desc, .. } = entry
-                && reads::page(self.source.medium, desc.block, desc.crc).is_none()
-            {
-                return false;
-            }
-        }
-        true
     }
 
     /// Looks whether the journal ends where its records do, or was damaged there: the next commit is known by what is left of its header, or by those
@@ -132,25 +119,19 @@ impl Copy<'_> {
     /// Applies a record. What it says of things that are lost is passed over.
     fn apply(&mut self, entries: &[u8]) -> Result<()> {
         let mut reader = RecordReader::new(entries);
-        loop {
-            let entry = match reader.next() {
-                Ok(Some(entry)) => entry,
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    self.report.complete = false;
-                    self.report.remark(super::survey::what_of(&error));
-                    return Ok(());
-                }
-            };
-            match self.apply_entry(&entry) {
+        let mut next = reader.next();
+        while let Ok(Some(entry)) = &next {
+            match self.apply_entry(entry) {
                 Ok(()) => {}
                 Err(error @ (Error::Damaged { .. } | Error::NoSuchNode(_) | Error::NoSuchSnode(_))) => {
-                    self.report.complete = false;
-                    self.report.remark(super::survey::what_of(&error));
+                    self.report.fault(super::survey::what_of(&error));
                 }
                 Err(error) => return Err(error),
             }
+            next = reader.next();
         }
+        next.map_or_else(|error| self.report.fault(super::survey::what_of(&error)), drop);
+        Ok(())
     }
 
     fn apply_entry(&mut self, entry: &Entry<'_>) -> Result<()> {
@@ -184,21 +165,18 @@ impl Copy<'_> {
                 if self.lost.remove(&node).is_some() {
                     return Ok(());
                 }
-                if find_any(&self.store.pool.table, node, NodeScope::Committed).is_err() {
-                    self.report.complete = false;
-                    return Ok(());
+                if find_any(&self.store.pool.table, node, NodeScope::Committed).is_ok() {
+                    return self.replay_entry(entry);
                 }
-                self.replay_entry(entry)
+                self.report.complete = false;
+                Ok(())
             }
             Entry::Snode { root } => {
                 let id = root.home();
                 if id.0 == 0 || self.store.snodes.find(id).is_none() {
                     return self.replay_entry(entry);
-                } else {
-                    self.store.partition(id)?.write().root = root;
-                    self.set_root(id, root);
                 }
-                Ok(())
+                self.set_root(id, root)
             }
             Entry::SnodeGone { snode } => self.drop_snode(snode),
         }

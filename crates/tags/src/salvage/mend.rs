@@ -74,10 +74,8 @@ impl Copy<'_> {
         let tags = SnodeTags { flags, ..SnodeTags::default() };
         let class = class_of(ROOT_BYTES).unwrap_or(0);
         let bytes = slot_bytes(class).unwrap_or(PAGE_BYTES);
-        let store = &self.store;
-        let partition = store.partition(snode)?;
         let page = root.page().filter(|page| *page > 0 && root.home() == snode).unwrap_or(0);
-        let desc = store.pool.table.describe(page);
+        let desc = self.store.pool.table.describe(page);
         let slot = root.offset() / bytes;
         let fits = page > 0 && root.offset().is_multiple_of(bytes) && (slot + 1) * bytes <= PAGE_BYTES;
         let is_free = desc.kind == PageKind::Free
@@ -86,8 +84,7 @@ impl Copy<'_> {
         let root = Root { tags, number: 0, is_controlled: false };
         let root = self.change(snode, |store, partition| make_root(store, partition, &root, place))?;
         self.count_numbers();
-        partition.write().root = root;
-        self.set_root(snode, root);
+        self.set_root(snode, root)?;
         self.report.made_up_snodes += 1;
         let erases = if self.may_erase { ", with secure deletion, which some s-node had" } else { "" };
         self.report.remark(format!(

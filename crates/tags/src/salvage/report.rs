@@ -1,7 +1,5 @@
 //! The report of a salvage: what it found, copied and lost.
 
-use std::fmt;
-
 /// Remarks that are kept.
 const REMARKS_MAX: usize = 100;
 
@@ -55,6 +53,12 @@ impl SalvageReport {
         }
     }
 
+    /// Remarks on something for which the copy is not complete.
+    pub(super) fn fault(&mut self, text: impl Into<String>) {
+        self.complete = false;
+        self.remark(text);
+    }
+
     /// Whether something is missing or made up.
     pub(super) fn has_losses(&self) -> bool {
         let counts = [
@@ -69,32 +73,5 @@ impl SalvageReport {
             self.commits_lost,
         ];
         counts.iter().any(|count| *count > 0)
-    }
-}
-
-impl fmt::Display for SalvageReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.complete { "complete" } else { "not complete" };
-        write!(
-            f,
-            "{} nodes and {} edges up to commit {}, {state}",
-            self.nodes, self.edges, self.last_commit
-        )?;
-        let lost = [
-            (self.lost_nodes, "nodes lost"),
-            (self.dropped_edges, "edges dropped"),
-            (self.lost_pages, "pages of nodes lost"),
-            (self.lost_table_pages, "pages of edges lost"),
-            (self.lost_leaves, "leaves of descriptors lost"),
-            (self.found_edges, "edges found again"),
-            (self.found_nodes, "nodes hung under their root"),
-            (self.made_up_snodes, "roots made up"),
-            (self.made_up_types, "names of edge types made up"),
-            (self.commits_lost, "commits lost"),
-        ];
-        for (count, what) in lost.into_iter().filter(|(count, _)| *count > 0) {
-            write!(f, "; {count} {what}")?;
-        }
-        Ok(())
     }
 }

@@ -9,6 +9,7 @@ use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES, LEAVES_MAX};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::pages::desc::{Desc, PageKind};
 use crate::reads;
+use crate::space::Run;
 use rustc_hash::FxHashSet;
 use std::convert::Infallible;
 
@@ -35,16 +36,11 @@ pub(super) struct Survey {
 /// [`Error::NotAStore`], [`Error::Version`]; [`Error::Damaged`] when nothing says where pages are.
 pub(super) fn survey(source: &mut Source<'_>, report: &mut SalvageReport) -> Result<Survey> {
     let (superblock, is_alone, list) = read_list(source, report)?;
-    for blob in [superblock.leaves, superblock.catalog] {
-        for run in blob.copies() {
-            (run.block..run.block.saturating_add(run.blocks))
-                .take_while(|block| source.claim(*block))
-                .count();
-        }
+    let journal = Run { block: superblock.journal_block, blocks: superblock.journal_blocks };
+    let lists = [superblock.leaves, superblock.catalog].into_iter().flat_map(|blob| blob.copies());
+    for run in lists.chain([journal]) {
+        (run.block..run.block.saturating_add(run.blocks)).take_while(|block| source.claim(*block)).count();
     }
-    let journal =
-        superblock.journal_block..superblock.journal_block.saturating_add(superblock.journal_blocks);
-    journal.take_while(|block| source.claim(*block)).count();
     let catalog = read_catalog(source, superblock.catalog, report);
     let (pages, lost_leaves) = read_leaves(source, &list, report);
     report.lost_leaves = lost_leaves.len() as u64;
@@ -69,8 +65,7 @@ fn read_list(source: &Source<'_>, report: &mut SalvageReport) -> Result<(Superbl
     for superblock in &found {
         if let Some(list) = reads::blob(source.medium, superblock.leaves) {
             if found.iter().any(|other| other.epoch > superblock.epoch) {
-                report.complete = false;
-                report.remark("the checkpoint before the last is used: commits since then may be lost");
+                report.fault("the checkpoint before the last is used: commits since then may be lost");
             }
             return Ok((*superblock, found.len() < COPIES as usize, list));
         }
@@ -98,13 +93,10 @@ pub(super) fn what_of(error: &Error) -> String {
 /// The catalog. It seldom changes from one checkpoint to the next, so a copy from before with the same checksum may still lie
 /// somewhere.
 fn read_catalog(source: &Source<'_>, blob: Blob, report: &mut SalvageReport) -> Option<Catalog> {
-    let here = reads::blob(source.medium, blob);
-    if here.is_none() {
-        report.remark(format!("the catalog at block {} cannot be read", blob.block));
-    }
-    if let Some(raw) = here {
+    if let Some(raw) = reads::blob(source.medium, blob) {
         return Catalog::decode(&raw).ok();
     }
+    report.remark(format!("the catalog at block {} cannot be read", blob.block));
     let may_begin = |raw: &[u8]| Catalog::may_begin(raw, blob.bytes);
     let is_small = blob.bytes <= CATALOG_SEARCH_MAX;
     let (block, raw) = is_small.then(|| source.find(blob.bytes, blob.crc, may_begin)).flatten()?;

@@ -130,39 +130,30 @@ impl Registry {
         HomeChoice::Shared(fitting[(at.unwrap_or(0) + busy) % fitting.len()].id)
     }
 
+    /// Looks at what is known of the s-nodes of a shared home, or changes it.
+    pub(crate) fn with_guests<T>(&self, home: HomeId, look: impl FnOnce(&mut Guests) -> T) -> Option<T> {
+        find(&mut self.shared.lock(), home).map(|home| look(&mut home.guests))
+    }
+
     /// A number for an s-node in a shared home; `None` when all were given out.
     pub(crate) fn next_number(&self, home: HomeId) -> Option<u32> {
-        let mut shared = self.shared.lock();
-        let guests = &mut find(&mut shared, home)?.guests;
-        guests.last = guests.last.checked_add(1)?;
-        Some(guests.last)
+        self.with_guests(home, |guests| {
+            guests.last = guests.last.checked_add(1)?;
+            Some(guests.last)
+        })?
     }
 
     /// Notes that an s-node of this number has come to a shared home or has gone. It is committed.
     pub(crate) fn note_guest(&self, home: HomeId, number: u64, has_come: bool) {
-        let mut shared = self.shared.lock();
-        let Some(SharedHome { guests, .. }) = find(&mut shared, home) else { return };
-        guests.last = guests.last.max(number as u32);
-        guests.count = if has_come { guests.count + 1 } else { guests.count.saturating_sub(1) };
-    }
-
-    /// Notes that some s-node of a shared home is of the class of secure deletion.
-    pub(crate) fn note_erasing(&self, home: HomeId) {
-        if let Some(home) = find(&mut self.shared.lock(), home) {
-            home.guests.erases = true;
-        }
-    }
-
-    /// Notes which s-nodes a shared home of a store has that is being salvaged.
-    pub(crate) fn restore_guests(&self, home: HomeId, last: u32, count: u32) {
-        if let Some(SharedHome { guests, .. }) = find(&mut self.shared.lock(), home) {
-            (guests.last, guests.count) = (guests.last.max(last), count);
-        }
+        self.with_guests(home, |guests| {
+            guests.last = guests.last.max(number as u32);
+            guests.count = if has_come { guests.count + 1 } else { guests.count.saturating_sub(1) };
+        });
     }
 
     /// Whether a shared home is one for s-nodes of the class of secure deletion.
     pub(crate) fn erases(&self, home: HomeId) -> bool {
-        find(&mut self.shared.lock(), home).is_some_and(|home| home.guests.erases)
+        self.with_guests(home, |guests| guests.erases).unwrap_or(false)
     }
 
     /// How many s-nodes are committed.
@@ -211,8 +202,7 @@ impl Registry {
 
     /// The homes that are committed, in the order of their ids.
     pub(crate) fn ids(&self) -> Vec<HomeId> {
-        let map = self.map.read();
-        let mut ids: Vec<_> = map.iter().filter(|(_, entry)| entry.visible).map(|(id, _)| *id).collect();
+        let mut ids: Vec<_> = self.visible().into_keys().collect();
         ids.sort_unstable();
         ids
     }

@@ -66,11 +66,8 @@ impl Transaction<'_> {
     fn make_home(&mut self, is_shared: bool, root: Root) -> Result<HomeId> {
         let store = self.store;
         let home = store.snodes.reserve(is_shared, store.secret, store.journal.durable())?;
-        store.pool.erasure.set(home.0, root.tags.flags);
+        store.set_erasure(home, root.tags.flags);
         store.pool.classes.set(home, root.tags.class);
-        if root.tags.flags.contains(TagFlags::SECURE_DELETE) {
-            store.snodes.note_erasing(home);
-        }
         // Nobody else can find it, so this does not wait.
         store.locks.take(self.thread, home, store.lock_wait)?;
         self.held.push(home);
@@ -319,8 +316,7 @@ impl Transaction<'_> {
         if tags.flags.contains(TagFlags::SECURE_DELETE) {
             self.store.begin_erasing()?;
             // At once, also for a transaction that is aborted: more is erased than has to be until the store is opened again.
-            self.store.pool.erasure.set(home.0, tags.flags);
-            self.store.snodes.note_erasing(home);
+            self.store.set_erasure(home, tags.flags);
         }
         if tags.class != root.tags.class && !home.is_shared() {
             // At once, too. It is only for the cache.
