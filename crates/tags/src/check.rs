@@ -59,7 +59,12 @@ impl Store {
         let _alone = self.gate.write();
         let mut report = CheckReport::default();
         let mut degrees = Degrees::default();
-        self.check_nodes(&mut report, &mut degrees)?;
+        for page in self.data_pages() {
+            for node in held_in(page, &self.pool.table.describe(page)).0 {
+                degrees.insert(node, Degree::default());
+                self.tolerate(&mut report, || self.check_data(node))?;
+            }
+        }
         for home in self.snodes.ids() {
             self.check_edges(home, &mut report, &mut degrees)?;
             let root = self.root_of_home(home)?;
@@ -100,17 +105,6 @@ impl Store {
             }
             Err(error) => Err(error),
         }
-    }
-
-    fn check_nodes(&self, report: &mut CheckReport, degrees: &mut Degrees) -> Result<()> {
-        for page in self.data_pages() {
-            let (nodes, _) = held_in(page, &self.pool.table.describe(page));
-            for node in nodes {
-                degrees.insert(node, Degree::default());
-                self.tolerate(report, || self.check_data(node))?;
-            }
-        }
-        Ok(())
     }
 
     /// Reads all pages that the data of a node or body are in. Nothing changes meanwhile.

@@ -71,18 +71,15 @@ impl Default for Options {
 
 impl Options {
     pub(crate) fn check(&self) -> Result<()> {
-        for (what, value, least, range) in [
-            ("cache_bytes", self.cache_bytes, 1 << 20, "at least 1 MiB"),
-            ("journal_bytes", self.journal_bytes, JOURNAL_BYTES_MIN, "at least 256 KiB"),
-            ("store_bytes_max", self.store_bytes_max, 1 << 20, "at least 1 MiB"),
+        for (what, value, bounds, range) in [
+            ("cache_bytes", self.cache_bytes, 1 << 20..=u64::MAX, "at least 1 MiB"),
+            ("journal_bytes", self.journal_bytes, JOURNAL_BYTES_MIN..=u64::MAX, "at least 256 KiB"),
+            ("journal_bytes", self.journal_bytes, 0..=JOURNAL_BYTES_MAX, "at most 4 GiB"),
+            ("store_bytes_max", self.store_bytes_max, 1 << 20..=u64::MAX, "at least 1 MiB"),
         ] {
-            if value < least {
+            if !bounds.contains(&value) {
                 return Err(Error::BadOption { what, value, range });
             }
-        }
-        if self.journal_bytes > JOURNAL_BYTES_MAX {
-            let (what, value) = ("journal_bytes", self.journal_bytes);
-            return Err(Error::BadOption { what, value, range: "at most 4 GiB" });
         }
         Ok(())
     }

@@ -156,30 +156,28 @@ impl PageTable {
         self.group(page)?.desc[at / CHUNK_PAGES].get().map(|chunk| &chunk[at % CHUNK_PAGES].0)
     }
 
-    /// The first page from `page` on whose descriptor was ever made, with others near it. Numbers may be far apart.
+    /// The first pages of the chunks, from that of `page` on, whose descriptors were ever made. Numbers may be far apart.
+    fn chunks(&self, page: u32) -> impl Iterator<Item = u32> + '_ {
+        const PER_GROUP: usize = GROUP_PAGES / CHUNK_PAGES;
+        let from = page as usize / CHUNK_PAGES;
+        let groups =
+            (from / PER_GROUP..GROUPS).filter_map(|at| self.groups[at].get().map(|group| (at, group)));
+        let chunks = groups.flat_map(|(at, group)| {
+            let made = (0..PER_GROUP).filter(|chunk| group.desc[*chunk].get().is_some());
+            made.map(move |chunk| at * PER_GROUP + chunk)
+        });
+        chunks.filter(move |chunk| *chunk >= from).map(|chunk| (chunk * CHUNK_PAGES) as u32)
+    }
+
+    /// The first page from `page` on whose descriptor was ever made, with others near it.
     pub(crate) fn next_known(&self, page: u32) -> Option<u32> {
-        let (first, at) = (page as usize / GROUP_PAGES, page as usize % GROUP_PAGES);
-        for number in first..GROUPS {
-            let Some(group) = self.groups[number].get() else { continue };
-            let at = if number == first { at } else { 0 };
-            let chunk =
-                (at / CHUNK_PAGES..GROUP_PAGES / CHUNK_PAGES).find(|at| group.desc[*at].get().is_some());
-            if let Some(chunk) = chunk {
-                return Some((number * GROUP_PAGES + at.max(chunk * CHUNK_PAGES)) as u32);
-            }
-        }
-        None
+        self.chunks(page).next().map(|first| first.max(page))
     }
 
     /// The pages below `end` whose descriptors were ever made, and some near them, in their order. Number 0 is none.
     pub(crate) fn known(&self, end: u32) -> impl Iterator<Item = u32> + '_ {
-        let mut next = 1;
-        std::iter::from_fn(move || {
-            // Descriptors are made in chunks.
-            let page = if next as usize % CHUNK_PAGES < 2 { self.next_known(next)? } else { next };
-            next = page.checked_add(1)?;
-            (page < end).then_some(page)
-        })
+        let pages = self.chunks(0).flat_map(|first| first.max(1)..=first + (CHUNK_PAGES as u32 - 1));
+        pages.take_while(move |page| *page < end)
     }
 
     /// Asks the processor for the descriptor.

@@ -256,7 +256,7 @@ impl<'s> Copy<'s> {
         let is_used = |page: &u32| table.describe(*page).kind != PageKind::Free;
         let mut pages: Vec<u32> = table.known(DATA_PAGES_MAX).filter(is_used).collect();
         pages.extend(self.lost.keys().filter_map(|node| node.page()).filter(|page| *page > 0));
-        pages.extend(self.pages_of_lost_leaves().take(self.source.blocks() as usize));
+        pages.extend(self.pages_of_lost_leaves().take(self.source.medium.blocks() as usize));
         pages.sort_unstable();
         pages.dedup();
         *self.store.numbers.data.lock() = PageNumbers::new(1, DATA_PAGES_MAX);

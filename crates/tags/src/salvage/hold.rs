@@ -18,7 +18,7 @@ impl Copy<'_> {
     /// s-node.
     pub(super) fn hold_places(&mut self, nodes: &mut Nodes) -> Result<()> {
         let mut places: Vec<(NodeId, u8)> = self.lost.iter().map(|(node, class)| (*node, *class)).collect();
-        let max = self.source.blocks() as usize;
+        let max = self.source.medium.blocks() as usize;
         let of_leaves =
             self.pages_of_lost_leaves().map(|page| (NodeId::at(HomeId::FIRST, page, 0), whole_page()));
         places.extend(of_leaves.take(max));

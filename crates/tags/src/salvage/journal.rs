@@ -71,7 +71,7 @@ impl Copy<'_> {
 
     /// The journal's area, as far as the medium has it.
     fn read_area(&mut self, superblock: &Superblock) -> AlignedBuf {
-        let here = self.source.blocks().saturating_sub(superblock.journal_block);
+        let here = self.source.medium.blocks().saturating_sub(superblock.journal_block);
         let blocks = superblock.journal_blocks.min(here);
         if blocks < superblock.journal_blocks {
             self.report.fault("journal: the medium ends before it does");

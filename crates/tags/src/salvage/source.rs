@@ -22,10 +22,6 @@ impl<'m> Source<'m> {
         Source { medium, claimed: Space::new(medium.blocks(), 0) }
     }
 
-    pub(super) fn blocks(&self) -> u64 {
-        self.medium.blocks()
-    }
-
     /// Takes a block for the one who refers to it; `false` where it is beyond the end or another's.
     pub(super) fn claim(&mut self, block: u64) -> bool {
         block != 0 && self.claimed.claim(Run { block, blocks: 1 }, "block").is_ok()
@@ -39,7 +35,7 @@ impl<'m> Source<'m> {
         may_begin: impl Fn(&[u8]) -> bool,
     ) -> Option<(u64, Vec<u8>)> {
         let blocks = bytes.div_ceil(PAGE_BYTES as u64).max(1);
-        let end = self.blocks().checked_sub(blocks)? + 1;
+        let end = self.medium.blocks().checked_sub(blocks)? + 1;
         let mut piece = AlignedBuf::zeroed(READ_BLOCKS * PAGE_BYTES);
         for first in (0..end).step_by(READ_BLOCKS) {
             let count = (end - first).min(READ_BLOCKS as u64) as usize;

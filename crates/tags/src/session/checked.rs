@@ -53,11 +53,6 @@ pub(super) struct CheckedState<'a, C> {
 }
 
 impl<C: Committed> CheckedState<'_, C> {
-    fn snode(&self, node: NodeId) -> Result<SnodeId> {
-        let home = node.home();
-        if home.is_shared() { self.state.owner_of(node) } else { Ok(home.into()) }
-    }
-
     fn check_any(&self, snode: SnodeId, needed: &[Permission]) -> Result<()> {
         let root = self.state.root_of(snode)?;
         if self.caller.is_superuser() {
@@ -76,7 +71,7 @@ impl<C: Committed> CheckedState<'_, C> {
 
 impl<C: Committed> SessionRead for CheckedState<'_, C> {
     fn check(&mut self, node: NodeId, needed: &[Permission]) -> Result<()> {
-        self.check_any(self.snode(node)?, needed)
+        self.check_any(self.state.owner_of(node)?, needed)
     }
 
     fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)> {
@@ -97,7 +92,7 @@ impl<C: Committed> SessionRead for CheckedState<'_, C> {
     }
 
     fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags> {
-        let snode = self.snode(node)?;
+        let snode = self.state.owner_of(node)?;
         self.check_any(snode, &[Permission::Read, Permission::Control])?;
         self.state.tags_of(snode)
     }
