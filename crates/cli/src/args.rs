@@ -28,7 +28,7 @@ pub struct GeometryArgs {
     /// A TOML file with geometry and timing; docs/how-to/format-a-volume.md describes it.
     #[arg(long, value_name = "FILE")]
     pub geometry: Option<PathBuf>,
-    /// Size of a zone [default: 4M]. Erase blocks get fewer pages if whole blocks would not fill a zone
+    /// Size of a zone [default: 4M]. If necessary, erase blocks get fewer pages, so that whole blocks fill a zone
     #[arg(long, value_name = "BYTES")]
     pub zone_size: Option<String>,
 }

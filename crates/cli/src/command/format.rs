@@ -46,7 +46,7 @@ pub struct FormatArgs {
     /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
-    /// The drive; the same as naming it as IMAGE.
+    /// The drive; the same as IMAGE.
     #[arg(long, value_name = "DEVICE|zonefs:DIR", conflicts_with = "image")]
     pub device: Option<PathBuf>,
     /// The image file to make, a zoned block device, or zonefs:DIR for a mounted zonefs.

@@ -41,8 +41,8 @@ pub struct ReplayArgs {
     /// Size of a zone; the table has a row for each size in a list separated by commas.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4M")]
     pub zone: Vec<String>,
-    /// Share of the volume that is used when the program stores most, in percent; the table has a row for each value in a
-    /// list separated by commas.
+    /// Share of the volume in use at the program's peak, in percent; the table has a row for each value in a list separated
+    /// by commas.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "80")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
     pub full: Vec<u64>,

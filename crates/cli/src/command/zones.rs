@@ -28,7 +28,7 @@ const CELLS_STEP: usize = 8;
     One cell is one zone. Its colour shows the stream of the zone's first data; its fill shows the share of live data. When \
     standard output is not a terminal, or NO_COLOR is set, a letter shows the stream, and a digit shows how many tenths \
     of the zone are live. \
-    CLICOLOR_FORCE=1 forces colours. When a server runs, the command asks it for the present state; otherwise it reads \
+    CLICOLOR_FORCE=1 forces colours. When a server runs, the command asks the server for the current state; otherwise it reads \
     the image without changing it.")]
 pub struct ZonesArgs {
     /// Print a line for each zone instead of a picture.

@@ -36,14 +36,14 @@ pub struct DriveArgs {
     /// How the cleaner (garbage collector) chooses the next block: greedy, fifo, lru, random or cost-benefit.
     #[arg(long, value_name = "POLICY", default_value = "greedy", value_parser = victim)]
     pub gc: VictimPolicy,
-    /// Write the data that the cleaner moves into the same open block as new data.
+    /// Let the cleaner write moved data to the same open block as new data.
     #[arg(long)]
     pub shared_relocation: bool,
     /// Start to clean when fewer than N blocks (reclaim units, zones) are free.
     #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     pub reserve: u32,
     /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level [default: the
-    /// number that gives 256 units; at the policy level, up to 8, or more if 64 units remain]
+    /// largest that leaves 256 units; at the policy level, the largest that is at most 8 or leaves 64 units]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub luns_per_unit: Option<u32>,
     /// Erase blocks in each plane that a conventional or FDP drive keeps to replace bad ones.

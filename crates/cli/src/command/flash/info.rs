@@ -43,7 +43,7 @@ enum ImagePresentation {
 #[derive(Args, Debug)]
 #[command(mut_arg("handles", |arg| arg.help("Number of placement handles of an FDP drive")))]
 #[command(mut_arg("luns_per_unit", |arg| arg.help(
-    "Number of LUNs in a reclaim unit of a conventional or FDP drive [default: the number that gives 256 units]"
+    "Number of LUNs in a reclaim unit of a conventional or FDP drive [default: the largest that leaves 256 units]"
 )))]
 pub struct CreateArgs {
     /// The image file to make; the file is sparse.

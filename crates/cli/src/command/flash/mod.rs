@@ -34,7 +34,7 @@ pub enum FlashCommand {
     Write(drive::WriteArgs),
     /// Read from a conventional or FDP drive in an image file.
     Read(drive::ReadArgs),
-    /// Deallocate blocks of a conventional or FDP drive in an image file.
+    /// Deallocate (trim) blocks of a conventional or FDP drive in an image file.
     Deallocate(drive::DeallocateArgs),
     /// Run a workload or a block trace against a modelled device, in virtual time.
     Simulate(Box<simulate::SimulateArgs>),

@@ -23,7 +23,7 @@ pub struct ServeArgs {
     /// An image that 'weft flash create' made; one process at a time can open it.
     image: PathBuf,
     /// The Unix socket that programs connect to [default: the image's name with .sock]. The server closes a connection
-    /// when the first request, the rest of a later request, or the client's reading of an answer takes more than 10 seconds
+    /// when the client takes more than 10 seconds to send its first request, to complete a later one, or to read an answer
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// If the device has no flash monitor, create one. All data on the device is then lost.

@@ -46,7 +46,7 @@ pub struct LabArgs {
     #[arg(long, value_name = "DIR")]
     pub share: Option<PathBuf>,
     /// A directory of the host below /tmp, /mnt or /run that the guest sees; repeat the option for several. The guest
-    /// always sees the current directory and that of the weft command.
+    /// always sees the current directory and the directory of the weft command.
     #[arg(long, value_name = "DIR")]
     pub see: Vec<PathBuf>,
     /// A Debian kernel package to boot [default: linux-image-amd64, downloaded by apt-get on the first use]

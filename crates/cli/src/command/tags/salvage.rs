@@ -16,8 +16,8 @@ use weft_tags::{FileStore, ReadPath, SalvageReport, salvage};
 /// `weft tags salvage`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The command only reads the damaged store. Nodes keep their ids. The command copies only data that a checksum \
-    covers. A node that no edge leads to any more gets an edge 'weft.salvage.found' from the root of its s-node.\n\n\
+    after_help = "The command only reads the damaged store. Nodes keep their ids. The command copies only data with a valid \
+    checksum. A node that no edge leads to any more gets an edge 'weft.salvage.found' from the root of its s-node.\n\n\
     EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged, or NEW has no room for it"
 )]
 pub struct SalvageArgs {

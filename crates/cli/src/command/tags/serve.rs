@@ -29,8 +29,8 @@ pub struct ServeArgs {
     /// End a session, and its transaction, after N seconds without a request.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
-    /// End a session when the first request, the rest of a later request, or the client's reading of an answer takes more
-    /// than N seconds.
+    /// End a session when the client takes more than N seconds to send its first request, to complete a later one, or to
+    /// read an answer.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     request: u64,
     /// Abort a transaction that takes longer than N seconds, because its locks block other clients.
@@ -40,8 +40,8 @@ pub struct ServeArgs {
     /// the same s-node, or to the root of another s-node.
     #[arg(long)]
     writable_edges: bool,
-    /// Let other users connect; the permissions of the s-nodes decide what they may do. The server refuses a user another
-    /// connection when the user has as many as remain free. One user thus never gets more than half of them.
+    /// Let other users connect; the permissions of the s-nodes decide what they may do. A user who already has as many
+    /// connections as are still free gets no more. One user thus never gets more than half of them.
     #[arg(long)]
     everyone: bool,
     /// Answer a commit before it is durable, and begin the sync at most MS milliseconds later. Without this option, the

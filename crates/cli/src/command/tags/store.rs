@@ -23,13 +23,13 @@ pub struct StoreArgs {
     pub cache: u64,
     /// Share of the cache for the pages of a class; repeat the option for several classes. The cache first evicts pages
     /// of classes with a low PRIORITY (0 to 255, default 0). The class keeps at least LEAST and uses at most MOST percent
-    /// of the cache. CLASS is the data class of an s-node: unknown, metadata, log, immutable, in-place, small or
-    /// temporary. It means the nodes of these s-nodes; with -edges after it, as in small-edges, it means their edges.
+    /// of the cache. CLASS is a data class of s-nodes: unknown, metadata, log, immutable, in-place, small or
+    /// temporary. It selects the pages of their nodes. CLASS-edges, such as small-edges, selects the pages of their edges.
     #[arg(long = "cache-class", value_name = "CLASS=PRIORITY[:LEAST-MOST]", value_parser = parse_share)]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub classes: Vec<(PageClass, ClassShare)>,
-    /// Overwrite the deleted data of s-nodes with secure deletion once more, before the pass that writes zeros: with
-    /// random bytes (random), or with one byte value such as 0xff. Repeat the option for several passes.
+    /// A pass of secure deletion before the last pass, which writes zeros: random (random bytes), or one byte value such as
+    /// 0xff. Repeat the option for several passes.
     #[arg(long = "erase-pass", value_name = "PASS", value_parser = parse_pass)]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub erase_passes: Vec<ErasePass>,
