@@ -17,7 +17,7 @@ use crate::layout::superblock::{Blob, COPIES, ERASES, LEAVES_BYTES, Superblock};
 use crate::pages::access::{PageReader, Pages};
 use crate::pages::desc::PageKind;
 use crate::partition::Partition;
-use crate::space::Run;
+use crate::space::{Run, Space};
 use crate::store::Store;
 use crate::sync::RwLockWriteGuard;
 use rustc_hash::FxHashMap;
@@ -31,15 +31,6 @@ const WRITE_PAGES: usize = 512;
 
 /// Blocks for both copies of the list of leaves, and of the catalog.
 type Lists = [[Run; 2]; 2];
-
-/// How long blocks are needed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lifetime {
-    /// A superblock will lead to them.
-    Durable,
-    /// Only memory leads to them until the next checkpoint.
-    Scratch,
-}
 
 impl Store {
     /// Writes a checkpoint: the journal is empty afterwards, and what was released can be used again. Commits wait for it.
@@ -133,7 +124,7 @@ impl Store {
         lists: Lists,
     ) -> Result<()> {
         let mut leaves = self.leaves.lock();
-        self.write_dirty(&guards, dirty, &mut leaves, Lifetime::Durable)?;
+        self.write_dirty(&guards, dirty, &mut leaves, |_, _| ())?;
         self.move_pages(moved)?;
         drop(guards);
         let list = self.write_leaves(&mut leaves, lists[0])?;
@@ -177,18 +168,18 @@ impl Store {
         let guards: Vec<RwLockWriteGuard<'_, Partition>> =
             partitions.iter().map(|partition| partition.write()).collect();
         let dirty = self.pool.dirty_pages();
-        self.write_dirty(&guards, &dirty, &mut self.leaves.lock(), Lifetime::Scratch)?;
+        self.write_dirty(&guards, &dirty, &mut self.leaves.lock(), Space::mark_scratch)?;
         tracing::debug!(pages = dirty.len(), "pages written back during a replay");
         Ok(())
     }
 
-    /// Writes the changed pages to new blocks.
+    /// Writes the changed pages to new blocks, and calls `note` with each run of these.
     fn write_dirty(
         &self,
         guards: &[RwLockWriteGuard<'_, Partition>],
         dirty: &[u32],
         leaves: &mut Leaves,
-        lifetime: Lifetime,
+        note: impl Fn(&mut Space, Run),
     ) -> Result<()> {
         let mut by_owner: FxHashMap<u16, Vec<u32>> = FxHashMap::default();
         for page in dirty {
@@ -197,7 +188,16 @@ impl Store {
         }
         for guard in guards {
             if let Some(pages) = by_owner.remove(&guard.snode.0) {
-                self.write_pages(guard, &pages, lifetime)?;
+                let reader = PageReader::new(&self.pool, &guard.token);
+                let mut rest = &pages[..];
+                while !rest.is_empty() {
+                    let wanted = rest.len().min(WRITE_PAGES) as u64;
+                    let run = self.space.lock().take_scattered(wanted, &*self.medium)?;
+                    let (now, later) = rest.split_at(run.blocks as usize);
+                    self.write_run(&reader, now, run)?;
+                    note(&mut self.space.lock(), run);
+                    rest = later;
+                }
             }
         }
         debug_assert!(by_owner.is_empty(), "changed pages of an s-node that is not there");
@@ -218,43 +218,24 @@ impl Store {
         self.medium.flush("sync a checkpoint")
     }
 
-    /// Writes dirty pages of one s-node to new blocks.
-    fn write_pages(&self, partition: &Partition, pages: &[u32], lifetime: Lifetime) -> Result<()> {
-        let mut rest = pages;
-        while !rest.is_empty() {
-            let wanted = rest.len().min(WRITE_PAGES) as u64;
-            let run = self.space.lock().take_scattered(wanted, &*self.medium)?;
-            let (now, later) = rest.split_at(run.blocks as usize);
-            self.write_run(partition, now, run)?;
-            if lifetime == Lifetime::Scratch {
-                self.space.lock().mark_scratch(run);
-            }
-            rest = later;
-        }
-        Ok(())
-    }
-
-    fn write_run(&self, partition: &Partition, pages: &[u32], run: Run) -> Result<()> {
+    /// Writes dirty pages of one s-node to a run of blocks.
+    fn write_run(&self, reader: &PageReader<'_>, pages: &[u32], run: Run) -> Result<()> {
         assert_eq!(run.blocks, pages.len() as u64, "each page gets a block");
-        let reader = PageReader::new(&self.pool, &partition.token);
         let mut crcs = Vec::with_capacity(pages.len());
-        {
-            let mut parts = Vec::with_capacity(pages.len());
-            for page in pages {
-                let Ok(bytes) = reader.bytes(*page) else {
-                    return Err(Error::damaged(format!("page {page} left memory while it was dirty")));
-                };
-                crcs.push(crc32c(bytes));
-                parts.push(IoSlice::new(bytes));
-            }
-            self.medium.write(run.block, &parts).map_err(Error::io("write pages", run.block))?;
+        let mut parts = Vec::with_capacity(pages.len());
+        for page in pages {
+            let Ok(bytes) = reader.bytes(*page) else {
+                return Err(Error::damaged(format!("page {page} left memory while it was dirty")));
+            };
+            crcs.push(crc32c(bytes));
+            parts.push(IoSlice::new(bytes));
         }
-        drop(reader);
+        self.medium.write(run.block, &parts).map_err(Error::io("write pages", run.block))?;
         let mut space = self.space.lock();
-        for (at, (page, crc)) in pages.iter().zip(crcs).enumerate() {
+        for ((page, crc), block) in pages.iter().zip(crcs).zip(run.block..) {
             let before = self.pool.table.describe(*page);
             space.release(before.block, 1, self.pool.erasure.owner(before.snode));
-            self.pool.written(*page, run.block + at as u64, crc);
+            self.pool.written(*page, block, crc);
         }
         Ok(())
     }

@@ -22,12 +22,12 @@ use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind, Share, count_slots};
 use crate::pages::numbers::PageNumbers;
 use crate::pages::table::{Descriptors, PageTable};
-use crate::partition::{NodeScope, run_numbers};
+use crate::partition::run_numbers;
 use crate::reads;
 use crate::slab::{Slab, has_room};
 use crate::snodes::tags::{Root, SnodeTags};
 use crate::space::{Run, Space};
-use crate::store::{Parts, Store};
+use crate::store::Store;
 use crate::sync::Mutex;
 use crate::tx::apply;
 use rustc_hash::FxHashMap;
@@ -90,7 +90,7 @@ impl Store {
         let catalog = Catalog { types: Vec::new(), homes: vec![entry] };
         let pool = options.pool(medium.mapping())?;
         let leaves = Leaves::default();
-        let store = Store::assemble(Parts { medium, pool, space, superblock, catalog, leaves }, options);
+        let store = Store::assemble(medium, pool, space, superblock, catalog, leaves, options);
         let partition = store.partition(HomeId::FIRST)?;
         // Nobody has a permission but those who may do everything: its tags are those of user 0, who has no control.
         let root = Root { tags: SnodeTags::default(), number: 0, is_controlled: false };
@@ -106,15 +106,7 @@ fn read_into(medium: &dyn PageStore, block: u64, out: &mut [u8]) -> Result<()> {
     medium.read(block, out).map_err(Error::io("read the store", block))
 }
 
-/// The superblock that counts.
-struct Best {
-    superblock: Superblock,
-    /// Which of the copies it is.
-    copy: u64,
-    other: OtherCopy,
-}
-
-/// The state of the other copy of the superblock.
+/// The state of the copy of the superblock that does not count.
 #[derive(PartialEq)]
 enum OtherCopy {
     Same,
@@ -123,29 +115,22 @@ enum OtherCopy {
     Damaged,
 }
 
-fn read_superblock(medium: &dyn PageStore) -> Result<Best> {
-    let (mut errors, mut best): (Vec<Error>, Option<(Superblock, u64)>) = (Vec::new(), None);
-    let mut raws = Vec::new();
-    for (copy, at) in reads::superblocks(medium)?.into_iter().zip(0..) {
-        match copy {
-            Ok(sb) => {
-                raws.push(sb.encode());
-                best = best.filter(|(best, _)| best.epoch >= sb.epoch).or(Some((sb, at)));
-            }
-            Err(error) => errors.push(error),
-        }
-    }
-    let first_error = reads::worst(errors);
-    let other = match &first_error {
-        Some(Error::Damaged { .. }) => OtherCopy::Damaged,
-        None if raws[0][..] == raws[1][..] => OtherCopy::Same,
+/// The superblock that counts, which of the copies it is, and the state of the other.
+fn read_superblock(medium: &dyn PageStore) -> Result<(Superblock, u64, OtherCopy)> {
+    let copies = reads::superblocks(medium)?;
+    // The first where both are alike.
+    let newest = [1, 0].into_iter().max_by_key(|at: &usize| copies[*at].as_ref().ok().map(|sb| sb.epoch));
+    let copy = newest.unwrap_or(0);
+    let Some(best) = copies[copy].as_ref().ok().copied() else {
+        let absent = || Error::NotAStore { what: "there is no superblock".into() };
+        return Err(reads::worst(copies.into_iter().filter_map(Result::err)).unwrap_or_else(absent));
+    };
+    let other = match &copies[1 - copy] {
+        Ok(other) if other.encode()[..] == best.encode()[..] => OtherCopy::Same,
+        Err(Error::Damaged { .. }) => OtherCopy::Damaged,
         _ => OtherCopy::Older,
     };
-    match (best, first_error) {
-        (Some((superblock, copy)), _) => Ok(Best { superblock, copy, other }),
-        (None, Some(error)) => Err(error),
-        (None, None) => Err(Error::NotAStore { what: "there is no superblock".into() }),
-    }
+    Ok((best, copy as u64, other))
 }
 
 impl Store {
@@ -156,7 +141,7 @@ impl Store {
     /// [`Error::NotAStore`], [`Error::Version`], [`Error::Damaged`], [`Error::Io`].
     pub fn open(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
         options.check()?;
-        let Best { superblock: sb, copy, other } = read_superblock(&*medium)?;
+        let (sb, copy, other) = read_superblock(&*medium)?;
         if sb.journal_block < COPIES || sb.journal_blocks < JOURNAL_BYTES_MIN / PAGE_BYTES as u64 {
             return Err(Error::damaged(format!("superblock: a journal of {} blocks", sb.journal_blocks)));
         }
@@ -174,14 +159,12 @@ impl Store {
         let list = read(sb.leaves, "list of leaves")?;
         let pool = options.pool(medium.mapping())?;
         let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
-        let parts = Parts { medium, pool, space, superblock: sb, catalog, leaves };
-        let mut store = Store::assemble(parts, options);
+        let mut store = Store::assemble(medium, pool, space, sb, catalog, leaves, options);
         // The other may be torn: until it is written, this one has to stay.
         store.first_copy = COPIES - 1 - copy;
         store.settle_front(store.leaves.lock().at.len() as u64);
         restore_numbers(&store, &pages);
         restore_tables(&store, &pages)?;
-        store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn).into();
         if other == OtherCopy::Damaged {
             check_newest(&*store.medium, &sb)?;
         }
@@ -218,10 +201,8 @@ impl Store {
         store.recovered = replayed as u64;
         let lsn = sb.lsn + replayed as u64;
         store.journal = Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, lsn).into();
-        check_runs(&store)?;
-        list_refill(&store);
+        list_refill(&store)?;
         check_roots(&store)?;
-        learn_data_classes(&store);
         if sb.has(ERASES | LEAVES_BYTES) {
             store.learn_classes(!sb.has(LEAVES_BYTES))?;
         }
@@ -243,15 +224,6 @@ impl Store {
         store.end_opening()?;
         Ok(store)
     }
-}
-
-/// Learns of what data class the homes are. Of one whose root cannot be read it is not known.
-fn learn_data_classes(store: &Store) {
-    for home in store.snodes.ids() {
-        let root = store.root_of_home(home).and_then(|root| store.read_root(root));
-        store.pool.classes.set(home, root.map_or(DataClass::Unknown, |root| root.tags.class));
-    }
-    store.pool.reclass();
 }
 
 fn has_record_beyond(area: &[u8], epoch: u64, found: &[crate::journal::log::Found]) -> bool {
@@ -408,63 +380,51 @@ fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
     Ok(())
 }
 
-/// Whether each home has its root: ids are looked up from there.
+/// Whether each home has its root: ids are looked up from there. It says of what data class the home is; of one that cannot be read that is
+/// not known.
 fn check_roots(store: &Store) -> Result<()> {
-    for snode in store.snodes.ids() {
-        let root = store.root_of_home(snode)?;
-        if root.home() != snode || store.place_of(root, NodeScope::Committed).is_err() {
-            return Err(Error::damaged(format!("the root {root} of {snode} is not there")));
+    for home in store.snodes.ids() {
+        let root = store.root_of_home(home)?;
+        if root.home() != home || store.look_for(root).is_err() {
+            return Err(Error::damaged(format!("the root {root} of {home} is not there")));
         }
+        let class = store.read_root(root).map_or(DataClass::Unknown, |root| root.tags.class);
+        store.pool.classes.set(home, class);
     }
+    store.pool.reclass();
     Ok(())
 }
 
-/// Looks whether each node with pages of its own has all of them: they are read, and given up, without another look.
-fn check_runs(store: &Store) -> Result<()> {
-    let table = &store.pool.table;
-    for head in store.data_pages() {
-        if table.look_up(head, |desc| desc.kind) != Some(PageKind::RunHead) {
-            continue;
-        }
-        if !table.has_run(head, &table.describe(head)) {
-            return Err(Error::damaged(format!("page {head}: a node begins there that lacks pages")));
-        }
-    }
-    Ok(())
-}
-
-/// Counts the nodes of each s-node, and lists the pages of slabs that have room, and no others.
-pub(crate) fn list_refill(store: &Store) {
+/// Counts the nodes of each s-node, lists the pages of slabs that have room, and no others, and looks whether each node with pages of its own
+/// has all of them: they are read, and given up, without another look.
+pub(crate) fn list_refill(store: &Store) -> Result<()> {
     // A replay frees nodes and fills slots again, so pages that it has listed may be full, or listed twice.
     for partition in store.snodes.all() {
         partition.write().contents.slabs.iter_mut().for_each(Slab::forget_refill);
     }
-    let (table, end) = (&store.pool.table, store.numbers.data.lock().end());
-    let mut next = 1;
-    while let Some(mut page) = table.next_known(next).filter(|page| *page < end) {
-        let snode = HomeId(table.desc(page).map_or(0, |slot| slot.lock().snode));
-        let Ok(partition) = store.partition(snode) else {
-            next = page + 1;
-            continue;
+    let table = &store.pool.table;
+    for page in store.data_pages() {
+        let desc = table.describe(page);
+        let (nodes, is_listed) = match desc.kind {
+            PageKind::Slab => {
+                let slots = slot_bytes(desc.class).map(slots_of);
+                (
+                    count_slots(&desc.body) as u64,
+                    slots.is_some_and(|slots| has_room(count_slots(&desc.taken()), slots)),
+                )
+            }
+            PageKind::RunHead if table.has_run(page, &desc) => (desc.body[1], false),
+            PageKind::RunHead => {
+                return Err(Error::damaged(format!("page {page}: a node begins there that lacks pages")));
+            }
+            _ => continue,
         };
-        // Pages of an s-node follow each other more often than not.
-        let mut partition = partition.write();
-        while let Some(slot) = table.desc(page).filter(|_| page < end) {
-            let desc = slot.lock();
-            if desc.snode != snode.0 {
-                break;
-            }
-            partition.contents.nodes += match desc.kind {
-                PageKind::Slab => count_slots(&desc.body) as u64,
-                PageKind::RunHead => desc.body[1],
-                _ => 0,
-            };
-            let slots = slot_bytes(desc.class).filter(|_| desc.kind == PageKind::Slab).map(slots_of);
-            if slots.is_some_and(|slots| has_room(count_slots(&desc.taken()), slots)) {
-                partition.contents.slabs[usize::from(desc.class)].list(page);
-            }
-            page += 1;
+        let Ok(partition) = store.partition(HomeId(desc.snode)) else { continue };
+        let contents = &mut partition.write().contents;
+        contents.nodes += nodes;
+        if is_listed {
+            contents.slabs[usize::from(desc.class)].list(page);
         }
-        next = page;
     }
+    Ok(())
 }

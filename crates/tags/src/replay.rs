@@ -9,7 +9,7 @@ use crate::layout::node::{slot_bytes, slots_of};
 use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{is_data_page, run_numbers};
-use crate::space::Run;
+use crate::space::{Run, in_runs};
 use crate::store::Store;
 use crate::tx::apply;
 use crate::tx::write_set::NONE;
@@ -21,28 +21,32 @@ const EDGES_MAX: usize = 64;
 /// Pages that are read together to be checked.
 const READ_PAGES: usize = 64;
 
+/// The blocks of the pages that a record speaks of, with their checksums.
+fn pages_of(entries: &[u8]) -> Result<Vec<(u64, u32)>> {
+    let (mut reader, mut pages) = (RecordReader::new(entries), Vec::new());
+    while let Some(entry) = reader.next()? {
+        if let Entry::Page { desc, .. } = entry {
+            pages.push((desc.block, desc.crc));
+        }
+    }
+    Ok(pages)
+}
+
 /// Whether all pages that a record speaks of are on the medium.
 pub(crate) fn is_whole(medium: &dyn PageStore, entries: &[u8]) -> Result<bool> {
-    let mut reader = RecordReader::new(entries);
-    let mut pages = Vec::new();
-    while let Some(entry) = reader.next()? {
-        let Entry::Page { desc, .. } = entry else { continue };
-        if desc.block >= medium.blocks() {
-            return Ok(false);
-        }
-        pages.push((desc.block, desc.crc));
+    let pages = pages_of(entries)?;
+    if pages.iter().any(|(block, _)| *block >= medium.blocks()) {
+        return Ok(false);
     }
     let mut raw = AlignedBuf::zeroed(PAGE_BYTES * pages.len().min(READ_PAGES));
     // A commit has written its pages one behind the other.
-    for run in pages.chunk_by(|one, next| one.0.checked_add(1) == Some(next.0)) {
-        for group in run.chunks(READ_PAGES) {
-            let block = group[0].0;
-            let raw = &mut raw[..group.len() * PAGE_BYTES];
-            medium.read(block, raw).map_err(Error::io("read pages", block))?;
-            let mut found = raw.chunks_exact(PAGE_BYTES).zip(group);
-            if !found.all(|(page, (_, crc))| crc32c(page) == *crc) {
-                return Ok(false);
-            }
+    for group in in_runs(&pages, READ_PAGES, |(block, _)| *block) {
+        let block = group[0].0;
+        let raw = &mut raw[..group.len() * PAGE_BYTES];
+        medium.read(block, raw).map_err(Error::io("read pages", block))?;
+        let mut found = raw.chunks_exact(PAGE_BYTES).zip(group);
+        if !found.all(|(page, (_, crc))| crc32c(page) == *crc) {
+            return Ok(false);
         }
     }
     Ok(true)
@@ -51,14 +55,9 @@ pub(crate) fn is_whole(medium: &dyn PageStore, entries: &[u8]) -> Result<bool> {
 /// Takes the blocks that a record's pages are in, before anything is written: none of them may be given out for what
 /// the replay writes back before it comes to the record.
 pub(crate) fn claim_blocks(store: &Store, entries: &[u8]) -> Result<()> {
-    let mut reader = RecordReader::new(entries);
-    while let Some(entry) = reader.next()? {
-        if let Entry::Page { desc, .. } = entry {
-            let run = Run { block: desc.block, blocks: 1 };
-            store.space.lock().claim(run, "page in the journal")?;
-        }
-    }
-    Ok(())
+    let mut space = store.space.lock();
+    let mut pages = pages_of(entries)?.into_iter();
+    pages.try_for_each(|(block, _)| space.claim(Run { block, blocks: 1 }, "page in the journal"))
 }
 
 /// Applies a record; edges of an s-node that follow each other together.

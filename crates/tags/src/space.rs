@@ -66,13 +66,12 @@ pub(crate) struct Space {
     limit: u64,
     cursor: u64,
     free: u64,
-    released: Vec<Run>,
-    /// As `released`, to be overwritten before they are free, and whose they were; of blocks of `scratch` that is not known.
-    to_erase: Vec<(Run, Option<HomeId>)>,
+    /// Blocks that are free after the next checkpoint, and whose they were where they are to be overwritten before.
+    given_up: Vec<(Run, Option<HomeId>)>,
     /// Blocks that nothing on the medium refers to, not even after a power cut now.
     scratch: FxHashSet<u64>,
     /// Blocks of `scratch` that were given up and are to be erased, unless they are in use again.
-    scratch_to_erase: Vec<u64>,
+    scratch_to_erase: Vec<(u64, HomeId)>,
     /// Backups under way: what they copy is released and not yet free.
     copies: usize,
     front: Front,
@@ -121,8 +120,7 @@ impl Space {
 
     /// Blocks of the medium, and how many of them are free or will be after the next checkpoint.
     pub(crate) fn totals(&self) -> (u64, u64) {
-        let given_up = self.released.iter().chain(self.to_erase.iter().map(|(run, _)| run));
-        (self.end, self.free + given_up.map(|run| run.blocks).sum::<u64>())
+        (self.end, self.free + self.given_up.iter().map(|(run, _)| run.blocks).sum::<u64>())
     }
 
     /// Blocks that are in use, with those that will be free after the next checkpoint.
@@ -284,19 +282,13 @@ impl Space {
         }
         if blocks == 1 && self.scratch.remove(&block) {
             self.put_back(Run { block, blocks });
-            if erase.is_some() {
-                self.scratch_to_erase.push(block);
-            }
+            self.scratch_to_erase.extend(erase.map(|owner| (block, owner)));
             return;
         }
-        let last = match erase {
-            None => self.released.last_mut(),
-            Some(_) => self.to_erase.last_mut().filter(|(_, owner)| *owner == erase).map(|(run, _)| run),
-        };
-        match last.filter(|last| last.block + last.blocks == block) {
-            Some(last) => last.blocks += blocks,
-            None if erase.is_some() => self.to_erase.push((Run { block, blocks }, erase)),
-            None => self.released.push(Run { block, blocks }),
+        let follows = |(last, owner): &&mut (Run, _)| *owner == erase && last.block + last.blocks == block;
+        match self.given_up.last_mut().filter(follows) {
+            Some((last, _)) => last.blocks += blocks,
+            None => self.given_up.push((Run { block, blocks }, erase)),
         }
     }
 
@@ -330,18 +322,18 @@ impl Space {
         if !self.settles() {
             return Vec::new();
         }
-        for run in std::mem::take(&mut self.released) {
-            self.put_back(run);
+        let (to_erase, free): (Vec<_>, Vec<_>) =
+            self.given_up.drain(..).partition(|(_, erase)| erase.is_some());
+        free.into_iter().for_each(|(run, _)| self.put_back(run));
+        let mut to_erase: Vec<Run> = to_erase.into_iter().map(|(run, _)| run).collect();
+        for (block, _) in std::mem::take(&mut self.scratch_to_erase) {
+            // It may be in use again, or have been given up twice.
+            if !self.is_used(block) {
+                to_erase.push(Run { block, blocks: 1 });
+                self.mark_used(Run { block, blocks: 1 });
+            }
         }
-        let mut stale = std::mem::take(&mut self.scratch_to_erase);
-        stale.retain(|block| !self.is_used(*block));
-        stale.sort_unstable();
-        stale.dedup();
-        for run in stale.into_iter().map(|block| Run { block, blocks: 1 }) {
-            self.mark_used(run);
-            self.to_erase.push((run, None));
-        }
-        self.to_erase.drain(..).map(|(run, _)| run).collect()
+        to_erase
     }
 
     /// The count of free blocks is that of the map.
@@ -353,15 +345,14 @@ impl Space {
 
     /// Whether nothing is still to be erased.
     pub(crate) fn is_erased(&self) -> bool {
-        self.to_erase.is_empty()
+        self.given_up.iter().all(|(_, erase)| erase.is_none())
     }
 
     /// What each block is for, as far as it is known here.
     pub(crate) fn uses(&self) -> Vec<BlockUse> {
         let of = |block| if self.is_used(block) { BlockUse::Store } else { BlockUse::Free };
         let mut uses: Vec<BlockUse> = (0..self.end).map(of).collect();
-        let released = self.released.iter().map(|run| (*run, None));
-        for (run, owner) in released.chain(self.to_erase.iter().copied()) {
+        for (run, owner) in &self.given_up {
             let run = run.block as usize..(run.block + run.blocks) as usize;
             uses[run].fill(BlockUse::GivenUp(owner.map(SnodeId::from)));
         }

@@ -113,19 +113,17 @@ pub struct StoreReport {
     pub recovered_commits: u64,
 }
 
-/// The parts that [`Store::assemble`] puts together.
-pub(crate) struct Parts {
-    pub medium: Box<dyn PageStore>,
-    pub pool: Pool,
-    pub space: Space,
-    pub superblock: Superblock,
-    pub catalog: Catalog,
-    pub leaves: Leaves,
-}
-
 impl Store {
-    pub(crate) fn assemble(parts: Parts, options: &Options) -> Store {
-        let Parts { medium, pool, space, superblock, catalog, leaves } = parts;
+    /// A store of these parts, whose journal is empty.
+    pub(crate) fn assemble(
+        medium: Box<dyn PageStore>,
+        pool: Pool,
+        space: Space,
+        superblock: Superblock,
+        catalog: Catalog,
+        leaves: Leaves,
+        options: &Options,
+    ) -> Store {
         let sb = &superblock;
         let snodes = Registry::default();
         catalog.homes.iter().for_each(|entry| snodes.insert(*entry, sb.secret));

@@ -10,7 +10,6 @@ use super::log::Journal;
 use crate::error::{Error, Result};
 use crate::page_store::PageStore;
 use crate::sync::{Condvar, JoinHandle, Mutex, spawn};
-use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -75,7 +74,8 @@ impl Periodic {
         }
         let mut thread = self.thread.lock();
         if thread.is_none() {
-            match start(&self.shared, journal, medium) {
+            let (shared, log, blocks) = (self.shared.clone(), journal.clone(), medium.clone());
+            match spawn("weft-tags-sync", move || sync_when_due(&shared, &log, &*blocks)) {
                 Ok(started) => *thread = Some(started),
                 Err(error) => {
                     tracing::warn!(%error, "no thread for commits that are durable later; this one waits");
@@ -100,15 +100,6 @@ impl Periodic {
             error => error,
         }
     }
-}
-
-fn start(
-    shared: &Arc<Shared>,
-    journal: &Arc<Journal>,
-    medium: &Arc<dyn PageStore>,
-) -> io::Result<JoinHandle<()>> {
-    let (shared, journal, medium) = (shared.clone(), journal.clone(), medium.clone());
-    spawn("weft-tags-sync", move || sync_when_due(&shared, &journal, &*medium))
 }
 
 fn sync_when_due(shared: &Shared, journal: &Journal, medium: &dyn PageStore) {

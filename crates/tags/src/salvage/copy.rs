@@ -17,7 +17,7 @@ use crate::pages::desc::{Desc, PageKind};
 use crate::pages::numbers::PageNumbers;
 use crate::partition::run_of;
 use crate::snodes::tags::Root;
-use crate::store::{Parts, Store};
+use crate::store::Store;
 use crate::tx::apply::drop_page;
 use rustc_hash::{FxHashMap, FxHashSet};
 use weft_core::checksum::crc32c;
@@ -79,8 +79,8 @@ impl<'s> Copy<'s> {
             }
         }
         let pool = options.pool(target.mapping())?;
-        let parts = Parts { medium: target, pool, space, superblock, catalog, leaves: Leaves::default() };
-        let store = Store::assemble(parts, options);
+        let leaves = Leaves::default();
+        let store = Store::assemble(target, pool, space, superblock, catalog, leaves, options);
         let may_erase = survey.superblock.has(ERASES | LEAVES_BYTES);
         if may_erase || !has_catalog {
             store.pool.erasure.suspect_all();

@@ -54,7 +54,7 @@ impl Copy<'_> {
         self.report.found_nodes = found;
         self.count_numbers();
         self.store.learn_classes(false)?;
-        crate::recover::list_refill(&self.store);
+        crate::recover::list_refill(&self.store)?;
         self.store.checkpoint()?;
         self.store.end_opening()
     }
