@@ -113,17 +113,12 @@ pub fn compare(
             }
             Ok(command)
         };
-        let on_volume = || {
-            let mut command = under(&weft, &image);
-            command.arg(&own);
-            command
-        };
         all.extend(rounds::compare(
             load.name(),
             Unit::MicrosPerOperation,
             common.pairs,
             || child(Command::new(&own), &native),
-            || child(on_volume(), Path::new("/weft")),
+            || child(under(&weft, &image, &own), Path::new("/weft")),
         )?);
     }
     Ok(all)

@@ -4,12 +4,13 @@ use crate::db_bench::{Workload, ops_per_second, output_of};
 use crate::error::BenchError;
 use crate::pairs::{Comparison, Unit};
 use crate::{Common, Load};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A volume for programs that do not use it.
-const IDLE_VOLUME: &str = "mem:64M";
+pub const IDLE_VOLUME: &str = "mem:64M";
 
 /// A directory that is made, and goes with what is in it.
 pub struct Scratch(PathBuf);
@@ -67,10 +68,10 @@ fn native() -> Command {
     Command::new("db_bench")
 }
 
-/// A command on a volume, to which program and arguments are added.
-pub fn under(weft: &Path, volume: &Path) -> Command {
+/// A program on a volume.
+pub fn under(weft: &Path, volume: impl AsRef<Path>, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(weft);
-    command.args(["run", "--quiet", "--volume"]).arg(volume).arg("--");
+    command.args(["run", "--quiet", "--volume"]).arg(volume.as_ref()).arg("--").arg(program);
     command
 }
 
@@ -79,52 +80,40 @@ pub fn format(weft: &Path, image: &Path, size: &str) -> Result<(), BenchError> {
     output_of(Command::new(weft).args(["format", "--quiet", "--size", size]).arg(image)).map(drop)
 }
 
-/// db_bench on a volume.
-fn db_bench_under(weft: &Path, volume: &Path) -> Command {
-    let mut command = under(weft, volume);
-    command.arg("db_bench");
-    command
+/// Compares both sides on each workload.
+fn on_each(
+    (common, load): (&Common, &Load),
+    (title, peer_name): (&str, &str),
+    peer: impl Fn(Workload) -> Result<f64, BenchError>,
+    weft: impl Fn(Workload) -> Result<f64, BenchError>,
+) -> Result<Vec<Comparison>, BenchError> {
+    let compare = |&w: &Workload| {
+        let name = format!("{}{title}", w.name());
+        Comparison::run(name, Unit::OpsPerSecond, peer_name, common.pairs, |_| peer(w), |_| weft(w))
+    };
+    load.workloads.iter().map(compare).collect()
 }
 
 /// Volume against file system.
 pub fn disk(common: &Common, load: &Load) -> Result<Vec<Comparison>, BenchError> {
     let weft = common.weft()?;
     let scratch = Scratch::new(common, "disk")?;
-    let on_file_system = |workload: Workload| {
-        let db = scratch.fresh("native")?;
-        measure(workload, &db, load, &native)
-    };
-    let on_volume = |workload: Workload| {
+    let on_file_system = |workload| measure(workload, &scratch.fresh("native")?, load, &native);
+    let on_volume = |workload| {
         let image = scratch.fresh("vol.img")?;
         format(&weft, &image, &load.size)?;
-        measure(workload, Path::new("/weft/db"), load, &|| db_bench_under(&weft, &image))
+        measure(workload, Path::new("/weft/db"), load, &|| under(&weft, &image, "db_bench"))
     };
-    let compare = |workload: &Workload| {
-        let w = *workload;
-        Comparison::run(
-            w.name(),
-            Unit::OpsPerSecond,
-            "disk",
-            common.pairs,
-            |_| on_file_system(w),
-            |_| on_volume(w),
-        )
-    };
-    load.workloads.iter().map(compare).collect()
+    on_each((common, load), ("", "disk"), on_file_system, on_volume)
 }
 
 /// Hooked against not hooked, both on the file system.
 pub fn non_weft(common: &Common, load: &Load) -> Result<Vec<Comparison>, BenchError> {
     let weft = common.weft()?;
     let scratch = Scratch::new(common, "non-weft")?;
-    let plain = |workload: Workload| measure(workload, &scratch.fresh("plain")?, load, &native);
-    let hooked = |workload: Workload| {
-        let db = scratch.fresh("hooked")?;
-        measure(workload, &db, load, &|| db_bench_under(&weft, Path::new(IDLE_VOLUME)))
+    let plain = |workload| measure(workload, &scratch.fresh("plain")?, load, &native);
+    let hooked = |workload| {
+        measure(workload, &scratch.fresh("hooked")?, load, &|| under(&weft, IDLE_VOLUME, "db_bench"))
     };
-    let compare = |workload: &Workload| {
-        let (w, name) = (*workload, format!("{} (not on a volume)", workload.name()));
-        Comparison::run(name, Unit::OpsPerSecond, "plain", common.pairs, |_| plain(w), |_| hooked(w))
-    };
-    load.workloads.iter().map(compare).collect()
+    on_each((common, load), (" (not on a volume)", "plain"), plain, hooked)
 }

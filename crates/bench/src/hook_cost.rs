@@ -6,6 +6,7 @@
 
 use crate::Common;
 use crate::db_bench::output_of;
+use crate::disk::{IDLE_VOLUME, under};
 use crate::error::BenchError;
 use crate::pairs::{Comparison, Unit};
 use std::ffi::CString;
@@ -19,7 +20,6 @@ use std::time::Instant;
 const BATCHES: u32 = 60;
 /// Calls of a batch.
 const CALLS: u32 = 20_000;
-const IDLE_VOLUME: &str = "mem:64M";
 
 /// The calls: the cheapest ones there are, so that what is added shows.
 const NAMES: [&str; 7] = ["lseek", "read", "pread", "write", "fstat", "open-close", "stat"];
@@ -42,11 +42,7 @@ pub fn compare(common: &Common) -> Result<Vec<Comparison>, BenchError> {
             "libc",
             common.pairs,
             |_| figure(&mut Command::new(&own), name),
-            |_| {
-                let mut hooked = Command::new(&weft);
-                hooked.args(["run", "--quiet", "--volume", IDLE_VOLUME, "--"]).arg(&own);
-                figure(&mut hooked, name)
-            },
+            |_| figure(&mut under(&weft, IDLE_VOLUME, &own), name),
         )
     });
     let _ = std::fs::remove_file(&file);

@@ -21,7 +21,7 @@ mod pairs;
 mod programs;
 mod rounds;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser};
 use error::BenchError;
 use pairs::Comparison;
 use std::io::{self, Write};
@@ -31,12 +31,6 @@ use std::process::ExitCode;
 /// Compare weft with the file system of the same disk.
 #[derive(Parser, Debug)]
 #[command(name = "weft-bench", version, max_term_width = 100)]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Subcommand, Debug)]
 enum Command {
     /// db_bench on a volume whose image lies in a directory, against db_bench in that directory.
     Disk {
@@ -142,18 +136,14 @@ pub struct Load {
 impl Common {
     /// The weft command.
     pub fn weft(&self) -> Result<PathBuf, BenchError> {
-        let path = match &self.weft {
-            Some(path) => path.clone(),
-            None => {
-                std::env::current_exe().map_err(|e| BenchError::io("own path", e))?.with_file_name("weft")
-            }
-        };
+        let beside = || std::env::current_exe().map(|own| own.with_file_name("weft"));
+        let path = self.weft.clone().map_or_else(beside, Ok).map_err(|e| BenchError::io("own path", e))?;
         if path.is_file() { Ok(path) } else { Err(BenchError::NoWeft(path)) }
     }
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    match run(Command::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "weft-bench: {error}");
@@ -163,36 +153,24 @@ fn main() -> ExitCode {
 }
 
 fn run(command: Command) -> Result<(), BenchError> {
-    let (common, comparisons) = match command {
-        Command::CallLoop { call, file } => return hook_cost::call_loop(&call, &file),
-        Command::OperationLoop { dir, threads, count } => return calls::operation_loop(&dir, threads, count),
+    let (common, comparisons) = match &command {
+        Command::CallLoop { call, file } => return hook_cost::call_loop(call, file),
+        Command::OperationLoop { dir, threads, count } => {
+            return calls::operation_loop(dir, *threads, *count);
+        }
         Command::Calls { common, loads, threads, count } => {
-            let compared = calls::compare(&common, &loads, threads, count)?;
-            (common, compared)
+            (common, calls::compare(common, loads, *threads, *count))
         }
-        Command::Programs { common, size } => {
-            let compared = programs::compare(&common, &size)?;
-            (common, compared)
-        }
-        Command::Disk { common, load } => {
-            let compared = disk::disk(&common, &load)?;
-            (common, compared)
-        }
-        Command::NonWeft { common, load } => {
-            let compared = disk::non_weft(&common, &load)?;
-            (common, compared)
-        }
-        Command::HookCost { common } => {
-            let compared = hook_cost::compare(&common)?;
-            (common, compared)
-        }
+        Command::Programs { common, size } => (common, programs::compare(common, size)),
+        Command::Disk { common, load } => (common, disk::disk(common, load)),
+        Command::NonWeft { common, load } => (common, disk::non_weft(common, load)),
+        Command::HookCost { common } => (common, hook_cost::compare(common)),
         Command::All { common, load } => {
-            let mut all = disk::disk(&common, &load)?;
-            all.extend(disk::non_weft(&common, &load)?);
-            all.extend(hook_cost::compare(&common)?);
-            (common, all)
+            let all = [disk::disk(common, load)?, disk::non_weft(common, load)?, hook_cost::compare(common)?];
+            (common, Ok(all.concat()))
         }
     };
+    let comparisons = comparisons?;
     if let Some(path) = &common.json {
         write_json(path, &comparisons).map_err(|e| BenchError::io(path.display(), e))?;
     }

@@ -5,45 +5,15 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// What the last columns say of a row besides both sides' medians.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LastColumn {
-    Ratios,
-    Differences,
-}
-
 impl Unit {
-    /// Heading, last column, digits of the figures and of the last column, and a note below.
-    fn layout(self) -> (&'static str, LastColumn, usize, usize, &'static str) {
+    /// Heading, digits of the figures and of the last column, and on which side of 1 the ratio of a faster weft is;
+    /// where there is none, the last column has differences.
+    fn layout(self) -> (&'static str, usize, usize, Option<&'static str>) {
         match self {
-            Unit::OpsPerSecond => (
-                "operations per second",
-                LastColumn::Ratios,
-                1,
-                3,
-                "ratio: weft over the peer within pairs; above 1 weft is faster",
-            ),
-            Unit::NanosPerCall => (
-                "nanoseconds per call",
-                LastColumn::Differences,
-                1,
-                1,
-                "added: what a call costs more under the preloaded library",
-            ),
-            Unit::MicrosPerOperation => (
-                "microseconds per operation",
-                LastColumn::Ratios,
-                2,
-                2,
-                "ratio: weft over the peer within pairs; below 1 weft is faster",
-            ),
-            Unit::Seconds => (
-                "seconds",
-                LastColumn::Ratios,
-                3,
-                2,
-                "ratio: weft over the peer within pairs; below 1 weft is faster",
-            ),
+            Unit::OpsPerSecond => ("operations per second", 1, 3, Some("above")),
+            Unit::NanosPerCall => ("nanoseconds per call", 1, 1, None),
+            Unit::MicrosPerOperation => ("microseconds per operation", 2, 2, Some("below")),
+            Unit::Seconds => ("seconds", 3, 2, Some("below")),
         }
     }
 }
@@ -88,6 +58,11 @@ pub fn median(values: &[f64]) -> f64 {
 }
 
 impl Comparison {
+    /// A comparison without runs.
+    pub fn new(name: String, unit: Unit, peer: &str) -> Comparison {
+        Comparison { name, unit, peer: peer.into(), peer_runs: Vec::new(), weft_runs: Vec::new() }
+    }
+
     /// Runs both sides in turns. A side gets the number of the pair and returns its figure.
     pub fn run(
         name: impl Into<String>,
@@ -97,28 +72,17 @@ impl Comparison {
         mut peer: impl FnMut(u32) -> Result<f64, BenchError>,
         mut weft: impl FnMut(u32) -> Result<f64, BenchError>,
     ) -> Result<Comparison, BenchError> {
-        let mut compared = Comparison {
-            name: name.into(),
-            unit,
-            peer: peer_name.to_string(),
-            peer_runs: Vec::new(),
-            weft_runs: Vec::new(),
-        };
+        let mut compared = Comparison::new(name.into(), unit, peer_name);
         for pair in 0..pairs {
-            let weft_first = pair % 2 == 1;
-            if weft_first {
-                compared.weft_runs.push(weft(pair)?);
+            let (mut of_peer, mut of_weft) = (0.0, 0.0);
+            for is_weft in [pair % 2 == 1, pair % 2 == 0] {
+                if is_weft { of_weft = weft(pair)? } else { of_peer = peer(pair)? }
             }
-            compared.peer_runs.push(peer(pair)?);
-            if !weft_first {
-                compared.weft_runs.push(weft(pair)?);
-            }
-            let (peer, weft) = (compared.peer_runs.last(), compared.weft_runs.last());
-            let (peer, weft) = (peer.copied().unwrap_or(0.0), weft.copied().unwrap_or(0.0));
-            // Progress for whoever waits; nothing depends on it.
+            compared.peer_runs.push(of_peer);
+            compared.weft_runs.push(of_weft);
             let _ = writeln!(
                 io::stderr(),
-                "{} pair {}/{pairs}: {peer_name} {peer:.1}, weft {weft:.1}",
+                "{} pair {}/{pairs}: {peer_name} {of_peer:.1}, weft {of_weft:.1}",
                 compared.name,
                 pair + 1
             );
@@ -142,13 +106,13 @@ impl Comparison {
 pub fn table(comparisons: &[Comparison]) -> String {
     let mut text = String::new();
     for unit in [Unit::OpsPerSecond, Unit::NanosPerCall, Unit::MicrosPerOperation, Unit::Seconds] {
-        let (heading, told, figure_digits, digits, note) = unit.layout();
+        let (heading, figure_digits, digits, faster) = unit.layout();
         let rows: Vec<&Comparison> = comparisons.iter().filter(|c| c.unit == unit).collect();
         if rows.is_empty() {
             continue;
         }
         let width = rows.iter().map(|c| c.name.len()).max().unwrap_or(0).max(8);
-        let last = if told == LastColumn::Ratios { "ratio" } else { "added" };
+        let last = if faster.is_some() { "ratio" } else { "added" };
         let _ = writeln!(
             text,
             "\n{heading}, medians of {} pairs\n{:<width$}  {:>12}  {:>12}  {last:>9}  lowest to highest",
@@ -158,7 +122,7 @@ pub fn table(comparisons: &[Comparison]) -> String {
             "weft"
         );
         for row in rows {
-            let of = if told == LastColumn::Ratios { row.ratios() } else { row.differences() };
+            let of = if faster.is_some() { row.ratios() } else { row.differences() };
             let lowest = of.iter().copied().fold(f64::INFINITY, f64::min);
             let highest = of.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let _ = writeln!(
@@ -170,7 +134,10 @@ pub fn table(comparisons: &[Comparison]) -> String {
                 median(&of)
             );
         }
-        let _ = writeln!(text, "{note}");
+        let _ = match faster {
+            Some(side) => writeln!(text, "ratio: weft over the peer within pairs; {side} 1 weft is faster"),
+            None => writeln!(text, "added: what a call costs more under the preloaded library"),
+        };
     }
     text
 }

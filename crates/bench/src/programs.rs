@@ -78,9 +78,7 @@ pub fn compare(common: &Common, size: &str) -> Result<Vec<Comparison>, BenchErro
         || {
             scratch.fresh("vol.img")?;
             format(&weft, &image, size)?;
-            let mut command = under(&weft, &image);
-            command.arg("bash");
-            script(command, Path::new("/weft"))
+            script(under(&weft, &image, "bash"), Path::new("/weft"))
         },
     )
 }

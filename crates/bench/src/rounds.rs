@@ -35,13 +35,7 @@ pub fn compare(
             for (name, figure) in figures(&output_of(&mut command)?)? {
                 let name = if title.is_empty() { name } else { format!("{name}, {title}") };
                 let at = compared.iter().position(|c| c.name == name).unwrap_or_else(|| {
-                    compared.push(Comparison {
-                        name,
-                        unit,
-                        peer: "disk".into(),
-                        peer_runs: Vec::new(),
-                        weft_runs: Vec::new(),
-                    });
+                    compared.push(Comparison::new(name, unit, "disk"));
                     compared.len() - 1
                 });
                 let runs = if side == 0 { &mut compared[at].peer_runs } else { &mut compared[at].weft_runs };
