@@ -75,10 +75,7 @@ impl Trace {
         mut progress: impl FnMut(u64),
     ) -> Result<Trace, TraceError> {
         let mut trace = Trace::default();
-        let mut form = match format {
-            Some(TraceFormat::Msr) => Some(Form::Msr),
-            _ => None,
-        };
+        let mut form = (format == Some(TraceFormat::Msr)).then_some(Form::Msr);
         let mut clock_ns = 0;
         let mut text = String::new();
         for line in 1.. {

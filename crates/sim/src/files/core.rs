@@ -67,8 +67,7 @@ pub struct Played {
 impl Played {
     /// Write amplification by cleaning: what was written for the program and relocated, over what was written for it.
     pub fn waf(&self) -> f64 {
-        let d = &self.device;
-        if d.host_bytes == 0 { 1.0 } else { (d.host_bytes + d.gc_bytes) as f64 / d.host_bytes as f64 }
+        super::waf(self.device.host_bytes, self.device.gc_bytes)
     }
 }
 
@@ -118,8 +117,9 @@ pub fn replay(
             source,
         })?;
         done += event.bytes();
-        if player.tick_is_due() {
-            player.tick().map_err(LfsError::from)?;
+        if player.since_tick >= TICK_BYTES {
+            player.since_tick = 0;
+            player.lfs.tick().map_err(LfsError::from)?;
             progress(done);
         }
     }
@@ -214,7 +214,8 @@ impl Player<'_> {
     fn create(&mut self, file: u32, path: &[u8], opener: &Opener) -> Result<(), FsError> {
         let tag = self.tag(path, opener, 0, WriteHint::NotSet);
         let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: true };
-        let ino = self.lfs.create(Ino::ROOT, name(file).as_bytes(), &args)?.ino;
+        // A file is called by its number: recordings tell neither directories nor what else is in the way of a name.
+        let ino = self.lfs.create(Ino::ROOT, file.to_string().as_bytes(), &args)?.ino;
         let created = File { ino, path: path.to_vec(), opener: opener.clone(), size: 0, pending: 0 };
         self.files.insert(file, created);
         Ok(())
@@ -284,18 +285,9 @@ impl Player<'_> {
 
     fn delete(&mut self, file: u32) -> Result<(), FsError> {
         let Some(f) = self.files.remove(&file) else { return Ok(()) };
-        self.lfs.unlink(Ino::ROOT, name(file).as_bytes())?;
+        self.lfs.unlink(Ino::ROOT, file.to_string().as_bytes())?;
         self.lfs.release(f.ino);
         Ok(())
-    }
-
-    fn tick_is_due(&self) -> bool {
-        self.since_tick >= TICK_BYTES
-    }
-
-    fn tick(&mut self) -> Result<(), FsError> {
-        self.since_tick = 0;
-        self.lfs.tick()
     }
 
     fn tag(&self, path: &[u8], opener: &Opener, size: u64, hint: WriteHint) -> Tag {
@@ -311,9 +303,4 @@ impl Player<'_> {
             ..FileContext::new(path)
         })
     }
-}
-
-/// What the file is called on the volume: recordings tell neither directories nor what else is in the way of a name.
-fn name(file: u32) -> String {
-    file.to_string()
 }

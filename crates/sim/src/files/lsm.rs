@@ -69,7 +69,7 @@ struct Table {
 }
 
 /// A flush or compaction under way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Job {
     thread: &'static str,
     thread_id: u32,
@@ -90,6 +90,7 @@ enum Compaction {
     Nothing,
 }
 
+#[derive(Default)]
 struct Lsm {
     shape: LsmShape,
     events: Vec<Event>,
@@ -99,26 +100,19 @@ struct Lsm {
     log_bytes: u64,
     /// Full memtables with their logs.
     immutable: VecDeque<(BTreeSet<u32>, u32)>,
-    flush: Option<Job>,
-    compactions: Vec<Option<Job>>,
+    /// The flush, and behind it a compaction for each worker.
+    jobs: Vec<Option<Job>>,
     next_file: u32,
-    draws: u64,
 }
 
 /// Generates the events.
 pub fn leveled(shape: LsmShape) -> Workload {
     let mut lsm = Lsm {
         shape,
-        events: Vec::new(),
         levels: vec![Vec::new(); LEVELS],
-        memtable: BTreeSet::new(),
-        log: 0,
-        log_bytes: 0,
-        immutable: VecDeque::new(),
-        flush: None,
-        compactions: (0..shape.compactions.max(1)).map(|_| None).collect(),
+        jobs: (0..=shape.compactions.max(1)).map(|_| None).collect(),
         next_file: 1,
-        draws: 0,
+        ..Lsm::default()
     };
     lsm.new_log();
     let total = u64::from(shape.keys) * u64::from(shape.overwrites + 1);
@@ -143,8 +137,7 @@ impl Lsm {
 
     fn write(&mut self, count: u64, before: u64) {
         for n in before..before + count {
-            self.draws += 1;
-            let draw = spread(self.shape.seed.wrapping_mul(0x9e37_79b9).wrapping_add(self.draws));
+            let draw = spread(self.shape.seed.wrapping_mul(0x9e37_79b9).wrapping_add(n + 1));
             // Filling visits each key once, in an order that is as good as random.
             let key = if n < u64::from(self.shape.keys) {
                 scatter(n as u32, self.shape.keys)
@@ -167,39 +160,33 @@ impl Lsm {
     /// Lets every job write one piece, ends those that are done and begins those that are due. False when nothing is.
     fn work(&mut self) -> bool {
         self.begin_flush();
-        for worker in 0..self.compactions.len() {
-            if self.compactions[worker].is_none() {
-                self.compactions[worker] = self.pick_compaction(worker as u32);
+        for worker in 1..self.jobs.len() {
+            if self.jobs[worker].is_none() {
+                self.jobs[worker] = self.pick_compaction(worker as u32 - 1);
             }
         }
         let mut busy = false;
-        if let Some(mut job) = self.flush.take() {
-            busy = true;
-            self.flush = self.advance(&mut job).then_some(job);
-        }
-        for worker in 0..self.compactions.len() {
-            if let Some(mut job) = self.compactions[worker].take() {
+        for worker in 0..self.jobs.len() {
+            if let Some(mut job) = self.jobs[worker].take() {
                 busy = true;
-                self.compactions[worker] = self.advance(&mut job).then_some(job);
+                self.jobs[worker] = self.advance(&mut job).then_some(job);
             }
         }
         busy
     }
 
     fn begin_flush(&mut self) {
-        if self.flush.is_some() {
+        if self.jobs[0].is_some() {
             return;
         }
         let Some((memtable, log)) = self.immutable.pop_front() else { return };
-        self.flush = Some(Job {
+        self.jobs[0] = Some(Job {
             thread: "rocksdb:high",
             thread_id: FLUSH_THREAD,
             to_level: 0,
-            inputs: Vec::new(),
             logs: vec![log],
             waiting: VecDeque::from([memtable.into_iter().collect()]),
-            current: None,
-            done: Vec::new(),
+            ..Job::default()
         });
     }
 
@@ -252,22 +239,15 @@ impl Lsm {
     }
 
     fn pick_compaction(&mut self, worker: u32) -> Option<Job> {
-        loop {
-            let mut moved = false;
+        'moved: loop {
             for level in self.levels_due() {
                 match self.compact(level, worker) {
                     Compaction::Job(job) => return Some(job),
-                    // The scores have changed.
-                    Compaction::Moved => {
-                        moved = true;
-                        break;
-                    }
+                    Compaction::Moved => continue 'moved,
                     Compaction::Nothing => {}
                 }
             }
-            if !moved {
-                return None;
-            }
+            return None;
         }
     }
 
@@ -325,10 +305,8 @@ impl Lsm {
             thread_id: COMPACTION_THREAD + worker,
             to_level: level + 1,
             inputs,
-            logs: Vec::new(),
             waiting: keys.chunks(per_table).map(<[u32]>::to_vec).collect(),
-            current: None,
-            done: Vec::new(),
+            ..Job::default()
         })
     }
 

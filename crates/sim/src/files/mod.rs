@@ -9,3 +9,8 @@
 pub mod core;
 pub mod lsm;
 pub mod model;
+
+/// Write amplification by cleaning, of amounts in the same unit.
+fn waf(host: u64, cleaned: u64) -> f64 {
+    if host == 0 { 1.0 } else { (host + cleaned) as f64 / host as f64 }
+}

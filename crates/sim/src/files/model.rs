@@ -4,7 +4,6 @@
 //! is taken to be the file's oldest data or, for a cut, its newest.
 
 use rustc_hash::FxHashMap;
-use std::time::Duration;
 use weft_core::{BLOCK_BYTES, Tag};
 use weft_device::gc::{ClosedBlock, VictimPolicy};
 use weft_placement::Engine;
@@ -57,11 +56,7 @@ pub struct Outcome {
 impl Outcome {
     /// Write amplification.
     pub fn waf(&self) -> f64 {
-        if self.host_blocks == 0 {
-            1.0
-        } else {
-            (self.host_blocks + self.gc_blocks) as f64 / self.host_blocks as f64
-        }
+        super::waf(self.host_blocks, self.gc_blocks)
     }
 }
 
@@ -163,27 +158,16 @@ impl State<'_> {
                         zones: Vec::new(),
                     },
                 );
-                self.place(*file);
+                self.place_as(*file, |_| ());
             }
             Event::Reopen { file, path, opener } => {
-                if let Some(entry) = self.files.get_mut(file) {
-                    (entry.path, entry.opener) = (path.clone(), opener.clone());
-                    self.place(*file);
-                }
+                self.place_as(*file, |entry| (entry.path, entry.opener) = (path.clone(), opener.clone()));
             }
-            Event::Rename { file, path } => {
-                if let Some(entry) = self.files.get_mut(file) {
-                    entry.path = path.clone();
-                    entry.opener.flags = OpenIntent::empty();
-                    self.place(*file);
-                }
-            }
-            Event::Hint { file, hint } => {
-                if let Some(entry) = self.files.get_mut(file) {
-                    entry.hint = *hint;
-                    self.place(*file);
-                }
-            }
+            Event::Rename { file, path } => self.place_as(*file, |entry| {
+                entry.path = path.clone();
+                entry.opener.flags = OpenIntent::empty();
+            }),
+            Event::Hint { file, hint } => self.place_as(*file, |entry| entry.hint = *hint),
             Event::Write { file, bytes } => self.write(*file, *bytes),
             Event::Overwrite { file, offset, bytes } => self.overwrite(*file, *offset, *bytes),
             Event::Resize { file, size } => self.resize(*file, *size),
@@ -200,22 +184,21 @@ impl State<'_> {
         self.outcome.host_blocks * BLOCK_BYTES as u64
     }
 
-    fn place(&mut self, number: u32) {
+    /// Changes what is known of a file, and places its next data by that.
+    fn place_as(&mut self, number: u32, change: impl FnOnce(&mut File)) {
         let volume_bytes = self.clock();
-        if let Some(file) = self.files.get_mut(&number) {
-            file.tag = self.engine.place(&FileContext {
-                path: &file.path,
-                process: &file.opener.process,
-                thread: &file.opener.thread,
-                thread_id: file.opener.thread_id,
-                flags: file.opener.flags,
-                hint: file.hint,
-                size: file.bytes,
-                uid: 0,
-                volume_bytes,
-                now: Duration::ZERO,
-            });
-        }
+        let Some(file) = self.files.get_mut(&number) else { return };
+        change(file);
+        file.tag = self.engine.place(&FileContext {
+            process: &file.opener.process,
+            thread: &file.opener.thread,
+            thread_id: file.opener.thread_id,
+            flags: file.opener.flags,
+            hint: file.hint,
+            size: file.bytes,
+            volume_bytes,
+            ..FileContext::new(&file.path)
+        });
     }
 
     fn write(&mut self, number: u32, bytes: u64) {
