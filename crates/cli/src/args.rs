@@ -19,7 +19,7 @@ const MONITORED_SIZE_DEFAULT: u64 = 8 << 30;
 const VOLUME_ZONES_TRIED: u64 = 4096;
 
 /// The modelled device.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, PartialEq, Debug, Default)]
 pub struct GeometryArgs {
     /// Flash and timing of a known device: zn540, tlc, mlc, slc, qlc or bbssd [default: zn540]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(PRESETS))]
@@ -36,12 +36,7 @@ pub struct GeometryArgs {
 impl GeometryArgs {
     /// Whether anything was said.
     pub fn is_given(&self) -> bool {
-        self.preset.is_some() || self.geometry.is_some() || self.zone_size.is_some()
-    }
-
-    /// The geometry; `size` wins over the file's.
-    pub fn geometry(&self, size: Option<u64>) -> Result<Geometry, CliError> {
-        self.geometry_or(size, SIZE_DEFAULT)
+        *self != GeometryArgs::default()
     }
 
     /// The same, large enough for a volume.
@@ -70,13 +65,6 @@ impl GeometryArgs {
             )),
             _ => Err(why),
         }
-    }
-
-    /// The same, with another size of presets when nobody says one.
-    pub fn geometry_or(&self, size: Option<u64>, default: u64) -> Result<Geometry, CliError> {
-        let geometry = self.unchecked(size, default)?;
-        geometry.validate()?;
-        Ok(geometry)
     }
 
     fn unchecked(&self, size: Option<u64>, default: u64) -> Result<Geometry, CliError> {
@@ -114,15 +102,15 @@ pub struct FlashArgs {
 }
 
 impl FlashArgs {
-    /// The geometry that was said.
+    /// The geometry that was said; the size wins over the file's.
     pub fn geometry(&self) -> Result<Geometry, CliError> {
         self.refuse_zones()?;
-        self.geometry.geometry(self.size)
+        self.sized(SIZE_DEFAULT)
     }
 
     /// The same, of a device with zones.
     pub fn zoned_geometry(&self) -> Result<Geometry, CliError> {
-        self.geometry.geometry(self.size)
+        self.sized(SIZE_DEFAULT)
     }
 
     fn refuse_zones(&self) -> Result<(), CliError> {
@@ -138,12 +126,18 @@ impl FlashArgs {
     /// The same, with room for what a monitor keeps of each LUN.
     pub fn monitored_geometry(&self) -> Result<Geometry, CliError> {
         self.refuse_zones()?;
-        self.geometry.geometry_or(self.size, MONITORED_SIZE_DEFAULT)
+        self.sized(MONITORED_SIZE_DEFAULT)
+    }
+
+    fn sized(&self, default: u64) -> Result<Geometry, CliError> {
+        let geometry = self.geometry.unchecked(self.size, default)?;
+        geometry.validate()?;
+        Ok(geometry)
     }
 }
 
 /// Which stream data goes to.
-#[derive(Args, Debug, Default)]
+#[derive(Args, PartialEq, Debug, Default)]
 pub struct ModeArgs {
     /// How weft places data: off (one stream), random, suffix (a stream per file suffix) or rules [default: rules]
     #[arg(long, value_name = "MODE")]
@@ -169,7 +163,7 @@ impl ModeArgs {
 }
 
 /// Where data goes, and how the device that it goes to is used.
-#[derive(Args, Debug, Default)]
+#[derive(Args, PartialEq, Debug, Default)]
 pub struct PlacementArgs {
     #[command(flatten)]
     pub mode: ModeArgs,
@@ -184,9 +178,7 @@ pub struct PlacementArgs {
 impl PlacementArgs {
     /// Whether anything was said.
     pub fn is_given(&self) -> bool {
-        let ModeArgs { mode, policy, seed } = &self.mode;
-        let placed = mode.is_some() || policy.is_some() || seed.is_some();
-        placed || self.real_time || self.drive_cache.is_some()
+        *self != PlacementArgs::default()
     }
 
     /// The choice, with defaults for what was not said.

@@ -1,5 +1,7 @@
 //! The errors of the command: what failed, on which object, and the next step for the user.
 
+use crate::tree::Tree;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use weft_core::units::BadSize;
@@ -66,64 +68,15 @@ pub enum CliError {
         /// What the volume said.
         source: io::Error,
     },
-    /// A file exists that would be lost.
-    #[error("{path} exists")]
-    WouldOverwrite { path: PathBuf },
-    /// A program that cannot run under weft.
-    #[error("{program}: {why}")]
-    Program {
-        program: String,
-        /// Why not.
-        why: String,
-        /// What to do.
-        remedy: &'static str,
-        /// Exit status, as `env` would exit.
-        status: u8,
-    },
     /// Anything that is said in one sentence and its remedy.
     #[error("{what}")]
     Said {
         /// What is wrong, and where.
         what: String,
-        /// What to do.
+        /// What to do; empty when nothing helps.
         remedy: String,
-    },
-    /// A command that has told of its failures line by line.
-    #[error("the command is not complete: {failures} failed")]
-    Partly {
-        /// How many parts failed.
-        failures: usize,
-    },
-    /// A volume with problems.
-    #[error("{image}: {problems} found")]
-    Unclean {
-        image: String,
-        /// How many.
-        problems: String,
-    },
-    /// A volume that cannot be checked.
-    #[error("{image}: cannot be checked: {why}")]
-    Uncheckable {
-        image: String,
-        /// Why not.
-        why: String,
-    },
-    /// A file system or device that has no room for a copy of a tag store.
-    #[error("{target}: no room for the copy: {why}")]
-    NoRoomForCopy {
-        /// The file that was to be made.
-        target: PathBuf,
-        /// What the system or the store said.
-        why: String,
         /// Exit status.
         status: u8,
-    },
-    /// A tag store of which nothing can be read.
-    #[error("{store}: nothing can be salvaged: {why}")]
-    Unsalvageable {
-        store: String,
-        /// Why not.
-        why: String,
     },
 }
 
@@ -132,6 +85,10 @@ fn look_closer(image: &str) -> String {
     format!(
         "'weft salvage {image} NEW' copies all readable files to a new volume; 'weft fsck {image}' lists the damage"
     )
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
 }
 
 impl From<VolumeError> for CliError {
@@ -184,7 +141,46 @@ impl CliError {
 
     /// A sentence and its remedy.
     pub fn said(what: impl Into<String>, remedy: impl Into<String>) -> CliError {
-        CliError::Said { what: what.into(), remedy: remedy.into() }
+        CliError::ended(1, what, remedy)
+    }
+
+    /// A file of a tree.
+    pub fn file(what: &'static str, tree: &dyn Tree, path: &[u8], source: io::Error) -> CliError {
+        CliError::File { what, path: tree.show(path), source }
+    }
+
+    /// As [`CliError::said`], with another exit status.
+    pub fn ended(status: u8, what: impl Into<String>, remedy: impl Into<String>) -> CliError {
+        CliError::Said { what: what.into(), remedy: remedy.into(), status }
+    }
+
+    /// Refuses to write over what exists, unless that is forced.
+    pub fn unless_forced(path: &Path, exists: bool, force: bool) -> Result<(), CliError> {
+        if !exists || force {
+            return Ok(());
+        }
+        let remedy = "give --force to overwrite it: all data in it will be lost";
+        Err(CliError::said(format!("{} exists", path.display()), remedy))
+    }
+
+    /// A volume or store that cannot be checked.
+    pub fn uncheckable(name: &str, why: impl Display) -> CliError {
+        CliError::ended(2, format!("{name}: cannot be checked: {why}"), "")
+    }
+
+    /// A volume or store of which nothing can be read.
+    pub fn unsalvageable(name: &str, why: impl Display) -> CliError {
+        CliError::ended(2, format!("{name}: nothing can be salvaged: {why}"), "")
+    }
+
+    /// A file system or device that has no room for a copy of a tag store.
+    pub fn no_room(target: &Path, why: impl Display, status: u8) -> CliError {
+        let what = format!("{}: no room for the copy: {why}", target.display());
+        CliError::ended(
+            status,
+            what,
+            "no copy was made; free space there, or name a file in a place with more room",
+        )
     }
 
     /// The line below the error: what to do about it.
@@ -193,7 +189,7 @@ impl CliError {
             CliError::Device(DeviceError::Busy(_)) => {
                 "another process has the image open and does not serve it; end that process, or wait for it"
             }
-            CliError::Device(DeviceError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            CliError::Device(DeviceError::Io { source, .. }) if is_missing(source) => {
                 "'weft format --size 4G IMAGE' makes a volume"
             }
             CliError::Volume(VolumeError::Lfs { source: LfsError::NotAVolume { .. }, .. }) => {
@@ -222,13 +218,11 @@ impl CliError {
             CliError::Volume(VolumeError::PolicyText { .. }) => {
                 "docs/formats/policy-toml.md describes every key; 'weft policy show generic' prints an example"
             }
-            CliError::Flash(FlashError::Device(DeviceError::Io { source, .. }))
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
+            CliError::Flash(FlashError::Device(DeviceError::Io { source, .. })) if is_missing(source) => {
                 "'weft flash create IMAGE' makes a device"
             }
             CliError::Drive(SsdError::Flash(FlashError::Device(DeviceError::Io { source, .. })))
-                if source.kind() == io::ErrorKind::NotFound =>
+                if is_missing(source) =>
             {
                 "'weft flash create --presentation conventional IMAGE' makes a drive"
             }
@@ -236,19 +230,13 @@ impl CliError {
                 "--size, --op, --reserve and --luns-per-unit decide this: a larger device, a larger --op, a smaller --reserve, \
                  or units of fewer LUNs"
             }
-            CliError::NoRoomForCopy { .. } => {
-                "no copy was made; free space there, or name a file in a place with more room"
-            }
-            CliError::WouldOverwrite { .. } => "give --force to overwrite it: all data in it will be lost",
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::ENOSPC) => {
                 "the volume is full: remove files ('weft rm'), or format a larger volume; 'weft df' shows the space"
             }
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::EIO) => {
                 "the volume could not be read, or its server has ended; 'weft fsck IMAGE' checks the volume"
             }
-            CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. }
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
+            CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. } if is_missing(source) => {
                 "'weft tags create STORE' makes a store; 'weft kv put --create STORE KEY VALUE' makes one with a pair"
             }
             CliError::Tags { source: weft_tags::Error::NotAStore { .. }, .. } => {
@@ -257,14 +245,7 @@ impl CliError {
             CliError::Tags { source: weft_tags::Error::Damaged { .. }, .. } => {
                 "'weft tags check STORE' lists the problems; 'weft tags salvage STORE NEW' copies all readable data"
             }
-            CliError::Program { remedy, .. } => remedy,
             CliError::Said { remedy, .. } => return (!remedy.is_empty()).then(|| remedy.clone()),
-            CliError::Unclean { image, .. } => {
-                return Some(format!(
-                    "'weft salvage {image} NEW' copies all readable files to a new volume and lists the rest; reads of \
-                     damaged blocks fail with EIO"
-                ));
-            }
             _ => return None,
         };
         Some(text.to_string())
@@ -272,20 +253,14 @@ impl CliError {
 
     /// The system's error behind this one.
     pub fn system(&self) -> Option<&io::Error> {
-        let mut error: &(dyn std::error::Error + 'static) = self;
-        loop {
-            if let Some(found) = error.downcast_ref::<io::Error>() {
-                return Some(found);
-            }
-            error = error.source()?;
-        }
+        let this: &(dyn std::error::Error + 'static) = self;
+        std::iter::successors(Some(this), |error| error.source()).find_map(|error| error.downcast_ref())
     }
 
     /// Exit status of a command other than `run`.
     pub fn status(&self) -> u8 {
         match self {
-            CliError::Program { status, .. } | CliError::NoRoomForCopy { status, .. } => *status,
-            CliError::Uncheckable { .. } | CliError::Unsalvageable { .. } => 2,
+            CliError::Said { status, .. } => *status,
             _ => 1,
         }
     }

@@ -48,9 +48,9 @@ pub enum Output {
 }
 
 /// How a program ended.
-struct ProgramExit {
+pub struct ProgramExit {
     /// Its exit status; 128 and the signal's number when a signal ended it.
-    status: i32,
+    pub status: i32,
     wall: Duration,
     /// Whether the user or a supervisor wanted this process to end meanwhile.
     interrupted: bool,
@@ -170,20 +170,14 @@ impl Guest<'_> {
         };
         let below = name.as_bytes().strip_prefix(at).is_some_and(|rest| rest.first() == Some(&b'/'));
         if below {
-            return Err(CliError::Program {
-                program: name.to_string_lossy().into_owned(),
-                why: "the program lies on the volume, and weft cannot start a program from a volume".into(),
-                remedy: "start it from a shell: weft run ... -- sh -c '/weft/PROGRAM ARGS'",
-                status: 126,
-            });
+            return Err(program::refused(
+                Path::new(name),
+                "the program lies on the volume, and weft cannot start a program from a volume",
+                "start it from a shell: weft run ... -- sh -c '/weft/PROGRAM ARGS'",
+                126,
+            ));
         }
         program::find(name).map(drop)
-    }
-
-    /// Runs the program to its end, without a volume and with hints for its files; its exit status.
-    pub fn run_with_hints(&self, shim: &Path, adviser: &Path, signals: &Queue) -> Result<u8, CliError> {
-        let variables = [("WEFT_HINTS", adviser.as_os_str())];
-        self.run_with(shim, &variables, signals).map(|ended| exit_status(ended.status))
     }
 
     /// Runs the program to its end.
@@ -192,7 +186,7 @@ impl Guest<'_> {
         self.run_with(shim, &variables, signals)
     }
 
-    fn run_with(
+    pub fn run_with(
         &self,
         shim: &Path,
         variables: &[(&str, &OsStr)],

@@ -40,6 +40,11 @@ pub enum ServerAt {
 }
 
 impl Hosted {
+    /// Serves a mounted volume on a socket that nobody else finds.
+    pub fn unlisted(mounted: Arc<Mounted>) -> Result<Hosted, CliError> {
+        Hosted::start(mounted, private_socket()?)
+    }
+
     /// Serves a mounted volume.
     pub fn start(mounted: Arc<Mounted>, socket: PathBuf) -> Result<Hosted, CliError> {
         let server = Server::start(Volume::new(mounted.clone())?, &socket)?;
@@ -101,11 +106,6 @@ impl Hosted {
     }
 }
 
-/// Whether a server listens on the socket.
-fn listens(socket: &Path) -> bool {
-    UnixStream::connect(socket).is_ok()
-}
-
 /// Whether a device could not be opened because somebody has it.
 fn is_busy(error: &CliError) -> bool {
     matches!(error, CliError::Device(DeviceError::Busy(_)))
@@ -137,7 +137,7 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
     let socket = socket_path(image).map_err(|e| CliError::io("a socket for", image, e))?;
     let begun = Instant::now();
     loop {
-        if listens(&socket) {
+        if UnixStream::connect(&socket).is_ok() {
             return Ok(ServerAt::Elsewhere(socket));
         }
         match volume::open(image, choice) {

@@ -23,7 +23,7 @@ mod tree;
 mod volume;
 
 use clap::Parser;
-use command::{Cli, Command, dispatch};
+use command::{Command, dispatch};
 use error::CliError;
 use guest::OWN_FAILURE;
 use std::io::{self, IsTerminal};
@@ -37,29 +37,26 @@ fn main() -> ExitCode {
         tell(&error);
         return ExitCode::from(OWN_FAILURE);
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let command = match Command::try_parse() {
+        Ok(command) => command,
         Err(error) => {
             // Help and the version are no errors. After `weft run` a status may be the program's.
-            let runs = std::env::args_os().nth(1).is_some_and(|command| command == "run" || command == "lab");
+            let runs = std::env::args_os().nth(1).is_some_and(|name| name == "run" || name == "lab");
             let status = if error.use_stderr() && runs { OWN_FAILURE } else { error.exit_code() as u8 };
             let _ = error.print();
             return ExitCode::from(status);
         }
     };
     start_log();
-    let own_failure = if matches!(cli.command, Command::Run(_) | Command::Lab(_)) { OWN_FAILURE } else { 0 };
-    match dispatch(&cli.command) {
+    let own_failure = if matches!(command, Command::Run(_) | Command::Lab(_)) { OWN_FAILURE } else { 0 };
+    match dispatch(&command) {
         // A program's status is its own; what a command says of a part must not look as if it were all.
-        Ok(0) if volume::is_incomplete() && !matches!(cli.command, Command::Run(_)) => ExitCode::FAILURE,
+        Ok(0) if volume::is_incomplete() && !matches!(command, Command::Run(_)) => ExitCode::FAILURE,
         Ok(status) => ExitCode::from(status),
         Err(error) if is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             tell(&error);
-            ExitCode::from(match error {
-                CliError::Program { status, .. } => status,
-                _ => error.status().max(own_failure),
-            })
+            ExitCode::from(error.status().max(own_failure))
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::error::CliError;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -30,8 +31,8 @@ pub fn find(name: &OsStr) -> Result<PathBuf, CliError> {
     Ok(path)
 }
 
-fn refused(path: &Path, why: impl Into<String>, remedy: &'static str, status: u8) -> CliError {
-    CliError::Program { program: path.display().to_string(), why: why.into(), remedy, status }
+pub fn refused(path: &Path, why: impl Display, remedy: &str, status: u8) -> CliError {
+    CliError::ended(status, format!("{}: {why}", path.display()), remedy)
 }
 
 fn search(name: &OsStr) -> Result<PathBuf, CliError> {
@@ -54,7 +55,7 @@ fn gains_rights(meta: &Metadata) -> bool {
 }
 
 fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
-    let meta = path.metadata().map_err(|e| refused(path, e.to_string(), "check the path", 127))?;
+    let meta = path.metadata().map_err(|e| refused(path, e, "check the path", 127))?;
     if !meta.is_file() || meta.mode() & 0o111 == 0 {
         return Err(refused(path, "not an executable file", "check the path and the permissions", 126));
     }
@@ -69,7 +70,7 @@ fn check(path: &Path, scripts_left: usize) -> Result<(), CliError> {
         ));
     }
     let unreadable =
-        |e: std::io::Error| refused(path, format!("cannot be read: {e}"), "check its permissions", 126);
+        |e: std::io::Error| refused(path, format_args!("cannot be read: {e}"), "check its permissions", 126);
     let mut head = Vec::with_capacity(HEAD_BYTES);
     let file = File::open(path).map_err(unreadable)?;
     (&file).take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(unreadable)?;

@@ -1,12 +1,12 @@
 //! The report of a run: the program's work on the volume, and the effect of placement. As text for people, as JSON
 //! (docs/formats/report-json.md) for programs.
 
-use crate::table::{Align, Table};
+use crate::table::Table;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use weft_core::hist::Summary;
 use weft_core::units::{format_nanos, format_size};
-use weft_volume::report::{Snapshot, Stream};
+use weft_volume::report::{ProgramView, Snapshot, Stream};
 
 /// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
 pub const REPORT_VERSION: u32 = 1;
@@ -71,54 +71,33 @@ fn count_or_dash(n: u64) -> String {
 
 /// The streams of a snapshot.
 pub fn streams_table(streams: &[Stream]) -> Table {
-    let mut table = Table::new(&[
-        ("stream", Align::Left),
-        ("files", Align::Right),
-        ("deleted", Align::Right),
-        ("groups", Align::Right),
-        ("written", Align::Right),
-        ("relocated", Align::Right),
-        ("zones", Align::Right),
-        ("live", Align::Right),
-        ("lifetime p50", Align::Right),
-        ("p90", Align::Right),
-    ])
-    .indented(2);
+    let mut table =
+        Table::new("stream< files> deleted> groups> written> relocated> zones> live> lifetime p50> p90>")
+            .indented(2);
     for s in streams {
-        table.row([
-            s.name.clone(),
-            count_or_dash(s.files),
-            count_or_dash(s.deleted),
-            count_or_dash(u64::from(s.groups)),
-            size_or_dash(s.bytes),
-            size_or_dash(s.gc_bytes),
-            count_or_dash(u64::from(s.zones)),
-            size_or_dash(s.live_bytes),
-            size_or_dash(s.lifetime.p50_bytes),
-            size_or_dash(s.lifetime.p90_bytes),
-        ]);
+        let [files, deleted, groups, zones] =
+            [s.files, s.deleted, u64::from(s.groups), u64::from(s.zones)].map(count_or_dash);
+        let [written, moved, live] = [s.bytes, s.gc_bytes, s.live_bytes].map(size_or_dash);
+        let [p50, p90] = [s.lifetime.p50_bytes, s.lifetime.p90_bytes].map(size_or_dash);
+        table.row([s.name.clone(), files, deleted, groups, written, moved, zones, live, p50, p90]);
     }
     table
 }
 
-/// Latencies, one row each; those that were never recorded are left out.
-pub fn latency_table(head: &'static str, rows: &[(&str, &Summary)]) -> Table {
-    let mut table = Table::new(&[
-        (head, Align::Left),
-        ("count", Align::Right),
-        ("mean", Align::Right),
-        ("p50", Align::Right),
-        ("p99", Align::Right),
-        ("p99.9", Align::Right),
-        ("longest", Align::Right),
-    ])
-    .indented(2);
+/// Latencies below these headings, one row each; those that were never recorded are left out.
+pub fn latency_table(columns: &str, rows: &[(&str, &Summary)]) -> Table {
+    let mut table = Table::new(columns);
     for (name, s) in rows.iter().filter(|(_, s)| s.count > 0) {
         let ns = [s.mean_ns, s.p50_ns, s.p99_ns, s.p999_ns, s.max_ns];
-        let figures = ns.into_iter().map(format_nanos);
-        table.row([name.to_string(), s.count.to_string()].into_iter().chain(figures));
+        table.row([name.to_string(), s.count.to_string()].into_iter().chain(ns.map(format_nanos)));
     }
     table
+}
+
+/// Latencies of the calls of programs.
+pub fn call_table(programs: &ProgramView) -> Table {
+    let calls = [("reads", &programs.reads), ("writes", &programs.writes), ("fsyncs", &programs.syncs)];
+    latency_table("calls of programs< count> mean> p50> p99> p99.9> longest>", &calls).indented(2)
 }
 
 /// What a volume has counted, as text.
@@ -175,8 +154,7 @@ impl fmt::Display for SnapshotText<'_> {
             write!(f, "\n{streams}")?;
         }
         writeln!(f)?;
-        let mut bytes =
-            Table::new(&[("bytes", Align::Left), ("", Align::Right), ("", Align::Left)]).indented(2);
+        let mut bytes = Table::new("bytes< > <").indented(2);
         let share = |part: u64| match d.host_bytes {
             0 => String::new(),
             host => format!("{:.3} of what was written for programs", part as f64 / host as f64),
@@ -199,24 +177,16 @@ impl fmt::Display for SnapshotText<'_> {
             self.write_device(f)?;
         }
         let p = &told.programs;
-        let seen = latency_table(
-            "calls of programs",
-            &[("reads", &p.reads), ("writes", &p.writes), ("fsyncs", &p.syncs)],
-        );
+        let seen = call_table(p);
         if !seen.is_empty() {
             write!(f, "\n{seen}")?;
         }
         let l = &told.device_latency;
-        let device = latency_table(
-            "device commands",
-            &[
-                ("reads", &l.read),
-                ("writes", &l.write),
-                ("flushes", &l.flush),
-                ("resets", &l.reset),
-                ("writers' waits", &c.stalls),
-            ],
-        );
+        let commands =
+            [("reads", &l.read), ("writes", &l.write), ("flushes", &l.flush), ("resets", &l.reset)];
+        let commands = [&commands[..], &[("writers' waits", &c.stalls)]].concat();
+        let columns = "device commands< count> mean> p50> p99> p99.9> longest>";
+        let device = latency_table(columns, &commands).indented(2);
         if !device.is_empty() {
             write!(f, "\n{device}")?;
         }

@@ -10,28 +10,16 @@ use weft_core::text::is_hidden;
 pub const OUTPUT: &str = "standard output";
 
 /// Standard output, buffered. A reader that has gone (`weft ls | head`) is no error.
-pub struct Out(BufWriter<StdoutLock<'static>>);
+pub type Out = BufWriter<StdoutLock<'static>>;
 
-impl Out {
-    /// Takes standard output.
-    pub fn new() -> Out {
-        Out(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
-    }
-}
-
-impl Write for Out {
-    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.0.write(data)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
+/// Takes standard output.
+pub fn out() -> Out {
+    BufWriter::with_capacity(64 << 10, io::stdout().lock())
 }
 
 /// Writes to standard output.
 pub fn print(text: &str) -> Result<(), CliError> {
-    let mut out = Out::new();
+    let mut out = out();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     written.map_err(unwritten)
 }
@@ -45,6 +33,12 @@ pub fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
 /// The error of standard output.
 pub fn unwritten(source: io::Error) -> CliError {
     CliError::io("write", Path::new(OUTPUT), source)
+}
+
+/// Says on standard output that a server is ready.
+pub fn serving(what: &Path, socket: &Path) {
+    // Whoever started the server need not read this.
+    let _ = print(&format!("weft: serving {} on {}\n", what.display(), socket.display()));
 }
 
 /// Says a line on standard error.

@@ -2,27 +2,21 @@
 
 use std::fmt;
 
-/// How a column is aligned.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Align {
-    /// Text.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 /// A table that is printed with a heading and a line below it.
 #[derive(Debug)]
 pub struct Table {
-    columns: Vec<(&'static str, Align)>,
+    /// The headings, and whether their columns end in one line.
+    columns: Vec<(String, bool)>,
     rows: Vec<Vec<String>>,
     indent: usize,
 }
 
 impl Table {
-    /// A table without rows.
-    pub fn new(columns: &[(&'static str, Align)]) -> Table {
-        Table { columns: columns.to_vec(), rows: Vec::new(), indent: 0 }
+    /// A table without rows. Behind the heading of each column stands its side: '<' for text, '>' for numbers.
+    pub fn new(columns: &str) -> Table {
+        let columns = columns.split_inclusive(['<', '>']);
+        let column = |text: &str| (text.trim_matches([' ', '<', '>']).to_string(), text.ends_with('>'));
+        Table { columns: columns.map(column).collect(), rows: Vec::new(), indent: 0 }
     }
 
     /// The same table, this many columns further to the right.
@@ -33,6 +27,11 @@ impl Table {
     /// Adds a row; cells that are missing stay empty.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
+    }
+
+    /// Adds a row of anything that has a text.
+    pub fn cells(&mut self, cells: &[&dyn fmt::Display]) {
+        self.row(cells.iter().map(|cell| cell.to_string()));
     }
 
     /// Whether there are no rows.
@@ -51,18 +50,15 @@ impl fmt::Display for Table {
         let widths: Vec<usize> = (0..self.columns.len()).map(|column| self.width(column)).collect();
         let line = |f: &mut fmt::Formatter<'_>, cell: &dyn Fn(usize) -> String| {
             let mut text = " ".repeat(self.indent);
-            for (column, (_, align)) in self.columns.iter().enumerate() {
+            for (column, (_, is_right)) in self.columns.iter().enumerate() {
                 let (cell, width) = (cell(column), widths[column]);
                 let gap = if column == 0 { "" } else { "  " };
-                let padded = match align {
-                    Align::Left => format!("{gap}{cell:<width$}"),
-                    Align::Right => format!("{gap}{cell:>width$}"),
-                };
-                text.push_str(&padded);
+                text += gap;
+                text += &if *is_right { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
             }
             writeln!(f, "{}", text.trim_end())
         };
-        line(f, &|column| self.columns[column].0.to_string())?;
+        line(f, &|column| self.columns[column].0.clone())?;
         line(f, &|column| "-".repeat(widths[column]))?;
         for row in &self.rows {
             line(f, &|column| row.get(column).cloned().unwrap_or_default())?;
@@ -77,7 +73,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_and_numbers_end_in_one_line() {
-        let mut table = Table::new(&[("name", Align::Left), ("bytes", Align::Right)]).indented(2);
+        let mut table = Table::new("name< bytes>").indented(2);
         table.row(["a".to_string(), "1".to_string()]);
         table.row(["longer".to_string(), "1000000".to_string()]);
         table.row(["no number".to_string()]);

@@ -65,7 +65,6 @@ fn warn_of_damage(name: &str, damage: &LfsError, lost: &Lost) {
 pub fn missing(lost: &Lost) -> String {
     let blocks: u64 = lost.blocks.values().sum();
     let counts = [
-        (u64::from(lost.checkpoint), "parts of both checkpoints"),
         (lost.frames, "frames of the journal"),
         (lost.records, "records that fit nothing"),
         (lost.names.len() as u64, "files whose names are left"),
@@ -75,18 +74,9 @@ pub fn missing(lost: &Lost) -> String {
         (lost.mixed.len() as u64, "files' changes, perhaps"),
         (lost.orphans.len() as u64, "names of files in lost+found"),
     ];
-    let told: Vec<String> =
-        counts
-            .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| {
-                if *what == "parts of both checkpoints" {
-                    what.to_string()
-                } else {
-                    format!("{count} {what}")
-                }
-            })
-            .collect();
+    let counts = counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    let checkpoint = lost.checkpoint.then(|| "parts of both checkpoints".to_string());
+    let told: Vec<String> = checkpoint.into_iter().chain(counts).collect();
     if told.is_empty() {
         "nothing is known to be missing".into()
     } else {

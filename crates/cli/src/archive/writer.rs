@@ -16,41 +16,30 @@ const SIZE_END: u64 = 1 << 33;
 const RECORD_BYTES: u64 = 20 * BLOCK_BYTES;
 const ZEROS: [u8; BLOCK_BYTES as usize] = [0; BLOCK_BYTES as usize];
 
-/// Where an archive goes.
-pub trait Output: Write {
-    /// Whether [`Output::cut`] works.
-    const CAN_BE_CUT: bool = false;
-
-    /// Takes back what was written from byte `at` on.
-    fn cut(&mut self, _at: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-/// An archive in memory.
-impl Output for Vec<u8> {}
-
-/// A file of which the archive is all.
-impl Output for BufWriter<File> {
-    const CAN_BE_CUT: bool = true;
-
-    fn cut(&mut self, at: u64) -> io::Result<()> {
-        self.seek(SeekFrom::Start(at))?;
-        self.get_ref().set_len(at)
-    }
-}
-
 /// An archive that is being written.
 pub struct Writer<W> {
     output: W,
+    /// Takes back what was written from a byte on, where that can be.
+    cut: Option<fn(&mut W, u64) -> io::Result<()>>,
     /// Bytes written.
     at: u64,
 }
 
-impl<W: Output> Writer<W> {
-    /// Begins to write.
+impl Writer<BufWriter<File>> {
+    /// Begins to write a file of which the archive is all.
+    pub fn of_file(output: BufWriter<File>) -> Self {
+        let cut = |output: &mut BufWriter<File>, at| {
+            output.seek(SeekFrom::Start(at))?;
+            output.get_ref().set_len(at)
+        };
+        Writer { cut: Some(cut), ..Writer::new(output) }
+    }
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins to write; what was written stays written.
     pub fn new(output: W) -> Writer<W> {
-        Writer { output, at: 0 }
+        Writer { output, cut: None, at: 0 }
     }
 
     /// Bytes written so far.
@@ -60,13 +49,13 @@ impl<W: Output> Writer<W> {
 
     /// Whether [`Writer::go_back`] works.
     pub fn can_go_back(&self) -> bool {
-        W::CAN_BE_CUT
+        self.cut.is_some()
     }
 
     /// Takes back what was written from byte `at` on.
     pub fn go_back(&mut self, at: u64) -> io::Result<()> {
         self.at = at;
-        self.output.cut(at)
+        self.cut.ok_or(io::ErrorKind::Unsupported)?(&mut self.output, at)
     }
 
     /// Writes what stands before a member's bytes. Those of its parts have to follow, by [`Writer::data`], and then

@@ -1,24 +1,18 @@
 //! `weft btree`: the ordered maps in a tag store.
 
-use crate::byte_text::{escape, hex, parse_hex, unescape};
-use crate::command::kv::pair_json;
-use crate::command::tags::{self, StoreArgs, failed};
+use crate::byte_text::{escape, hex, unescape};
+use crate::command::kv::{KeyArgs, NAME, deleted, open, pair_json, said};
+use crate::command::tags::{self, StoreArgs};
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{self, Out, json_line, print, unwritten};
-use crate::table::{Align, Table};
+use crate::say::{self, json_line, print, unwritten};
+use crate::table::Table;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
-use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, Options, SnodeId, Store};
-
-/// The name of the tree unless the user gives one.
-const NAME: &str = "default";
-/// Bytes of the journal of a store that is made for a tree.
-const JOURNAL_BYTES: u64 = 64 << 20;
+use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, SnodeId, Store};
 
 /// `weft btree`
 #[derive(Subcommand, Debug)]
@@ -34,9 +28,9 @@ pub enum BTreeCommand {
     /// Store a value under a key.
     Put(PutArgs),
     /// Write the value of a key to standard output.
-    Get(KeyArgs),
+    Get(KeyArgs<TreeArgs>),
     /// Delete a key and its value.
-    Delete(KeyArgs),
+    Delete(KeyArgs<TreeArgs>),
     /// List pairs in the order of their keys.
     Scan(ScanArgs),
     /// Load sorted pairs from a file; all keys must be greater than those in the tree.
@@ -88,22 +82,6 @@ pub struct PutArgs {
     /// The value; - reads it from standard input, unchanged.
     #[arg(allow_hyphen_values = true)]
     value: String,
-}
-
-/// `weft btree get` and `weft btree delete`
-#[derive(Args, Debug)]
-#[command(after_help = "EXIT STATUS\n  0 the key exists, 1 it does not exist or the command failed")]
-pub struct KeyArgs {
-    #[command(flatten)]
-    tree: TreeArgs,
-    /// Keys and values are in hex digits.
-    #[arg(long)]
-    hex: bool,
-    /// Print JSON.
-    #[arg(long, conflicts_with = "hex")]
-    json: bool,
-    /// The key.
-    key: String,
 }
 
 /// `weft btree scan`
@@ -176,69 +154,59 @@ pub fn run(command: &BTreeCommand) -> Result<(), CliError> {
 }
 
 impl TreeArgs {
-    fn path(&self) -> &Path {
-        &self.store.path
-    }
-
-    fn fail(&self, error: weft_tags::Error) -> CliError {
-        failed(self.path(), error)
-    }
-
     /// Does `work` on the tree, which has to be there, and closes.
     fn with<T>(
         &self,
         work: impl FnOnce(&Store, &mut BTree<'_>) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
         let store = tags::open(&self.store)?;
-        let tree = BTree::find(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
+        let tree = BTree::find(&store, SnodeId::FIRST, &self.name).map_err(|e| self.store.fail(e))?;
         let Some(mut tree) = tree else {
-            let there = BTree::names(&store, SnodeId::FIRST).map_err(|e| self.fail(e))?;
+            let there = BTree::names(&store, SnodeId::FIRST).map_err(|e| self.store.fail(e))?;
             let remedy = if there.is_empty() {
                 "'weft btree create STORE' makes a tree".to_string()
             } else {
                 format!("the trees in the store are {}; select one with --name", there.join(", "))
             };
             return Err(CliError::said(
-                format!("{}: no B+tree '{}'", self.path().display(), self.name),
+                format!("{}: no B+tree '{}'", self.store.path.display(), self.name),
                 remedy,
             ));
         };
         let done = work(&store, &mut tree)?;
-        store.close().map_err(|e| self.fail(e))?;
+        store.close().map_err(|e| self.store.fail(e))?;
         Ok(done)
     }
 }
 
-/// A key as it was said.
-fn key_said(form: BTreeForm, text: &str, is_hex: bool) -> Result<Vec<u8>, CliError> {
-    match (form, is_hex) {
-        (_, true) => parse_hex(text.as_bytes()).map_err(|why| CliError::said(format!("key: {why}"), "")),
-        (BTreeForm::Bytes, false) => Ok(text.as_bytes().to_vec()),
-        (BTreeForm::Fixed, false) => {
-            text.parse::<u32>().map(|key| key.to_be_bytes().to_vec()).map_err(|_| {
-                CliError::said(
-                    format!("key '{text}' is not a number below 2^32"),
-                    "the tree has fixed pairs: a key is a number of 4 bytes",
-                )
-            })
-        }
-    }
+/// The bytes of a key of fixed size.
+fn fixed_key(text: &str) -> Result<Vec<u8>, String> {
+    let key = text.parse::<u32>().map_err(|_| format!("'{text}' is not a number below 2^32"))?;
+    Ok(key.to_be_bytes().to_vec())
 }
 
-/// A value as it was said.
-fn value_said(form: BTreeForm, text: &str, is_hex: bool) -> Result<Vec<u8>, CliError> {
-    match (form, is_hex) {
-        (_, true) => parse_hex(text.as_bytes()).map_err(|why| CliError::said(format!("value: {why}"), "")),
-        (BTreeForm::Bytes, false) => Ok(text.as_bytes().to_vec()),
-        (BTreeForm::Fixed, false) => {
-            text.parse::<u64>().map(|value| value.to_le_bytes().to_vec()).map_err(|_| {
-                CliError::said(
-                    format!("value '{text}' is not a number below 2^64"),
-                    "the tree has fixed pairs: a value is a number of 8 bytes",
-                )
-            })
-        }
+/// The bytes of a value of fixed size.
+fn fixed_value(text: &str) -> Result<Vec<u8>, String> {
+    let value = text.parse::<u64>().map_err(|_| format!("'{text}' is not a number below 2^64"))?;
+    Ok(value.to_le_bytes().to_vec())
+}
+
+/// A key as it is written on the command line.
+fn key_said(form: BTreeForm, text: &str, is_hex: bool) -> Result<Vec<u8>, CliError> {
+    if form == BTreeForm::Bytes || is_hex {
+        return said(text, is_hex, "key");
     }
+    let remedy = "the tree has fixed pairs: a key is a number of 4 bytes";
+    fixed_key(text).map_err(|why| CliError::said(format!("key {why}"), remedy))
+}
+
+/// A value as it is written on the command line.
+fn value_said(form: BTreeForm, text: &str, is_hex: bool) -> Result<Vec<u8>, CliError> {
+    if form == BTreeForm::Bytes || is_hex {
+        return said(text, is_hex, "value");
+    }
+    let remedy = "the tree has fixed pairs: a value is a number of 8 bytes";
+    fixed_value(text).map_err(|why| CliError::said(format!("value {why}"), remedy))
 }
 
 fn key_text(form: BTreeForm, key: &[u8]) -> String {
@@ -266,31 +234,26 @@ fn as_json(form: BTreeForm, key: &[u8], value: Option<&[u8]>) -> serde_json::Val
     }
 }
 
-fn no_such_key(args: &KeyArgs) -> CliError {
+fn no_such_key(args: &KeyArgs<TreeArgs>) -> CliError {
     CliError::said(
-        format!("{}: no key '{}' in '{}'", args.tree.path().display(), args.key, args.tree.name),
+        format!("{}: no key '{}' in '{}'", args.of.store.path.display(), args.key, args.of.name),
         "'weft btree scan --keys STORE' lists the keys",
     )
 }
 
 fn create(args: &CreateArgs) -> Result<(), CliError> {
-    let path = args.tree.path();
-    let store = if path.exists() {
-        tags::open(&args.tree.store)?
-    } else {
-        let options = Options { journal_bytes: JOURNAL_BYTES, ..args.tree.store.options() };
-        tags::create_store(path, &options, false)?
-    };
+    let path = &args.tree.store.path;
+    let store = if path.exists() { tags::open(&args.tree.store)? } else { args.tree.store.create()? };
     let form = match args.form {
         Form::Bytes => BTreeForm::Bytes,
         Form::Fixed => BTreeForm::Fixed,
     };
-    if BTree::find(&store, SnodeId::FIRST, &args.tree.name).map_err(|e| args.tree.fail(e))?.is_some() {
+    if BTree::find(&store, SnodeId::FIRST, &args.tree.name).map_err(|e| args.tree.store.fail(e))?.is_some() {
         let what = format!("{}: the B+tree '{}' exists already", path.display(), args.tree.name);
         return Err(CliError::said(what, "choose another name with --name"));
     }
-    BTree::open(&store, SnodeId::FIRST, &args.tree.name, form).map_err(|e| args.tree.fail(e))?;
-    store.close().map_err(|e| args.tree.fail(e))
+    BTree::open(&store, SnodeId::FIRST, &args.tree.name, form).map_err(|e| args.tree.store.fail(e))?;
+    store.close().map_err(|e| args.tree.store.fail(e))
 }
 
 fn put(args: &PutArgs) -> Result<(), CliError> {
@@ -304,14 +267,14 @@ fn put(args: &PutArgs) -> Result<(), CliError> {
         } else {
             value_said(tree.form(), &args.value, args.hex)?
         };
-        tree.insert(&key, &value).map(drop).map_err(|e| args.tree.fail(e))
+        tree.insert(&key, &value).map(drop).map_err(|e| args.tree.store.fail(e))
     })
 }
 
-fn get(args: &KeyArgs) -> Result<(), CliError> {
-    let (form, key, value) = args.tree.with(|_, tree| {
+fn get(args: &KeyArgs<TreeArgs>) -> Result<(), CliError> {
+    let (form, key, value) = args.of.with(|_, tree| {
         let key = key_said(tree.form(), &args.key, args.hex)?;
-        let value = tree.get(&key).map_err(|e| args.tree.fail(e))?;
+        let value = tree.get(&key).map_err(|e| args.of.store.fail(e))?;
         Ok((tree.form(), key, value))
     })?;
     let Some(value) = value else { return Err(no_such_key(args)) };
@@ -324,26 +287,22 @@ fn get(args: &KeyArgs) -> Result<(), CliError> {
     if form == BTreeForm::Fixed {
         return print(&format!("{}\n", value_text(form, &value)));
     }
-    let mut out = Out::new();
+    let mut out = say::out();
     // Programs get the value and nothing else.
     let end: &[u8] = if io::stdout().is_terminal() { b"\n" } else { b"" };
     let written = out.write_all(&value).and_then(|()| out.write_all(end)).and_then(|()| out.flush());
     written.map_err(unwritten)
 }
 
-fn delete(args: &KeyArgs) -> Result<(), CliError> {
-    let found = args.tree.with(|_, tree| {
+fn delete(args: &KeyArgs<TreeArgs>) -> Result<(), CliError> {
+    let found = args.of.with(|_, tree| {
         let key = key_said(tree.form(), &args.key, args.hex)?;
-        tree.delete(&key).map_err(|e| args.tree.fail(e))
+        tree.delete(&key).map_err(|e| args.of.store.fail(e))
     })?;
-    if args.json {
-        print(&json_line(&json!({ "deleted": found }))?)?;
-    }
-    if found { Ok(()) } else { Err(no_such_key(args)) }
+    deleted(found, args.json, || no_such_key(args))
 }
 
 fn scan(args: &ScanArgs) -> Result<(), CliError> {
-    let broken = unwritten;
     args.tree.with(|store, tree| {
         let form = tree.form();
         let bound =
@@ -352,11 +311,11 @@ fn scan(args: &ScanArgs) -> Result<(), CliError> {
         let to = bound(&args.to)?.map_or(Bound::Unbounded, Bound::Excluded);
         let direction = if args.reverse { Direction::Down } else { Direction::Up };
         let snapshot = store.snapshot();
-        let then = tree.at(&snapshot).map_err(|e| args.tree.fail(e))?;
-        let pairs = then.range((from, to), direction).map_err(|e| args.tree.fail(e))?;
-        let mut out = Out::new();
+        let then = tree.at(&snapshot).map_err(|e| args.tree.store.fail(e))?;
+        let pairs = then.range((from, to), direction).map_err(|e| args.tree.store.fail(e))?;
+        let mut out = say::out();
         for pair in pairs.take(args.limit.unwrap_or(usize::MAX)) {
-            let (key, value) = pair.map_err(|e| args.tree.fail(e))?;
+            let (key, value) = pair.map_err(|e| args.tree.store.fail(e))?;
             let value = (!args.keys).then_some(value.as_slice());
             let line = if args.json {
                 as_json(form, &key, value).to_string()
@@ -366,9 +325,9 @@ fn scan(args: &ScanArgs) -> Result<(), CliError> {
                 let key = key_text(form, &key);
                 value.map_or_else(|| key.clone(), |value| format!("{key}\t{}", value_text(form, value)))
             };
-            writeln!(out, "{line}").map_err(broken)?;
+            writeln!(out, "{line}").map_err(unwritten)?;
         }
-        out.flush().map_err(broken)
+        out.flush().map_err(unwritten)
     })
 }
 
@@ -381,23 +340,11 @@ fn parse_line(form: BTreeForm, line: &[u8]) -> Result<(Vec<u8>, Vec<u8>), String
         return Ok((key, value));
     }
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let key =
-        text(&key).parse::<u32>().map_err(|_| format!("'{}' is not a number below 2^32", text(&key)))?;
-    let value =
-        text(&value).parse::<u64>().map_err(|_| format!("'{}' is not a number below 2^64", text(&value)))?;
-    Ok((key.to_be_bytes().to_vec(), value.to_le_bytes().to_vec()))
+    Ok((fixed_key(&text(&key))?, fixed_value(&text(&value))?))
 }
 
 fn load(args: &LoadArgs) -> Result<(), CliError> {
-    let is_stdin = args.file.as_os_str() == "-";
-    let name = if is_stdin { "standard input".to_string() } else { args.file.display().to_string() };
-    let (mut from, total): (Box<dyn BufRead>, u64) = if is_stdin {
-        (Box::new(BufReader::new(io::stdin())), 0)
-    } else {
-        let opened = File::open(&args.file).and_then(|f| Ok((f.metadata()?.len(), f)));
-        let (bytes, file) = opened.map_err(|e| CliError::io("read", &args.file, e))?;
-        (Box::new(BufReader::with_capacity(1 << 20, file)), bytes)
-    };
+    let (mut from, name, total) = open(&args.file)?;
     let bar = progress::bytes("load", total, args.quiet);
     let loaded = args.tree.with(|_, tree| {
         tree.durability(Durability::None);
@@ -426,8 +373,8 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
         let loaded = tree.load(pairs, args.fill);
         // What was loaded is made durable by the close, whatever came after it.
         match failed {
-            Some(error) => loaded.map_err(|e| args.tree.fail(e)).map(|_| Err(error)),
-            None => loaded.map_err(|e| args.tree.fail(e)).map(Ok),
+            Some(error) => loaded.map_err(|e| args.tree.store.fail(e)).map(|_| Err(error)),
+            None => loaded.map_err(|e| args.tree.store.fail(e)).map(Ok),
         }
     });
     bar.finish_and_clear();
@@ -439,9 +386,9 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
 }
 
 fn look(args: &LookArgs, is_check: bool) -> Result<(), CliError> {
-    let name = args.tree.path().display().to_string();
+    let name = args.tree.store.path.display().to_string();
     let (form, report) =
-        args.tree.with(|_, tree| Ok((tree.form(), tree.check().map_err(|e| args.tree.fail(e))?)))?;
+        args.tree.with(|_, tree| Ok((tree.form(), tree.check().map_err(|e| args.tree.store.fail(e))?)))?;
     let form = if form == BTreeForm::Fixed { "fixed" } else { "bytes" };
     let text = if args.json {
         json_line(&json!({
@@ -472,26 +419,9 @@ fn look(args: &LookArgs, is_check: bool) -> Result<(), CliError> {
 }
 
 fn in_words(name: &str, form: &str, report: &BTreeReport) -> String {
-    let mut table = Table::new(&[
-        ("tree", Align::Left),
-        ("form", Align::Left),
-        ("pairs", Align::Right),
-        ("levels", Align::Right),
-        ("inner", Align::Right),
-        ("leaves", Align::Right),
-        ("full", Align::Right),
-        ("long", Align::Right),
-    ]);
-    table.row([
-        name.to_string(),
-        form.to_string(),
-        report.pairs.to_string(),
-        report.levels.to_string(),
-        report.inner_nodes.to_string(),
-        report.leaves.to_string(),
-        format!("{} %", report.fill_percent),
-        report.long.to_string(),
-    ]);
+    let mut table = Table::new("tree< form< pairs> levels> inner> leaves> full> long>");
+    let BTreeReport { pairs, levels, inner_nodes, leaves, fill_percent, long, .. } = report;
+    table.cells(&[&name, &form, pairs, levels, inner_nodes, leaves, &format!("{fill_percent} %"), long]);
     let mut text = table.to_string();
     for problem in &report.problems {
         text.push_str(&format!("  {problem}\n"));

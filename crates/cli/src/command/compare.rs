@@ -7,17 +7,18 @@ use crate::args::GeometryArgs;
 use crate::command::run::write_report;
 use crate::error::CliError;
 use crate::guest::{Guest, Output, find_shim, here};
-use crate::host::{self, Hosted};
+use crate::host::Hosted;
 use crate::intercept::Intercept;
 use crate::report::Report;
-use crate::say::{Out, say, unwritten, warn};
+use crate::say::{print, say, warn};
+use crate::sys::file::Removed;
 use crate::sys::signal::Queue;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use crate::volume;
 use clap::Args;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::units::{format_nanos, format_size, parse_size};
@@ -88,7 +89,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
     let guest = Guest { command: &args.command, at: &args.at, stdout, intercept: Intercept::Preload };
     guest.check()?;
     let shim = find_shim()?;
-    let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+    let signals = Queue::block()?;
     let mut runs: Vec<(Mode, Vec<Report>)> = args.modes.iter().map(|mode| (*mode, Vec::new())).collect();
     let mut status = 0;
     for round in 1..=args.repeat {
@@ -100,7 +101,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
                 ..MountChoice::default()
             };
             say(format_args!("weft compare: mode {mode}, run {round} of {}", args.repeat));
-            let EmptyVolume { hosted, image } = EmptyVolume::make(args.dir.as_deref(), &geometry, &choice)?;
+            let (hosted, image) = empty_volume(args.dir.as_deref(), &geometry, &choice)?;
             let ran = here(hosted, &guest, &shim, &signals);
             drop(image);
             let ran = ran?;
@@ -123,43 +124,27 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
         let modes = runs.iter().map(|(mode, runs)| Compared { mode: *mode, runs }).collect();
         write_report(path, &Comparison { version: crate::report::REPORT_VERSION, modes })?;
     }
-    let mut out = Out::new();
-    let written = write!(out, "{}", describe(&geometry, args.repeat))
-        .and_then(|()| write!(out, "{}", table(&runs)))
-        .and_then(|()| out.flush());
-    written.map_err(unwritten)?;
+    print(&format!("{}{}", describe(&geometry, args.repeat), table(&runs)))?;
     Ok(status)
 }
 
-/// A volume nobody has written to.
-struct EmptyVolume {
-    hosted: Hosted,
-    image: Option<RemovedImage>,
-}
-
-/// An image file that goes when this does.
-struct RemovedImage(PathBuf);
-
-impl Drop for RemovedImage {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-impl EmptyVolume {
-    fn make(dir: Option<&Path>, geometry: &Geometry, choice: &MountChoice) -> Result<EmptyVolume, CliError> {
-        let Some(dir) = dir else {
-            let mounted = volume::open_memory("mem".into(), Some(geometry), choice)?;
-            return Ok(EmptyVolume { hosted: Hosted::start(mounted, host::private_socket()?)?, image: None });
-        };
-        let path = dir.join(format!("weft-compare-{}.img", std::process::id()));
-        let image = RemovedImage(path.clone());
-        let device = Arc::new(ZonedModel::create(&path, geometry, true, &mut |_, _| {})?);
-        weft_volume::format(device.clone(), &path.display().to_string(), "")?;
-        drop(device);
-        let mounted = volume::open(&path, choice)?;
-        Ok(EmptyVolume { hosted: Hosted::start(mounted, host::private_socket()?)?, image: Some(image) })
-    }
+/// An empty volume, in memory or in an image that goes with it.
+fn empty_volume(
+    dir: Option<&Path>,
+    geometry: &Geometry,
+    choice: &MountChoice,
+) -> Result<(Hosted, Option<Removed>), CliError> {
+    let Some(dir) = dir else {
+        let mounted = volume::open_memory("mem".into(), Some(geometry), choice)?;
+        return Ok((Hosted::unlisted(mounted)?, None));
+    };
+    let path = dir.join(format!("weft-compare-{}.img", std::process::id()));
+    let image = Removed(path.clone());
+    let device = Arc::new(ZonedModel::create(&path, geometry, true, &mut |_, _| {})?);
+    weft_volume::format(device.clone(), &path.display().to_string(), "")?;
+    drop(device);
+    let mounted = volume::open(&path, choice)?;
+    Ok((Hosted::unlisted(mounted)?, Some(image)))
 }
 
 fn describe(geometry: &Geometry, repeat: u32) -> String {
@@ -186,19 +171,14 @@ fn median(runs: &[Report], value: impl Fn(&Report) -> f64) -> f64 {
 
 /// How the runs ended; nothing when all did well.
 fn ending(runs: &[Report]) -> String {
-    let mut statuses: Vec<i32> = runs.iter().map(|run| run.status).filter(|status| *status != 0).collect();
-    let failed = statuses.len();
-    statuses.sort_unstable();
-    statuses.dedup();
-    let texts: Vec<String> = statuses
-        .into_iter()
-        .map(
-            |status| {
-                if status > 128 { format!("signal {}", status - 128) } else { format!("status {status}") }
-            },
-        )
-        .collect();
-    match failed {
+    let failed = runs.iter().filter(|run| run.status != 0);
+    let statuses: BTreeSet<i32> = failed.clone().map(|run| run.status).collect();
+    let text = |status| match status {
+        signal @ 129.. => format!("signal {}", signal - 128),
+        status => format!("status {status}"),
+    };
+    let texts: Vec<String> = statuses.into_iter().map(text).collect();
+    match failed.count() {
         0 => String::new(),
         n if n == runs.len() => format!("FAILED: {}", texts.join(", ")),
         n => format!("FAILED: {} ({n} of {} runs)", texts.join(", "), runs.len()),
@@ -207,26 +187,9 @@ fn ending(runs: &[Report]) -> String {
 
 fn table(runs: &[(Mode, Vec<Report>)]) -> Table {
     let any_failed = runs.iter().flat_map(|(_, reports)| reports).any(|run| run.status != 0);
-    let mut columns = vec![
-        ("mode", Align::Left),
-        ("WAF", Align::Right),
-        ("ratio", Align::Right),
-        ("data WAF", Align::Right),
-        ("ratio", Align::Right),
-        ("host", Align::Right),
-        ("relocated", Align::Right),
-        ("erases", Align::Right),
-        ("ratio", Align::Right),
-        ("device time", Align::Right),
-        ("write p99", Align::Right),
-        ("read p99", Align::Right),
-        ("full", Align::Right),
-        ("wall", Align::Right),
-    ];
-    if any_failed {
-        columns.push(("ended", Align::Left));
-    }
-    let mut table = Table::new(&columns);
+    let ended = if any_failed { " ended<" } else { "" };
+    let columns = "mode< WAF> ratio> data WAF> ratio> host> relocated> erases> ratio> device time> write p99> read p99>";
+    let mut table = Table::new(&format!("{columns} full> wall>{ended}"));
     let Some((_, base)) = runs.first() else { return table };
     let ratio = |of: f64, to: f64| if to == 0.0 { "-".to_string() } else { format!("{:.3}", of / to) };
     let full = |r: &Report| {

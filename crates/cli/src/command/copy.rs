@@ -15,10 +15,10 @@ use crate::tree::local::LocalTree;
 use crate::tree::{DEPTH_MAX, Meta, Source, Tree, base_name, join};
 use clap::Args;
 use indicatif::ProgressBar;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use weft_lfs::salvage::LOST_AND_FOUND;
 use weft_vfs::FileKind;
 
@@ -46,47 +46,34 @@ pub struct CpArgs {
     pub paths: Vec<OsString>,
 }
 
-/// The volumes that take part, each opened once.
-struct Volumes {
-    open: Vec<(PathBuf, Access)>,
-}
+/// The volumes that take part, each open once.
+struct Volumes(BTreeMap<PathBuf, Access>);
 
 impl Volumes {
-    /// Opens those of the places; the last is the one that is changed.
     fn open(places: &[FileArg]) -> Result<Volumes, CliError> {
-        let mut open: Vec<(PathBuf, Access)> = Vec::new();
-        let changed = |image: &Path| {
-            let last = places.last();
-            matches!(last, Some(FileArg::Volume { image: target, .. }) if target == image)
-        };
+        let mut volumes = Volumes(BTreeMap::new());
         for place in places {
-            if let FileArg::Volume { image, .. } = place
-                && !open.iter().any(|(known, _)| known == image)
-            {
-                let opened = if changed(image) { Access::open(image) } else { Access::look(image) };
-                match opened {
-                    Ok(access) => open.push((image.clone(), access)),
-                    Err(error) => {
-                        let _ = Volumes { open }.close();
-                        return Err(error);
-                    }
+            let FileArg::Volume { image, .. } = place else { continue };
+            if volumes.0.contains_key(image) {
+                continue;
+            }
+            // Only the target is changed.
+            let changed = places.last().is_some_and(|last| same_tree(last, place));
+            match if changed { Access::open(image) } else { Access::look(image) } {
+                Ok(access) => drop(volumes.0.insert(image.clone(), access)),
+                Err(error) => {
+                    let _ = volumes.close();
+                    return Err(error);
                 }
             }
         }
-        Ok(Volumes { open })
-    }
-
-    fn get(&self, image: &Path) -> Option<&Access> {
-        self.open.iter().find(|(known, _)| known == image).map(|(_, access)| access)
+        Ok(volumes)
     }
 
     fn close(self) -> Result<(), CliError> {
-        let mut result = Ok(());
-        for (_, access) in self.open {
-            let closed = access.close();
-            result = result.and(closed);
-        }
-        result
+        // All of them, whatever becomes of the first.
+        let closed: Vec<_> = self.0.into_values().map(Access::close).collect();
+        closed.into_iter().collect()
     }
 }
 
@@ -103,7 +90,7 @@ pub fn run(args: &CpArgs) -> Result<(), CliError> {
 fn side<'a>(place: &'a FileArg, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 'a>, &'a [u8]), CliError> {
     match place {
         FileArg::Local(path) => Ok((Box::new(LocalTree), path)),
-        FileArg::Volume { image, path } => match volumes.get(image) {
+        FileArg::Volume { image, path } => match volumes.0.get(image) {
             Some(access) => Ok((Box::new(access.tree()), path)),
             None => Err(CliError::said(format!("{}: not open", image.display()), "")),
         },
@@ -114,7 +101,8 @@ fn side<'a>(place: &'a FileArg, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 
 struct Job<'a> {
     tree: Box<dyn Tree + 'a>,
     /// Of which tree it is, to tell files that are the same.
-    place: &'a FileArg,
+    /// Whether source and target are in the same tree.
+    to_itself: bool,
     path: &'a [u8],
     target: Vec<u8>,
     /// The directory into which it is copied.
@@ -138,7 +126,7 @@ fn copy_all(args: &CpArgs, places: &[FileArg], volumes: &Volumes) -> Result<(), 
         let is_tree = args.recursive && tree.stat(path, false).is_ok_and(|meta| meta.is_dir());
         let home = if target.ends_with(b"/") && !is_tree { target } else { parent(target) };
         let there = if home.is_empty() { Ok(()) } else { to.stat(home, true).map(drop) };
-        there.map_err(|source| CliError::File { what: "copy to", path: to.show(home), source })?;
+        there.map_err(|e| CliError::file("copy to", to.as_ref(), home, e))?;
     }
     let mut failures = Failures::default();
     let mut jobs = Vec::new();
@@ -148,38 +136,36 @@ fn copy_all(args: &CpArgs, places: &[FileArg], volumes: &Volumes) -> Result<(), 
             Some(name) if into => join(target, name),
             _ => target.to_vec(),
         };
-        if same_tree(place, last) && inside(path, &target) {
+        let to_itself = same_tree(place, last);
+        if to_itself && inside(path, &target) {
             let error = io::Error::other("it cannot be copied into itself");
             failures.tell("copy", &tree.show(path), &error);
             continue;
         }
         let is_tree = args.recursive && tree.stat(path, false).is_ok_and(|meta| meta.is_dir());
         let home = if is_tree && !into { target.clone() } else { parent(&target).to_vec() };
-        jobs.push(Job { tree, place, path, target, home });
+        jobs.push(Job { tree, to_itself, path, target, home });
     }
     let bar = progress::bytes("copy", 0, args.quiet);
     for job in &jobs {
         bar.inc_length(weigh(job.tree.as_ref(), job.path, args.recursive, 0));
     }
-    let mut copier = Copier {
-        to: to.as_ref(),
-        recursive: args.recursive,
-        links: HashMap::new(),
-        home: &[],
-        buffer: vec![0; COPY_BYTES],
-        bar,
-        failures,
-    };
+    let mut buffer = vec![0; COPY_BYTES];
     for job in &jobs {
-        let to_itself = same_tree(job.place, last);
-        copier.home = &job.home;
-        copier.copy(job.tree.as_ref(), job.path, &job.target, true, to_itself, 0);
-        copier.links.clear();
+        let mut copier = Copier {
+            to: to.as_ref(),
+            job,
+            recursive: args.recursive,
+            links: HashMap::new(),
+            buffer: &mut buffer,
+            bar: &bar,
+            failures: &mut failures,
+        };
+        copier.copy(job.path, &job.target, 0);
     }
-    copier.bar.finish_and_clear();
-    let failures = copier.failures;
+    bar.finish_and_clear();
     if let FileArg::Volume { image, .. } = last
-        && let Some(access) = volumes.get(image)
+        && let Some(access) = volumes.0.get(image)
     {
         access.sync()?;
     }
@@ -221,36 +207,28 @@ pub fn weigh(tree: &dyn Tree, path: &[u8], recursive: bool, depth: usize) -> u64
 
 struct Copier<'a> {
     to: &'a dyn Tree,
+    job: &'a Job<'a>,
     recursive: bool,
     /// Where a file with several names went, by its identity; `None` when it is damaged.
     links: HashMap<(u64, u64), Option<Vec<u8>>>,
-    /// Where damaged files go, in a directory `lost+found`.
-    home: &'a [u8],
-    buffer: Vec<u8>,
-    bar: ProgressBar,
-    failures: Failures,
+    buffer: &'a mut [u8],
+    bar: &'a ProgressBar,
+    failures: &'a mut Failures,
 }
 
 impl Copier<'_> {
-    fn copy(
-        &mut self,
-        from: &dyn Tree,
-        path: &[u8],
-        target: &[u8],
-        named: bool,
-        to_itself: bool,
-        depth: usize,
-    ) {
+    fn copy(&mut self, path: &[u8], target: &[u8], depth: usize) {
+        let from = self.job.tree.as_ref();
         let done = if signal::was_interrupted() {
             Err(interrupted())
         } else if depth > DEPTH_MAX {
             Err(crate::tree::too_deep())
         } else {
-            from.stat(path, named && !self.recursive).and_then(|meta| {
-                if to_itself && self.to.stat(target, true).is_ok_and(|there| there.id == meta.id) {
+            from.stat(path, depth == 0 && !self.recursive).and_then(|meta| {
+                if self.job.to_itself && self.to.stat(target, true).is_ok_and(|there| there.id == meta.id) {
                     return Err(io::Error::other("source and target are the same file"));
                 }
-                self.node(from, path, target, &meta, to_itself, depth)
+                self.node(path, target, &meta, depth)
             })
         };
         if let Err(error) = done {
@@ -258,15 +236,8 @@ impl Copier<'_> {
         }
     }
 
-    fn node(
-        &mut self,
-        from: &dyn Tree,
-        path: &[u8],
-        target: &[u8],
-        meta: &Meta,
-        to_itself: bool,
-        depth: usize,
-    ) -> io::Result<()> {
+    fn node(&mut self, path: &[u8], target: &[u8], meta: &Meta, depth: usize) -> io::Result<()> {
+        let from = self.job.tree.as_ref();
         if meta.links > 1 && !meta.is_dir() {
             if let Some(first) = self.links.get(&meta.id) {
                 return first.as_ref().map_or(Ok(()), |first| self.to.link(first, target));
@@ -275,16 +246,14 @@ impl Copier<'_> {
         }
         let mut lost = LostRanges::default();
         match meta.kind {
-            FileKind::File => lost = self.content(from, path, target, meta)?,
-            FileKind::Directory => {
-                self.directory(from, path, target, to_itself, depth)?;
-            }
+            FileKind::File => lost = self.content(path, target, meta)?,
+            FileKind::Directory => self.directory(path, target, depth)?,
             FileKind::Symlink => {
-                self.replace(target)?;
+                self.to.unlink_if_there(target)?;
                 self.to.symlink(&from.readlink(path)?, target)?;
             }
             special => {
-                self.replace(target)?;
+                self.to.unlink_if_there(target)?;
                 self.to.mknod(target, special, meta.perm, meta.rdev)?;
             }
         }
@@ -295,7 +264,7 @@ impl Copier<'_> {
 
     /// Moves the copy of a damaged file, as `weft salvage` does, so that nobody takes it for whole; what to tell of it.
     fn put_away(&mut self, target: &[u8], meta: &Meta, lost: &LostRanges) -> io::Result<io::Error> {
-        let home = join(self.home, LOST_AND_FOUND);
+        let home = join(&self.job.home, LOST_AND_FOUND);
         let mut now = target.to_vec();
         // What was written to is not always a file of its own: it may be a pipe, or behind a symlink.
         if self.to.stat(target, false)?.kind == FileKind::File && !inside(&home, target) {
@@ -315,22 +284,7 @@ impl Copier<'_> {
         Ok(io::Error::other(format!("{lost}; the rest is in {}, with zeros there", self.to.show(&now))))
     }
 
-    /// Makes room for what cannot be written over.
-    fn replace(&self, target: &[u8]) -> io::Result<()> {
-        match self.to.unlink(target) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
-    }
-
-    fn directory(
-        &mut self,
-        from: &dyn Tree,
-        path: &[u8],
-        target: &[u8],
-        to_itself: bool,
-        depth: usize,
-    ) -> io::Result<()> {
+    fn directory(&mut self, path: &[u8], target: &[u8], depth: usize) -> io::Result<()> {
         if !self.recursive {
             return Err(io::Error::other("a directory; give -r to copy it"));
         }
@@ -343,8 +297,8 @@ impl Copier<'_> {
             }
             other => other?,
         }
-        for name in from.list(path)? {
-            self.copy(from, &join(path, &name), &join(target, &name), false, to_itself, depth + 1);
+        for name in self.job.tree.list(path)? {
+            self.copy(&join(path, &name), &join(target, &name), depth + 1);
             if signal::was_interrupted() {
                 return Err(interrupted());
             }
@@ -352,14 +306,8 @@ impl Copier<'_> {
         Ok(())
     }
 
-    fn content(
-        &mut self,
-        from: &dyn Tree,
-        path: &[u8],
-        target: &[u8],
-        meta: &Meta,
-    ) -> io::Result<LostRanges> {
-        let mut source = ZeroingReader::new(from.open(path)?, meta.size);
+    fn content(&mut self, path: &[u8], target: &[u8], meta: &Meta) -> io::Result<LostRanges> {
+        let mut source = ZeroingReader::new(self.job.tree.open(path)?, meta.size);
         let created = self.to.create(target, meta.perm & 0o777 | 0o600);
         let mut sink = created.map_err(|error| {
             io::Error::new(error.kind(), format!("cannot create {}: {error}", self.to.show(target)))

@@ -4,13 +4,14 @@ use crate::access::Access;
 use crate::command::list::{PathsArgs, on_each};
 use crate::error::CliError;
 use crate::file_arg::FileArg;
-use crate::say::{Out, unwritten, warn};
+use crate::say::{self, Out, unwritten, warn};
 use crate::sys::{file, signal};
 use crate::tree::damage::ZeroingReader;
 use crate::tree::{Source, Tree, base_name, join};
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 /// Bytes of a read.
 const READ_BYTES: usize = 256 << 10;
@@ -72,7 +73,10 @@ impl Failures {
 
     /// The result of the whole.
     pub fn result(self) -> Result<(), CliError> {
-        if self.0 == 0 { Ok(()) } else { Err(CliError::Partly { failures: self.0 }) }
+        match self.0 {
+            0 => Ok(()),
+            n => Err(CliError::said(format!("the command is not complete: {n} failed"), "")),
+        }
     }
 }
 
@@ -86,46 +90,13 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
     let mut failures = Failures::default();
     on_each(&args.paths, Access::look, |access, paths| {
         let tree = access.tree();
-        let mut out = Out::new();
-        let mut buffer = vec![0; READ_BYTES];
+        let mut out = say::out();
         for path in paths {
-            let mut offset = 0;
-            let opened =
-                tree.stat(path, true).and_then(|meta| Ok(ZeroingReader::new(tree.open(path)?, meta.size)));
-            let mut source = match opened {
-                Ok(source) => source,
-                Err(error) => {
-                    failures.tell("cat", &tree.show(path), &error);
-                    continue;
-                }
-            };
-            loop {
-                match source.read_at(&mut buffer, offset) {
-                    Ok(0) => break,
-                    Ok(n) => {
-                        let failed = unwritten;
-                        let bad = source.lost().begin();
-                        let sound = bad.map_or(n, |bad| bad.saturating_sub(offset) as usize);
-                        out.write_all(&buffer[..sound]).map_err(failed)?;
-                        offset += n as u64;
-                        if bad.is_some() {
-                            // Whoever reads on would take what follows for the next bytes.
-                            let why = format!(
-                                "Input/output error: {}; the output ends there; 'weft cp' copies the rest",
-                                source.lost()
-                            );
-                            failures.tell("cat", &tree.show(path), &io::Error::other(why));
-                            break;
-                        }
-                    }
-                    Err(error) => {
-                        failures.tell("cat", &tree.show(path), &error);
-                        break;
-                    }
-                }
-                if signal::was_interrupted() {
-                    return Ok(());
-                }
+            if let Err(error) = cat_one(&tree, path, &mut out)? {
+                failures.tell("cat", &tree.show(path), &error);
+            }
+            if signal::was_interrupted() {
+                return Ok(());
             }
         }
         out.flush().map_err(unwritten)
@@ -133,31 +104,47 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
     failures.result()
 }
 
-/// Removes files.
-pub fn rm(args: &RmArgs) -> Result<(), CliError> {
+/// Writes a file as far as it can be read; the inner error is that of the file.
+fn cat_one(tree: &dyn Tree, path: &[u8], out: &mut Out) -> Result<io::Result<()>, CliError> {
+    let opened = tree.stat(path, true).and_then(|meta| Ok(ZeroingReader::new(tree.open(path)?, meta.size)));
+    let mut source = match opened {
+        Ok(source) => source,
+        Err(error) => return Ok(Err(error)),
+    };
+    let (mut offset, mut buffer) = (0, vec![0; READ_BYTES]);
+    while !signal::was_interrupted() {
+        let n = match source.read_at(&mut buffer, offset) {
+            Ok(0) => break,
+            Ok(n) => n,
+            Err(error) => return Ok(Err(error)),
+        };
+        let bad = source.lost().begin();
+        let sound = bad.map_or(n, |bad| bad.saturating_sub(offset) as usize);
+        out.write_all(&buffer[..sound]).map_err(unwritten)?;
+        if bad.is_some() {
+            // Whoever reads on would take what follows for the next bytes.
+            return Ok(Err(io::Error::other(format!(
+                "Input/output error: {}; the output ends there; 'weft cp' copies the rest",
+                source.lost()
+            ))));
+        }
+        offset += n as u64;
+    }
+    Ok(Ok(()))
+}
+
+/// Does something to each path on its volume, and tells of those that fail.
+fn change_each(
+    paths: &[OsString],
+    what: &str,
+    mut change: impl FnMut(&dyn Tree, &[u8], &mut Failures) -> io::Result<()>,
+) -> Result<(), CliError> {
     let mut failures = Failures::default();
-    on_each(&args.paths, Access::open, |access, paths| {
+    on_each(paths, Access::open, |access, paths| {
         let tree = access.tree();
         for path in paths {
-            if path.iter().all(|&b| b == b'/') {
-                failures.tell(
-                    "remove",
-                    &tree.show(path),
-                    &io::Error::other("the root stays; name the files in it to remove them"),
-                );
-                continue;
-            }
-            match tree.stat(path, false) {
-                Err(error) if args.force && error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => failures.tell("remove", &tree.show(path), &error),
-                Ok(meta) if meta.is_dir() && !args.recursive => {
-                    failures.tell(
-                        "remove",
-                        &tree.show(path),
-                        &io::Error::other("a directory; give -r to remove it"),
-                    );
-                }
-                Ok(meta) => remove(&tree, path, meta.is_dir(), &mut failures),
+            if let Err(error) = change(&tree, path, &mut failures) {
+                failures.tell(what, &tree.show(path), &error);
             }
         }
         access.sync()
@@ -165,50 +152,50 @@ pub fn rm(args: &RmArgs) -> Result<(), CliError> {
     failures.result()
 }
 
-fn remove(tree: &dyn Tree, path: &[u8], is_dir: bool, failures: &mut Failures) {
-    if signal::was_interrupted() {
-        failures.tell("remove", &tree.show(path), &interrupted());
-        return;
-    }
-    let removed = if is_dir {
-        match tree.list(path) {
-            Ok(names) => {
-                for name in names {
-                    let inner = join(path, &name);
-                    match tree.stat(&inner, false) {
-                        Ok(meta) => remove(tree, &inner, meta.is_dir(), failures),
-                        Err(error) => failures.tell("remove", &tree.show(&inner), &error),
-                    }
-                    if signal::was_interrupted() {
-                        return;
-                    }
-                }
-            }
-            Err(error) => failures.tell("list", &tree.show(path), &error),
+/// Removes files.
+pub fn rm(args: &RmArgs) -> Result<(), CliError> {
+    change_each(&args.paths, "remove", |tree, path, failures| {
+        if path.iter().all(|&b| b == b'/') {
+            return Err(io::Error::other("the root stays; name the files in it to remove them"));
         }
-        tree.rmdir(path)
-    } else {
-        tree.unlink(path)
-    };
-    if let Err(error) = removed {
-        failures.tell("remove", &tree.show(path), &error);
+        match tree.stat(path, false) {
+            Err(error) if args.force && error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Ok(meta) if meta.is_dir() && !args.recursive => {
+                Err(io::Error::other("a directory; give -r to remove it"))
+            }
+            meta => remove(tree, path, meta?.is_dir(), failures),
+        }
+    })
+}
+
+fn remove(tree: &dyn Tree, path: &[u8], is_dir: bool, failures: &mut Failures) -> io::Result<()> {
+    if signal::was_interrupted() {
+        return Err(interrupted());
     }
+    if !is_dir {
+        return tree.unlink(path);
+    }
+    let names = tree.list(path).unwrap_or_else(|error| {
+        failures.tell("list", &tree.show(path), &error);
+        Vec::new()
+    });
+    for name in names {
+        let inner = join(path, &name);
+        let meta = tree.stat(&inner, false);
+        if let Err(error) = meta.and_then(|meta| remove(tree, &inner, meta.is_dir(), failures)) {
+            failures.tell("remove", &tree.show(&inner), &error);
+        }
+        if signal::was_interrupted() {
+            return Ok(());
+        }
+    }
+    tree.rmdir(path)
 }
 
 /// Makes directories.
 pub fn mkdir(args: &MkdirArgs) -> Result<(), CliError> {
-    let mut failures = Failures::default();
     let perm = 0o777 & !file::umask();
-    on_each(&args.paths, Access::open, |access, paths| {
-        let tree = access.tree();
-        for path in paths {
-            if let Err(error) = make(&tree, path, perm, args.parents) {
-                failures.tell("make", &tree.show(path), &error);
-            }
-        }
-        access.sync()
-    })?;
-    failures.result()
+    change_each(&args.paths, "make", |tree, path, _| make(tree, path, perm, args.parents))
 }
 
 fn make(tree: &dyn Tree, path: &[u8], perm: u32, parents: bool) -> io::Result<()> {
@@ -244,27 +231,22 @@ pub fn mv(args: &MvArgs) -> Result<(), CliError> {
         ));
     }
     let access = Access::open(image)?;
-    let moved = move_all(&access, sources.iter().map(|(_, path)| path.as_slice()), sources.len(), target);
+    let moved = move_all(&access, sources, target);
     access.close()?;
     moved
 }
 
-fn move_all<'a>(
-    access: &Access,
-    sources: impl Iterator<Item = &'a [u8]>,
-    count: usize,
-    target: &[u8],
-) -> Result<(), CliError> {
+fn move_all(access: &Access, sources: &[(PathBuf, Vec<u8>)], target: &[u8]) -> Result<(), CliError> {
     let tree = access.tree();
     let into = tree.stat(target, true).is_ok_and(|meta| meta.is_dir());
-    if count > 1 && !into {
+    if sources.len() > 1 && !into {
         return Err(CliError::said(
             format!("{}: not a directory", tree.show(target)),
             "several files can only be moved into a directory",
         ));
     }
     let mut failures = Failures::default();
-    for source in sources {
+    for (_, source) in sources {
         let new = match base_name(source) {
             Some(name) if into => join(target, name),
             Some(_) => target.to_vec(),

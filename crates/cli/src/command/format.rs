@@ -7,8 +7,7 @@ use crate::progress;
 use crate::say::say;
 use crate::sys::signal;
 use clap::Args;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::{format_size, parse_size};
@@ -81,10 +80,7 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
 fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     let size = args.size.as_deref().map(parse_size).transpose()?;
     let geometry = args.geometry.of_volume(size, &args.label)?;
-    let exists = std::fs::symlink_metadata(path).is_ok();
-    if exists && !args.force {
-        return Err(CliError::WouldOverwrite { path: path.to_path_buf() });
-    }
+    CliError::unless_forced(path, std::fs::symlink_metadata(path).is_ok(), args.force)?;
     let bar = progress::bytes("format", geometry.total_bytes, args.quiet);
     signal::notice_interrupts();
     let made = ZonedModel::create(path, &geometry, args.force, &mut |done, total| {

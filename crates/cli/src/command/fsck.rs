@@ -6,8 +6,6 @@ use crate::say::{json_line, print};
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 use weft_core::units::format_size;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_lfs::fsck::{FsckReport, check};
@@ -34,40 +32,30 @@ pub struct FsckArgs {
 /// Checks a volume.
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
-    let uncheckable = |why: String| CliError::Uncheckable { image: image.clone(), why };
-    let device =
-        Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT).map_err(|e| uncheckable(e.to_string()))?;
-    let report = watched(&device, args.quiet || args.json, || check(device.zoned()));
-    let report = report.map_err(|e| uncheckable(e.to_string()))?;
-    let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };
-    print(&text)?;
-    match report.problems.len() as u64 + report.more_problems {
-        0 => Ok(()),
-        1 => Err(CliError::Unclean { image, problems: "1 problem".into() }),
-        n => Err(CliError::Unclean { image, problems: format!("{n} problems") }),
-    }
-}
-
-/// Does work while a bar follows the bytes that it reads of the device.
-fn watched<T>(device: &Device, quiet: bool, work: impl FnOnce() -> T) -> T {
+    let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
+        .map_err(|e| CliError::uncheckable(&image, e))?;
     let written =
         |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);
-    let bar = progress::bytes("check", (0..device.info().zones).map(written).sum(), quiet);
-    let ended = AtomicBool::new(false);
+    let bar = progress::bytes("check", (0..device.info().zones).map(written).sum(), args.quiet || args.json);
     let begun = device.counters().read_bytes;
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            while !ended.load(Relaxed) {
-                bar.set_position(device.counters().read_bytes - begun);
-                std::thread::park_timeout(Duration::from_millis(100));
-            }
-        });
-        let result = work();
-        ended.store(true, Relaxed);
-        watcher.thread().unpark();
-        bar.finish_and_clear();
-        result
-    })
+    let asked = || device.counters().read_bytes - begun;
+    let report = progress::watched(&bar, asked, || check(device.zoned()));
+    let report = report.map_err(|e| CliError::uncheckable(&image, e))?;
+    let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };
+    print(&text)?;
+    let Some(problems) = problems(report.problems.len() as u64 + report.more_problems) else { return Ok(()) };
+    Err(CliError::said(
+        format!("{image}: {problems} found"),
+        format!(
+            "'weft salvage {image} NEW' copies all readable files to a new volume and lists the rest; reads of \
+             damaged blocks fail with EIO"
+        ),
+    ))
+}
+
+/// How many problems were found, when some were.
+pub fn problems(count: u64) -> Option<String> {
+    (count > 0).then(|| format!("{count} problem{}", if count == 1 { "" } else { "s" }))
 }
 
 fn as_json(image: &str, report: &FsckReport) -> serde_json::Value {

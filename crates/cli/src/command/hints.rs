@@ -5,17 +5,18 @@
 
 use crate::args::PlacementArgs;
 use crate::error::CliError;
-use crate::guest::{Guest, find_shim};
+use crate::guest::{Guest, exit_status, find_shim};
 use crate::host;
 use crate::say::say;
+use crate::sys::file::Removed;
 use crate::sys::signal::Queue;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_client::advice::{AdviceRequest, MAGIC, PATH_MAX};
@@ -38,15 +39,6 @@ struct Adviser {
     given: Mutex<HintCounts>,
 }
 
-/// The socket's file; removed at the end.
-struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 /// Runs the program; its exit status.
 pub fn run(
     placement: &PlacementArgs,
@@ -55,7 +47,7 @@ pub fn run(
     signals: &Queue,
 ) -> Result<u8, CliError> {
     let shim = find_shim()?;
-    let socket = SocketFile(host::private_socket()?);
+    let socket = Removed(host::private_socket()?);
     let failed = |e| CliError::io("listen on", &socket.0, e);
     let listener = UnixListener::bind(&socket.0).map_err(failed)?;
     let adviser = Arc::new(Adviser {
@@ -69,11 +61,11 @@ pub fn run(
         .name("weft-hints".into())
         .spawn(move || answering.serve(&listener))
         .map_err(failed)?;
-    let status = guest.run_with_hints(&shim, &socket.0, signals)?;
+    let ended = guest.run_with(&shim, &[("WEFT_HINTS", socket.0.as_os_str())], signals)?;
     if !quiet {
         say(format_args!("\n{adviser}"));
     }
-    Ok(status)
+    Ok(exit_status(ended.status))
 }
 
 impl Adviser {
@@ -151,11 +143,10 @@ impl fmt::Display for Adviser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let given = self.given.lock();
         writeln!(f, "hints      mode {}, policy {}", self.engine.mode(), self.engine.policy_name())?;
-        let mut table =
-            Table::new(&[("stream", Align::Left), ("files", Align::Right), ("hint", Align::Left)]);
+        let mut table = Table::new("stream< files> hint<");
         for (id, (hint, files)) in &given.streams {
-            let name = self.engine.stream_name(weft_core::StreamId(*id)).unwrap_or("-").to_string();
-            table.row([name, files.to_string(), hint.to_string()]);
+            let name = self.engine.stream_name(weft_core::StreamId(*id)).unwrap_or("-");
+            table.cells(&[&name, files, hint]);
         }
         write!(f, "\n{table}")?;
         if given.refused > 0 {

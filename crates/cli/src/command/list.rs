@@ -3,9 +3,9 @@
 use crate::access::Access;
 use crate::error::CliError;
 use crate::file_arg::FileArg;
-use crate::say::{Out, printable};
+use crate::say::{self, Out, printable, unwritten};
 use crate::sys::time;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use crate::tree::{Meta, Tree, join};
 use clap::Args;
 use serde_json::json;
@@ -54,14 +54,6 @@ pub struct DfArgs {
 }
 
 /// Standard output's own error: nobody reads it any more.
-fn stdout(source: io::Error) -> CliError {
-    CliError::io("write", std::path::Path::new("standard output"), source)
-}
-
-fn file(tree: &dyn Tree, what: &'static str, path: &[u8], source: io::Error) -> CliError {
-    CliError::File { what, path: tree.show(path), source }
-}
-
 /// An image and paths on it.
 type PathsOf = (PathBuf, Vec<Vec<u8>>);
 
@@ -102,15 +94,15 @@ pub fn ls(args: &LsArgs) -> Result<(), CliError> {
         let tree = access.tree();
         let lister =
             Lister { tree: &tree, names: &names, long: args.long, shows: io::stdout().is_terminal() };
-        let mut out = Out::new();
+        let mut out = say::out();
         let heading = paths.len() > 1 || args.recursive || args.paths.len() > 1;
         for (index, path) in paths.iter().enumerate() {
             if index > 0 {
-                writeln!(out).map_err(stdout)?;
+                writeln!(out).map_err(unwritten)?;
             }
             lister.list(&mut out, path, heading, args.recursive)?;
         }
-        out.flush().map_err(stdout)
+        out.flush().map_err(unwritten)
     })
 }
 
@@ -124,14 +116,14 @@ struct Lister<'a> {
 
 impl Lister<'_> {
     fn list(&self, out: &mut Out, path: &[u8], heading: bool, recursive: bool) -> Result<(), CliError> {
-        let meta = self.tree.stat(path, true).map_err(|e| file(self.tree, "list", path, e))?;
+        let meta = self.tree.stat(path, true).map_err(|e| CliError::file("list", self.tree, path, e))?;
         if !meta.is_dir() {
             return self.lines(out, vec![(path.to_vec(), self.meta(path)?)], b"");
         }
         if heading {
-            writeln!(out, "{}:", printable(self.tree.show(path).as_bytes())).map_err(stdout)?;
+            writeln!(out, "{}:", printable(self.tree.show(path).as_bytes())).map_err(unwritten)?;
         }
-        let names = self.tree.list(path).map_err(|e| file(self.tree, "list", path, e))?;
+        let names = self.tree.list(path).map_err(|e| CliError::file("list", self.tree, path, e))?;
         let mut entries = Vec::with_capacity(names.len());
         for name in names {
             let meta = if self.long || recursive { self.meta(&join(path, &name))? } else { meta.clone() };
@@ -143,14 +135,14 @@ impl Lister<'_> {
         };
         self.lines(out, entries, path)?;
         for dir in below {
-            writeln!(out).map_err(stdout)?;
+            writeln!(out).map_err(unwritten)?;
             self.list(out, &dir, true, true)?;
         }
         Ok(())
     }
 
     fn meta(&self, path: &[u8]) -> Result<Meta, CliError> {
-        self.tree.stat(path, false).map_err(|e| file(self.tree, "list", path, e))
+        self.tree.stat(path, false).map_err(|e| CliError::file("list", self.tree, path, e))
     }
 
     fn lines(&self, out: &mut Out, entries: Vec<(Vec<u8>, Meta)>, dir: &[u8]) -> Result<(), CliError> {
@@ -163,7 +155,8 @@ impl Lister<'_> {
                     }
                     _ => m.size.to_string(),
                 };
-                let (user, group) = (self.names.user(m.uid), self.names.group(m.gid));
+                let (user, group) =
+                    (Names::of(&self.names.users, m.uid), Names::of(&self.names.groups, m.gid));
                 rows.push([m.links.to_string(), user, group, size, mode_text(m)]);
             }
         }
@@ -174,37 +167,43 @@ impl Lister<'_> {
                 let [l, u, g, s] = widths;
                 let when = time::local(meta.mtime_ns);
                 write!(out, "{mode} {links:>l$} {user:<u$} {group:<g$} {size:>s$} {when} ")
-                    .map_err(stdout)?;
+                    .map_err(unwritten)?;
             }
             self.name(out, name)?;
             if self.long && meta.kind == FileKind::Symlink {
-                let target =
-                    self.tree.readlink(&join(dir, name)).map_err(|e| file(self.tree, "read", name, e))?;
-                write!(out, " -> ").map_err(stdout)?;
+                let target = self
+                    .tree
+                    .readlink(&join(dir, name))
+                    .map_err(|e| CliError::file("read", self.tree, name, e))?;
+                write!(out, " -> ").map_err(unwritten)?;
                 self.name(out, &target)?;
             }
-            writeln!(out).map_err(stdout)?;
+            writeln!(out).map_err(unwritten)?;
         }
         Ok(())
     }
 
     fn name(&self, out: &mut Out, name: &[u8]) -> Result<(), CliError> {
-        if self.shows { write!(out, "{}", printable(name)) } else { out.write_all(name) }.map_err(stdout)
+        if self.shows { write!(out, "{}", printable(name)) } else { out.write_all(name) }.map_err(unwritten)
     }
 }
 
 /// `drwxr-xr-x`
+/// The letter and the name of a kind.
+fn kind_text(kind: FileKind) -> (char, &'static str) {
+    match kind {
+        FileKind::File => ('-', "regular file"),
+        FileKind::Directory => ('d', "directory"),
+        FileKind::Symlink => ('l', "symbolic link"),
+        FileKind::Fifo => ('p', "fifo"),
+        FileKind::Socket => ('s', "socket"),
+        FileKind::CharDevice => ('c', "character device"),
+        FileKind::BlockDevice => ('b', "block device"),
+    }
+}
+
 fn mode_text(meta: &Meta) -> String {
-    let kind = match meta.kind {
-        FileKind::File => '-',
-        FileKind::Directory => 'd',
-        FileKind::Symlink => 'l',
-        FileKind::Fifo => 'p',
-        FileKind::Socket => 's',
-        FileKind::CharDevice => 'c',
-        FileKind::BlockDevice => 'b',
-    };
-    let mut text = String::from(kind);
+    let mut text = String::from(kind_text(meta.kind).0);
     for (shift, special, sign) in [(6, libc::S_ISUID, 's'), (3, libc::S_ISGID, 's'), (0, libc::S_ISVTX, 't')]
     {
         let bits = meta.perm >> shift;
@@ -240,12 +239,8 @@ impl Names {
         Names { users: read("/etc/passwd"), groups: read("/etc/group") }
     }
 
-    fn user(&self, id: u32) -> String {
-        self.users.get(&id).cloned().unwrap_or_else(|| id.to_string())
-    }
-
-    fn group(&self, id: u32) -> String {
-        self.groups.get(&id).cloned().unwrap_or_else(|| id.to_string())
+    fn of(names: &BTreeMap<u32, String>, id: u32) -> String {
+        names.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 }
 
@@ -256,38 +251,27 @@ pub fn stat(args: &PathsArgs) -> Result<(), CliError> {
     let names = Names::load();
     on_each(&args.paths, Access::look, |access, paths| {
         let tree = access.tree();
-        let mut out = Out::new();
+        let mut out = say::out();
         for path in paths {
-            let m = tree.stat(path, false).map_err(|e| file(&tree, "stat", path, e))?;
-            let kind = match m.kind {
-                FileKind::File => "regular file",
-                FileKind::Directory => "directory",
-                FileKind::Symlink => "symbolic link",
-                FileKind::Fifo => "fifo",
-                FileKind::Socket => "socket",
-                FileKind::CharDevice => "character device",
-                FileKind::BlockDevice => "block device",
-            };
+            let m = tree.stat(path, false).map_err(|e| CliError::file("stat", &tree, path, e))?;
+            let (user, group) = (Names::of(&names.users, m.uid), Names::of(&names.groups, m.gid));
             let lines = [
                 ("file", printable(tree.show(path).as_bytes())),
-                ("kind", kind.to_string()),
+                ("kind", kind_text(m.kind).1.to_string()),
                 ("size", format!("{} bytes ({})", m.size, format_size(m.size))),
                 ("stored", format!("{} bytes in blocks", m.blocks * 512)),
                 ("inode", format!("{}, {} link(s)", m.id.1, m.links)),
                 ("mode", format!("{:04o} {}", m.perm, mode_text(&m))),
-                (
-                    "owner",
-                    format!("{} ({}), group {} ({})", names.user(m.uid), m.uid, names.group(m.gid), m.gid),
-                ),
+                ("owner", format!("{} ({}), group {} ({})", user, m.uid, group, m.gid)),
                 ("accessed", time::local(m.atime_ns)),
                 ("modified", time::local(m.mtime_ns)),
                 ("changed", time::local(m.ctime_ns)),
             ];
             for (name, value) in lines {
-                writeln!(out, "{name:<9} {value}").map_err(stdout)?;
+                writeln!(out, "{name:<9} {value}").map_err(unwritten)?;
             }
         }
-        out.flush().map_err(stdout)
+        out.flush().map_err(unwritten)
     })
 }
 
@@ -295,15 +279,7 @@ pub fn stat(args: &PathsArgs) -> Result<(), CliError> {
 
 /// Shows space.
 pub fn df(args: &DfArgs) -> Result<(), CliError> {
-    let columns = [
-        ("volume", Align::Left),
-        ("size", Align::Right),
-        ("used", Align::Right),
-        ("free", Align::Right),
-        ("use", Align::Right),
-        ("files", Align::Right),
-    ];
-    let mut table = Table::new(&columns);
+    let mut table = Table::new("volume< size> used> free> use> files>");
     let mut all = Vec::new();
     for text in &args.volumes {
         let (image, path) = match FileArg::parse(text)? {
@@ -313,7 +289,7 @@ pub fn df(args: &DfArgs) -> Result<(), CliError> {
         let access = Access::look(&image)?;
         let exists = path.map_or(Ok(()), |path| {
             let tree = access.tree();
-            tree.stat(&path, true).map(drop).map_err(|e| file(&tree, "look at", &path, e))
+            tree.stat(&path, true).map(drop).map_err(|e| CliError::file("look at", &tree, &path, e))
         });
         let space = exists.and_then(|()| access.statfs());
         access.close()?;
@@ -328,18 +304,12 @@ pub fn df(args: &DfArgs) -> Result<(), CliError> {
             "free_inodes": space.free_inodes,
         }));
         let percent = (used as f64 * 100.0 / space.total_bytes.max(1) as f64).ceil();
-        table.row([
-            image.display().to_string(),
-            format_size(space.total_bytes),
-            format_size(used),
-            format_size(space.free_bytes),
-            format!("{percent} %"),
-            space.inodes.to_string(),
-        ]);
+        let [size, used, free] = [space.total_bytes, used, space.free_bytes].map(format_size);
+        table.cells(&[&image.display(), &size, &used, &free, &format!("{percent} %"), &space.inodes]);
     }
-    let mut out = Out::new();
+    let mut out = say::out();
     let written = if args.json { writeln!(out, "{}", json!(all)) } else { write!(out, "{table}") };
-    written.and_then(|()| out.flush()).map_err(stdout)
+    written.and_then(|()| out.flush()).map_err(unwritten)
 }
 
 #[cfg(test)]

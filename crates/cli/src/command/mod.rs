@@ -23,7 +23,7 @@ mod zones;
 
 use crate::error::CliError;
 use crate::say::print;
-use clap::{Parser, Subcommand};
+use clap::Parser;
 
 /// Run unmodified programs on zoned flash, and reduce and measure write amplification.
 #[derive(Parser, Debug)]
@@ -39,14 +39,6 @@ use clap::{Parser, Subcommand};
         IMAGE:/path names a file on a volume. The environment variable WEFT_LOG sets what weft logs to standard error: \
         error, warn, info, debug or trace. It can set a level for each module, such as warn,weft_lfs=debug."
 )]
-pub struct Cli {
-    /// What to do.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// What to do.
-#[derive(Subcommand, Debug)]
 pub enum Command {
     /// Make a volume on an emulated zoned device in an image file, or on a real zoned drive.
     Format(format::FormatArgs),

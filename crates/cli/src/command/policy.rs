@@ -3,7 +3,7 @@
 use crate::args::ModeArgs;
 use crate::error::CliError;
 use crate::say::print;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::Subcommand;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -58,11 +58,9 @@ pub enum PolicyCommand {
 pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
     let text = match command {
         PolicyCommand::List => {
-            let mut table =
-                Table::new(&[("policy", Align::Left), ("streams", Align::Right), ("about", Align::Left)]);
+            let mut table = Table::new("policy< streams> about<");
             for policy in Policy::shipped().map_err(VolumeError::from)? {
-                let streams = policy.streams().len().to_string();
-                table.row([policy.name().to_string(), streams, policy.about().to_string()]);
+                table.cells(&[&policy.name(), &policy.streams().len(), &policy.about()]);
             }
             table.to_string()
         }
@@ -109,22 +107,10 @@ fn in_words(explained: &Explanation) -> String {
     if explained.considered.is_empty() {
         return text;
     }
-    let mut table = Table::new(&[
-        ("policy", Align::Left),
-        ("line", Align::Right),
-        ("stream", Align::Left),
-        ("here", Align::Left),
-        ("asks for", Align::Left),
-    ]);
+    let mut table = Table::new("policy< line> stream< here< asks for<");
     for rule in &explained.considered {
         let asks = if rule.conditions.is_empty() { "every file" } else { &rule.conditions };
-        table.row([
-            rule.policy.clone(),
-            rule.line.to_string(),
-            rule.stream.clone(),
-            rule.verdict.to_string(),
-            asks.to_string(),
-        ]);
+        table.cells(&[&rule.policy, &rule.line, &rule.stream, &rule.verdict, &asks]);
     }
     text.push('\n');
     text.push_str(&table.to_string());

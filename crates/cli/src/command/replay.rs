@@ -7,14 +7,13 @@ use crate::error::CliError;
 use crate::progress;
 use crate::say::{json_line, print, warn};
 use crate::sys::memory;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::Args;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weft_core::units::{format_size, parse_size};
 use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
@@ -179,13 +178,6 @@ fn choice(args: &ReplayArgs, mode: Mode) -> MountChoice {
     MountChoice { mode, policy: args.policy.clone(), seed: args.seed, ..MountChoice::default() }
 }
 
-/// One cell to be played.
-struct Job<'a> {
-    row: usize,
-    mode: Mode,
-    geometry: &'a Geometry,
-}
-
 fn play(
     args: &ReplayArgs,
     path: &Path,
@@ -203,17 +195,15 @@ fn play(
             geometries.push(geometry);
         }
     }
-    let jobs: Vec<Job<'_>> = geometries
-        .iter()
-        .enumerate()
-        .flat_map(|(row, geometry)| args.modes.iter().map(move |&mode| Job { row, mode, geometry }))
-        .collect();
+    let modes = |row| args.modes.iter().map(move |&mode| (row, mode));
+    let jobs: Vec<(usize, Mode)> = (0..rows.len()).flat_map(modes).collect();
     let bar = progress::bytes("replay", written_bytes * jobs.len() as u64, args.quiet);
     let largest = geometries.iter().map(|g| g.zones() * g.zone_bytes).max().unwrap_or(0);
-    let cells = on_threads(&jobs, largest, |job| play_cell(args, workload, job, &bar));
+    let cells =
+        on_threads(&jobs, largest, |(row, mode)| play_cell(args, workload, *mode, &geometries[*row], &bar));
     bar.finish_and_clear();
-    for (job, cell) in jobs.iter().zip(cells) {
-        rows[job.row].modes.push(cell?);
+    for ((row, _), cell) in jobs.iter().zip(cells) {
+        rows[*row].modes.push(cell?);
     }
     let recording = path.display().to_string();
     Ok(RecordingRows { recording, peak_bytes, written_bytes, rows })
@@ -222,20 +212,21 @@ fn play(
 fn play_cell(
     args: &ReplayArgs,
     workload: &Workload,
-    job: &Job<'_>,
+    mode: Mode,
+    geometry: &Geometry,
     bar: &ProgressBar,
 ) -> Result<Cell, CliError> {
-    let engine = Arc::new(choice(args, job.mode).engine()?);
+    let engine = Arc::new(choice(args, mode).engine()?);
     let mut told = 0;
-    let played = replay(workload, job.geometry, engine, &mut |done| {
+    let played = replay(workload, geometry, engine, &mut |done| {
         bar.inc(done - told);
         told = done;
     });
     match played {
-        Ok(played) => Ok(Cell { mode: job.mode, waf: Some(played.waf()), counted: Some(played.into()) }),
+        Ok(played) => Ok(Cell { mode, waf: Some(played.waf()), counted: Some(played.into()) }),
         Err(error) if error.is_full() => {
-            warn(format_args!("mode {}: {error}", job.mode));
-            Ok(Cell { mode: job.mode, waf: None, counted: None })
+            warn(format_args!("mode {mode}: {error}"));
+            Ok(Cell { mode, waf: None, counted: None })
         }
         Err(error) => Err(error.into()),
     }
@@ -250,14 +241,13 @@ fn on_threads<'a, J: Sync, R: Send>(
     let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
     let by_memory = memory::available_bytes().map_or(1, |bytes| bytes / 2 / bytes_each.max(1));
     let threads = processors.min(jobs.len()).min(by_memory as usize).max(1);
-    let next = AtomicUsize::new(0);
+    let left = Mutex::new(jobs.iter().enumerate());
+    let next = || left.lock().next();
     let done: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::with_capacity(jobs.len()));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Relaxed);
-                    let Some(job) = jobs.get(index) else { return };
+                while let Some((index, job)) = next() {
                     let result = work(job);
                     done.lock().push((index, result));
                 }
@@ -270,9 +260,8 @@ fn on_threads<'a, J: Sync, R: Send>(
 }
 
 fn in_words(recording: &RecordingRows, modes: &[Mode]) -> String {
-    let mut columns = vec![("zone", Align::Right), ("full", Align::Right), ("zones", Align::Right)];
-    columns.extend(modes.iter().map(|mode| (mode.name(), Align::Right)));
-    let mut table = Table::new(&columns);
+    let columns: String = modes.iter().map(|mode| format!(" {mode}>")).collect();
+    let mut table = Table::new(&format!("zone> full> zones>{columns}"));
     for row in &recording.rows {
         let head = [format_size(row.zone_bytes), format!("{} %", row.full_percent), row.zones.to_string()];
         let cells =

@@ -74,7 +74,7 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
         Guest { command: &args.command, at: &args.at, stdout: Output::Inherit, intercept: args.intercept };
     guest.check()?;
     args.intercept.check()?;
-    let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+    let signals = Queue::block()?;
     let reached = match (&args.socket, &args.volume) {
         (Some(socket), _) => join(socket, &args.placement)?,
         (None, Some(volume)) => {
@@ -125,9 +125,7 @@ fn reach(
     placement: &PlacementArgs,
     choice: &MountChoice,
 ) -> Result<ServerAt, CliError> {
-    let memory = |mounted| {
-        Ok::<_, CliError>(ServerAt::Here(Box::new(Hosted::start(mounted, host::private_socket()?)?)))
-    };
+    let memory = |mounted| Hosted::unlisted(mounted).map(|hosted| ServerAt::Here(Box::new(hosted)));
     let reached = match spec {
         Spec::MemFs if geometry.is_given() || choice.real_time => {
             return Err(CliError::said(
@@ -148,22 +146,22 @@ fn reach(
         }
         Spec::MemFs => memory(volume::open_memory(spec.to_string(), None, choice)?)?,
     };
-    if matches!(reached, ServerAt::Elsewhere(_)) && placement.is_given() {
-        return Err(decided_elsewhere(spec));
+    if matches!(reached, ServerAt::Here(_)) {
+        return Ok(reached);
     }
-    if matches!(reached, ServerAt::Elsewhere(_)) && choice.read_only {
-        return Err(CliError::said(
-            format!("{spec}: another process serves the volume for reading and writing"),
+    let (why, remedy) = match choice {
+        _ if placement.is_given() => return Err(decided_elsewhere(spec)),
+        MountChoice { read_only: true, .. } => (
+            "serves the volume for reading and writing",
             "stop that server (SIGTERM), or run the program without --read-only",
-        ));
-    }
-    if matches!(reached, ServerAt::Elsewhere(_)) && choice.record.is_some() {
-        return Err(CliError::said(
-            format!("{spec}: another process serves the volume, and only the server can record"),
+        ),
+        MountChoice { record: Some(_), .. } => (
+            "serves the volume, and only the server can record",
             "stop that server (SIGTERM), and run the program again",
-        ));
-    }
-    Ok(reached)
+        ),
+        _ => return Ok(reached),
+    };
+    Err(CliError::said(format!("{spec}: another process {why}"), remedy))
 }
 
 fn decided_elsewhere(volume: impl Display) -> CliError {

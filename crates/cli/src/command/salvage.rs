@@ -8,8 +8,7 @@ use crate::volume::missing;
 use clap::Args;
 use serde_json::json;
 use std::fmt::Write as _;
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::format_size;
@@ -49,20 +48,22 @@ pub struct SalvageArgs {
 /// Salvages a volume.
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let name = args.image.display().to_string();
-    let unsalvageable = |why: String| CliError::Unsalvageable { store: name.clone(), why };
     if let Some(target) = args.target.as_deref().filter(|target| std::fs::symlink_metadata(target).is_ok()) {
         return Err(CliError::said(
             format!("{} exists", target.display()),
             "give the name of a file that does not exist; the command makes it",
         ));
     }
-    let device =
-        Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT).map_err(|e| unsalvageable(e.to_string()))?;
+    let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
+        .map_err(|e| CliError::unsalvageable(&name, e))?;
     let options = MountOptions { salvage: true, ..MountOptions::default() };
-    let from = Lfs::mount(device.zoned(), options).map_err(|e| unsalvageable(e.to_string()))?;
+    let from = Lfs::mount(device.zoned(), options).map_err(|e| CliError::unsalvageable(&name, e))?;
     let quiet = args.quiet || args.json;
     let report = match &args.target {
-        Some(target) => into_new(&device, &from, target, quiet)?,
+        Some(target) => copy_into(&device, &from, target, quiet).inspect_err(|_| {
+            // What was begun would be taken for what could be salvaged.
+            let _ = std::fs::remove_file(target);
+        })?,
         None => work(&from, None, quiet).map_err(|source| VolumeError::lfs(&name, source))?,
     };
     let text = match (args.json, args.quiet) {
@@ -81,34 +82,15 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
 }
 
 fn work(from: &Lfs, to: Option<&Lfs>, quiet: bool) -> Result<SalvageReport, weft_lfs::LfsError> {
-    let bar = progress::bytes("salvage", 0, quiet);
-    let done = salvage(from, to, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    done
+    progress::shown("salvage", quiet, |tell| salvage(from, to, tell))
 }
 
-/// Makes the new volume and copies to it. What was begun and not completed is removed.
-fn into_new(device: &Device, from: &Lfs, target: &Path, quiet: bool) -> Result<SalvageReport, CliError> {
-    let done = copy_into(device, from, target, quiet);
-    if done.is_err() {
-        // It would be taken for what could be salvaged.
-        let _ = std::fs::remove_file(target);
-    }
-    done
-}
-
+/// Makes the new volume and copies to it.
 fn copy_into(device: &Device, from: &Lfs, target: &Path, quiet: bool) -> Result<SalvageReport, CliError> {
     let name = target.display().to_string();
     let failed = |source| CliError::from(VolumeError::lfs(&name, source));
-    let bar = progress::bytes("format", 0, quiet);
-    let made = ZonedModel::create(target, &geometry_for(device, from)?, false, &mut |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
+    let geometry = geometry_for(device, from)?;
+    let made = progress::shown("format", quiet, |tell| ZonedModel::create(target, &geometry, false, tell));
     let made = Arc::new(made?);
     let label = from.label();
     Lfs::format(made.clone(), &FormatOptions { label, ..FormatOptions::default() }).map_err(failed)?;

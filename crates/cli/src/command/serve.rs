@@ -4,12 +4,10 @@ use crate::args::PlacementArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, ServerAt};
 use crate::report::SnapshotText;
-use crate::say::{Out, say, warn};
-use crate::sys::signal::{ENDING, Queue};
+use crate::say::{self, warn};
+use crate::sys::signal::Queue;
 use crate::volume;
 use clap::Args;
-use std::io::Write;
-use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,7 +35,7 @@ pub struct ServeArgs {
 
 /// Serves a volume.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
-    let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+    let signals = Queue::block()?;
     let choice = args.placement.choice();
     let hosted = match &args.socket {
         Some(socket) => {
@@ -57,21 +55,12 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
             }
         },
     };
-    let mut out = Out::new();
-    let ready = writeln!(out, "weft: serving {} on {}", args.volume.display(), hosted.socket().display());
-    // Whoever started the server may have closed its standard output; it serves all the same.
-    let _ = ready.and_then(|()| out.flush());
+    say::serving(&args.volume, hosted.socket());
     let before = hosted.snapshot();
-    loop {
-        let came = signals.next(Duration::from_secs(60));
-        let came = came.map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
-        if came.is_some_and(|came| ENDING.contains(&came.signal)) {
-            break;
-        }
-    }
+    while !signals.ends_within(Duration::from_secs(60))? {}
     let after = hosted.stop()?;
     if !args.quiet {
-        say(SnapshotText(&after.since(&before)));
+        say::say(SnapshotText(&after.since(&before)));
     }
     Ok(())
 }

@@ -3,15 +3,14 @@
 use crate::access::Access;
 use crate::command::zones::by_state;
 use crate::error::CliError;
-use crate::report::{SnapshotText, latency_table, size_or_dash};
+use crate::report::{SnapshotText, call_table, size_or_dash};
 use crate::say::{json_line, print, say};
 use crate::sys::signal;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::Args;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
-use std::path::Path;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weft_core::units::format_size;
 use weft_volume::report::Snapshot;
@@ -168,8 +167,7 @@ impl Interval<'_> {
             let _ = write!(text, "\n{streams}");
         }
         let p = &now.programs;
-        let calls = [("reads", &p.reads), ("writes", &p.writes), ("fsyncs", &p.syncs)];
-        let latencies = latency_table("calls of programs", &calls);
+        let latencies = call_table(p);
         if !latencies.is_empty() {
             let (r, w, s) = (
                 self.per_second(p.reads.count, before.programs.reads.count),
@@ -182,28 +180,13 @@ impl Interval<'_> {
     }
 
     fn streams(&self) -> Table {
-        let mut table = Table::new(&[
-            ("stream", Align::Left),
-            ("written", Align::Right),
-            ("now", Align::Right),
-            ("relocated", Align::Right),
-            ("now", Align::Right),
-            ("zones", Align::Right),
-            ("live", Align::Right),
-        ])
-        .indented(2);
+        let mut table = Table::new("stream< written> now> relocated> now> zones> live>").indented(2);
         for s in &self.now.streams {
             let before = self.before.streams.iter().find(|b| b.id == s.id);
             let (bytes, gc_bytes) = before.map_or((0, 0), |b| (b.bytes, b.gc_bytes));
-            table.row([
-                s.name.clone(),
-                size_or_dash(s.bytes),
-                self.rate(s.bytes, bytes),
-                size_or_dash(s.gc_bytes),
-                self.rate(s.gc_bytes, gc_bytes),
-                s.zones.to_string(),
-                size_or_dash(s.live_bytes),
-            ]);
+            let [all, moved, live] = [s.bytes, s.gc_bytes, s.live_bytes].map(size_or_dash);
+            let (now, moved_now) = (self.rate(s.bytes, bytes), self.rate(s.gc_bytes, gc_bytes));
+            table.cells(&[&s.name, &all, &now, &moved, &moved_now, &s.zones, &live]);
         }
         table
     }

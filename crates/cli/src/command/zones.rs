@@ -8,10 +8,10 @@ use crate::error::CliError;
 use crate::report::size_or_dash;
 use crate::say::{json_line, print};
 use crate::sys::terminal;
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::Args;
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::path::PathBuf;
 use weft_core::units::format_size;
 use weft_lfs::{ZoneCondition, ZoneContent};
@@ -64,21 +64,12 @@ pub fn run(args: &ZonesArgs) -> Result<(), CliError> {
 }
 
 fn table(zones: &[Zone]) -> Table {
-    let mut table = Table::new(&[
-        ("zone", Align::Right),
-        ("state", Align::Left),
-        ("holds", Align::Left),
-        ("stream of its first data", Align::Left),
-        ("group", Align::Right),
-        ("written", Align::Right),
-        ("live", Align::Right),
-    ]);
+    let mut table = Table::new("zone> state< holds< stream of its first data< group> written> live>");
     for z in zones {
-        let group = if z.kind == ZoneContent::Data { z.group.to_string() } else { "-".to_string() };
-        let stream = if z.stream.is_empty() { "-".to_string() } else { z.stream.clone() };
-        let bytes = [size_or_dash(z.written_bytes), size_or_dash(z.live_bytes)];
-        let head = [z.zone.to_string(), z.state.to_string(), z.kind.to_string(), stream, group];
-        table.row(head.into_iter().chain(bytes));
+        let group: &dyn Display = if z.kind == ZoneContent::Data { &z.group } else { &"-" };
+        let stream = if z.stream.is_empty() { "-" } else { &z.stream };
+        let [written, live] = [z.written_bytes, z.live_bytes].map(size_or_dash);
+        table.cells(&[&z.zone, &z.state, &z.kind, &stream, group, &written, &live]);
     }
     table
 }
@@ -182,25 +173,11 @@ fn picture(zones: &[Zone], snapshot: &Snapshot, style: Style, columns: usize) ->
         let _ = writeln!(text, "{:>6}  {}", line * cells, drawn.trim_end());
     }
     text.push('\n');
-    let mut legend = Table::new(&[
-        ("", Align::Left),
-        ("stream", Align::Left),
-        ("zones", Align::Right),
-        ("written", Align::Right),
-        ("live", Align::Right),
-        ("", Align::Right),
-    ])
-    .indented(MARGIN);
+    let mut legend = Table::new("< stream< zones> written> live> >").indented(MARGIN);
     for (place, of) in streams.values().enumerate() {
         let share = of.live as f64 * 100.0 / of.written.max(1) as f64;
-        legend.row([
-            letter(place).to_string(),
-            of.name.clone(),
-            of.zones.to_string(),
-            size_or_dash(of.written),
-            size_or_dash(of.live),
-            format!("{share:.0} %"),
-        ]);
+        let [written, live] = [of.written, of.live].map(size_or_dash);
+        legend.cells(&[&letter(place), &of.name, &of.zones, &written, &live, &format!("{share:.0} %")]);
     }
     if !legend.is_empty() {
         text.push_str(&painted(&legend.to_string(), streams.len(), style));

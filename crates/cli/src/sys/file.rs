@@ -1,16 +1,24 @@
 //! Files: nodes, times, who may do what.
 
-use std::ffi::CString;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, mknodat, utimensat};
+use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+/// A file that goes with this value, unless it has another name by then.
+pub struct Removed(pub PathBuf);
+
+impl Drop for Removed {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
-fn checked(result: i32) -> io::Result<()> {
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+/// The same path with more behind its name.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// Whether this process runs as the superuser.
@@ -20,30 +28,17 @@ pub fn is_superuser() -> bool {
 
 /// Makes a node of the kind and with the permission bits in `mode`.
 pub fn mknod(path: &Path, mode: u32, rdev: u64) -> io::Result<()> {
-    let path = c_path(path)?;
-    // SAFETY: the path is a C string that outlives the call.
-    checked(unsafe { libc::mknod(path.as_ptr(), mode, rdev) })
+    let (kind, perm) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode));
+    Ok(mknodat(CWD, path, kind, perm, rdev)?)
 }
 
-/// Sets access and modification time, in nanoseconds since 1970; follows symlinks.
-pub fn set_times(path: &Path, atime_ns: i64, mtime_ns: i64) -> io::Result<()> {
-    utimens(path, atime_ns, mtime_ns, 0)
-}
-
-/// The same of a symlink itself.
-pub fn set_link_times(path: &Path, atime_ns: i64, mtime_ns: i64) -> io::Result<()> {
-    utimens(path, atime_ns, mtime_ns, libc::AT_SYMLINK_NOFOLLOW)
-}
-
-fn utimens(path: &Path, atime_ns: i64, mtime_ns: i64, flags: libc::c_int) -> io::Result<()> {
-    let path = c_path(path)?;
-    let spec = |ns: i64| libc::timespec {
-        tv_sec: ns.div_euclid(1_000_000_000),
-        tv_nsec: ns.rem_euclid(1_000_000_000),
-    };
-    let times = [spec(atime_ns), spec(mtime_ns)];
-    // SAFETY: the path is a C string and `times` two timespecs, all of which outlive the call.
-    checked(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), flags) })
+/// Sets access and modification time, in nanoseconds since 1970; of a symlink itself when that is asked.
+pub fn set_times(path: &Path, atime_ns: i64, mtime_ns: i64, of_link: bool) -> io::Result<()> {
+    let spec =
+        |ns: i64| Timespec { tv_sec: ns.div_euclid(1_000_000_000), tv_nsec: ns.rem_euclid(1_000_000_000) };
+    let times = Timestamps { last_access: spec(atime_ns), last_modification: spec(mtime_ns) };
+    let flags = if of_link { AtFlags::SYMLINK_NOFOLLOW } else { AtFlags::empty() };
+    Ok(utimensat(CWD, path, &times, flags)?)
 }
 
 /// The mask of permission bits that new files do not get.

@@ -72,20 +72,21 @@ pub fn lift() -> Result<(), CliError> {
     require(libc::RLIMIT_NOFILE, DESCRIPTORS_MIN)
 }
 
+/// The limit that is set now, with its name and flag, and the unit in which a shell counts it.
+fn known(resource: u32) -> Option<(u64, &'static str, &'static str, u64)> {
+    let (_, name, flag) = LIFTED.iter().find(|(known, ..)| *known == resource)?;
+    let unit = if resource == libc::RLIMIT_NOFILE { 1 } else { UNIT_BYTES };
+    Some((get(resource).rlim_cur, name, flag, unit))
+}
+
 /// Says which limit is below `least`, if it is.
 fn require(resource: u32, least: u64) -> Result<(), CliError> {
-    let now = get(resource).rlim_cur;
-    if now >= least {
+    let Some((now, name, flag, unit)) = known(resource).filter(|known| known.0 < least) else {
         return Ok(());
-    }
-    let Some((_, name, flag)) = LIFTED.iter().find(|(known, ..)| *known == resource) else { return Ok(()) };
-    let (now, least) = match resource {
-        libc::RLIMIT_NOFILE => (now, least),
-        _ => (now / UNIT_BYTES, least.div_ceil(UNIT_BYTES)),
     };
-    let unit = if resource == libc::RLIMIT_NOFILE { "" } else { " KiB" };
+    let (now, least, in_unit) = (now / unit, least.div_ceil(unit), if unit == 1 { "" } else { " KiB" });
     Err(CliError::said(
-        format!("the limit on {name} (ulimit {flag}) is {now}{unit}; weft needs {least}{unit}"),
+        format!("the limit on {name} (ulimit {flag}) is {now}{in_unit}; weft needs {least}{in_unit}"),
         format!("raise it with 'ulimit {flag} NUMBER' in the shell that starts the command"),
     ))
 }
@@ -103,10 +104,9 @@ pub fn cause(error: &io::Error) -> Option<String> {
         libc::EMFILE => libc::RLIMIT_NOFILE,
         _ => return None,
     };
-    let now = get(resource).rlim_cur;
-    let (_, name, flag) = LIFTED.iter().find(|(known, ..)| *known == resource)?;
-    let now = if resource == libc::RLIMIT_NOFILE { now } else { now / UNIT_BYTES };
-    (get(resource).rlim_cur != libc::RLIM_INFINITY).then(|| {
+    let (now, name, flag, unit) = known(resource)?;
+    (now != libc::RLIM_INFINITY).then(|| {
+        let now = now / unit;
         format!("the limit on {name} (ulimit {flag}) is {now}; raise it in the shell that starts the command")
     })
 }

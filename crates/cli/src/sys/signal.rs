@@ -1,7 +1,9 @@
 //! Signals: noticed between two steps of a command, or read one by one while a program runs.
 
+use crate::error::CliError;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -81,7 +83,11 @@ pub struct Queue {
 
 impl Queue {
     /// Blocks the ending signals, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCHLD.
-    pub fn block() -> io::Result<Queue> {
+    pub fn block() -> Result<Queue, CliError> {
+        Queue::made().map_err(of_this_process)
+    }
+
+    fn made() -> io::Result<Queue> {
         // SAFETY: all-zero sigsets are valid, every pointer is to a local that outlives the calls, and the new
         // descriptor has no other owner.
         unsafe {
@@ -118,6 +124,12 @@ impl Queue {
         }
     }
 
+    /// Whether a signal to end comes in time.
+    pub fn ends_within(&self, patience: Duration) -> Result<bool, CliError> {
+        let came = self.next(patience).map_err(of_this_process)?;
+        Ok(came.is_some_and(|came| ENDING.contains(&came.signal)))
+    }
+
     /// The next signal; `None` when none comes in time.
     pub fn next(&self, patience: Duration) -> io::Result<Option<ReceivedSignal>> {
         let mut poll = libc::pollfd { fd: self.fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -145,4 +157,8 @@ impl Queue {
 pub fn send(pid: u32, signal: i32) {
     // SAFETY: a system call on numbers; the child is not yet waited for, so the number is still its own.
     unsafe { libc::kill(pid as i32, signal) };
+}
+
+fn of_this_process(error: io::Error) -> CliError {
+    CliError::io("signals of", Path::new("this process"), error)
 }

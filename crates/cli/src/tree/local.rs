@@ -5,10 +5,9 @@ use crate::sys::{file, xattr};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown};
 use std::path::{Path, PathBuf};
 use weft_sys::file::seek;
 use weft_vfs::FileKind;
@@ -22,14 +21,6 @@ struct Local {
     path: PathBuf,
     /// Keeps the directory open that the path begins with.
     _from: Option<File>,
-}
-
-impl Deref for Local {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl AsRef<Path> for Local {
@@ -133,7 +124,7 @@ impl Tree for LocalTree {
     }
 
     fn mknod(&self, path: &[u8], kind: FileKind, perm: u32, rdev: u64) -> io::Result<()> {
-        file::mknod(&local(path)?, kind.mode_bits() | perm, rdev)
+        file::mknod(local(path)?.as_ref(), kind.mode_bits() | perm, rdev)
     }
 
     fn link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
@@ -153,24 +144,22 @@ impl Tree for LocalTree {
     }
 
     fn xattrs(&self, path: &[u8]) -> io::Result<Vec<Xattr>> {
-        xattr::all(&local(path)?)
+        xattr::all(local(path)?.as_ref())
     }
 
     fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
-        xattr::set(&local(path)?, name, value)
+        xattr::set(local(path)?.as_ref(), name, value)
     }
 
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
-        if meta.kind == FileKind::Symlink {
-            if file::is_superuser() {
-                std::os::unix::fs::lchown(local(path)?, Some(meta.uid), Some(meta.gid))?;
-            }
-            return file::set_link_times(&local(path)?, meta.atime_ns, meta.mtime_ns);
-        }
+        let is_symlink = meta.kind == FileKind::Symlink;
         if file::is_superuser() {
-            std::os::unix::fs::chown(local(path)?, Some(meta.uid), Some(meta.gid))?;
+            let chown = if is_symlink { lchown::<Local> } else { chown::<Local> };
+            chown(local(path)?, Some(meta.uid), Some(meta.gid))?;
         }
-        fs::set_permissions(local(path)?, fs::Permissions::from_mode(meta.perm))?;
-        file::set_times(&local(path)?, meta.atime_ns, meta.mtime_ns)
+        if !is_symlink {
+            fs::set_permissions(local(path)?, fs::Permissions::from_mode(meta.perm))?;
+        }
+        file::set_times(local(path)?.as_ref(), meta.atime_ns, meta.mtime_ns, is_symlink)
     }
 }

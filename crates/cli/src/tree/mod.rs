@@ -135,6 +135,14 @@ pub trait Tree {
     /// Removes a name that is not a directory's.
     fn unlink(&self, path: &[u8]) -> io::Result<()>;
 
+    /// Removes a file, if it is there.
+    fn unlink_if_there(&self, path: &[u8]) -> io::Result<()> {
+        match self.unlink(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
     /// Removes an empty directory.
     fn rmdir(&self, path: &[u8]) -> io::Result<()>;
 

@@ -1,7 +1,7 @@
 //! A volume's files, through its server.
 
 use super::{Meta, Sink, Source, Tree, Xattr, kind_of_mode};
-use crate::sys::file;
+use crate::sys::{file, xattr};
 use std::io;
 use weft_client::shared::channel::PAYLOAD_BYTES;
 use weft_client::{AttrChange, Client, Errno, FileRef, OUTSIDE, WireDirent};
@@ -105,9 +105,15 @@ impl VolumeTree<'_> {
         Ok((from, path))
     }
 
-    fn open_flags(&self, path: &[u8], flags: i32, perm: u32) -> io::Result<Open<'_>> {
+    /// Calls the server about a path, from the directory that the walk to it has reached.
+    fn at<T>(&self, path: &[u8], call: impl FnOnce(FileRef, &[u8]) -> Result<T, Errno>) -> io::Result<T> {
         let (from, path) = self.walk(path)?;
-        let opened = self.client.open(from.file(), path, flags | libc::O_CLOEXEC, perm).map_err(system)?;
+        call(from.file(), path).map_err(system)
+    }
+
+    fn open_flags(&self, path: &[u8], flags: i32, perm: u32) -> io::Result<Open<'_>> {
+        let flags = flags | libc::O_CLOEXEC;
+        let opened = self.at(path, |from, path| self.client.open(from, path, flags, perm))?;
         Ok(Open { client: self.client, file: opened.file })
     }
 }
@@ -118,9 +124,8 @@ impl Tree for VolumeTree<'_> {
     }
 
     fn stat(&self, path: &[u8], follow: bool) -> io::Result<Meta> {
-        let (from, path) = self.walk(path)?;
         let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
-        let found = self.client.stat(from.file(), path, flags).map_err(system)?;
+        let found = self.at(path, |from, path| self.client.stat(from, path, flags))?;
         Ok(Meta {
             kind: kind_of_mode(found.mode)?,
             perm: found.mode & 0o7777,
@@ -165,9 +170,8 @@ impl Tree for VolumeTree<'_> {
     }
 
     fn readlink(&self, path: &[u8]) -> io::Result<Vec<u8>> {
-        let (from, path) = self.walk(path)?;
         let mut target = vec![0; weft_vfs::PATH_MAX];
-        let len = self.client.readlink(from.file(), path, &mut target).map_err(system)?;
+        let len = self.at(path, |from, path| self.client.readlink(from, path, &mut target))?;
         target.truncate(len);
         Ok(target)
     }
@@ -181,18 +185,15 @@ impl Tree for VolumeTree<'_> {
     }
 
     fn mkdir(&self, path: &[u8], perm: u32) -> io::Result<()> {
-        let (from, path) = self.walk(path)?;
-        self.client.mkdir(from.file(), path, perm).map_err(system)
+        self.at(path, |from, path| self.client.mkdir(from, path, perm))
     }
 
     fn symlink(&self, target: &[u8], path: &[u8]) -> io::Result<()> {
-        let (from, path) = self.walk(path)?;
-        self.client.symlink(target, from.file(), path).map_err(system)
+        self.at(path, |from, path| self.client.symlink(target, from, path))
     }
 
     fn mknod(&self, path: &[u8], kind: FileKind, perm: u32, rdev: u64) -> io::Result<()> {
-        let (from, path) = self.walk(path)?;
-        self.client.mknod(from.file(), path, kind.mode_bits() | perm, rdev).map_err(system)
+        self.at(path, |from, path| self.client.mknod(from, path, kind.mode_bits() | perm, rdev))
     }
 
     fn link(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
@@ -201,13 +202,11 @@ impl Tree for VolumeTree<'_> {
     }
 
     fn unlink(&self, path: &[u8]) -> io::Result<()> {
-        let (from, path) = self.walk(path)?;
-        self.client.unlink(from.file(), path, 0).map_err(system)
+        self.at(path, |from, path| self.client.unlink(from, path, 0))
     }
 
     fn rmdir(&self, path: &[u8]) -> io::Result<()> {
-        let (from, path) = self.walk(path)?;
-        self.client.unlink(from.file(), path, libc::AT_REMOVEDIR).map_err(system)
+        self.at(path, |from, path| self.client.unlink(from, path, libc::AT_REMOVEDIR))
     }
 
     fn rename(&self, path: &[u8], new: &[u8]) -> io::Result<()> {
@@ -217,34 +216,23 @@ impl Tree for VolumeTree<'_> {
 
     fn xattrs(&self, path: &[u8]) -> io::Result<Vec<Xattr>> {
         let (from, path) = self.walk(path)?;
+        let flags = libc::AT_SYMLINK_NOFOLLOW;
         let mut names = vec![0; PAYLOAD_BYTES];
-        let len = self
-            .client
-            .list_xattr(from.file(), path, libc::AT_SYMLINK_NOFOLLOW, &mut names)
-            .map_err(system)?;
-        let mut found = Vec::new();
-        let mut value = vec![0; XATTR_VALUE_MAX];
-        for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
-            let flags = libc::AT_SYMLINK_NOFOLLOW;
-            match self.client.get_xattr(from.file(), path, flags, name, &mut value) {
-                Ok(len) => found.push((name.to_vec(), value[..len].to_vec())),
-                // It is not for this user, or gone.
-                Err(libc::EPERM | libc::EACCES | libc::ENODATA) => {}
-                Err(error) => return Err(system(error)),
-            }
-        }
-        found.sort_unstable();
-        Ok(found)
+        let len = self.client.list_xattr(from.file(), path, flags, &mut names).map_err(system)?;
+        xattr::of_names(&names[..len], |name| {
+            let mut value = vec![0; XATTR_VALUE_MAX];
+            let len = self.client.get_xattr(from.file(), path, flags, name, &mut value).map_err(system)?;
+            value.truncate(len);
+            Ok(value)
+        })
     }
 
     fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
-        let (from, path) = self.walk(path)?;
         let flags = libc::AT_SYMLINK_NOFOLLOW;
-        self.client.set_xattr(from.file(), path, flags, name, value, 0).map_err(system)
+        self.at(path, |from, path| self.client.set_xattr(from, path, flags, name, value, 0))
     }
 
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
-        let (from, path) = self.walk(path)?;
         let keeps_owner = file::is_superuser();
         let is_symlink = meta.kind == FileKind::Symlink;
         let change = AttrChange {
@@ -256,6 +244,6 @@ impl Tree for VolumeTree<'_> {
             ..AttrChange::default()
         };
         let flags = if is_symlink { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
-        self.client.set_attr(from.file(), path, flags, &change).map_err(system)
+        self.at(path, |from, path| self.client.set_attr(from, path, flags, &change))
     }
 }

@@ -44,6 +44,7 @@ use copy::Moved;
 use layout::Layout;
 use level::LevelMemory;
 use parking_lot::Mutex;
+use serde::Serialize;
 use std::sync::Arc;
 use weft_core::Nanos;
 
@@ -67,7 +68,7 @@ pub struct GrantRequest {
 }
 
 /// A grant as the monitor lists it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct GrantInfo {
     /// Its name.
     pub name: String,

@@ -8,8 +8,8 @@
 
 use super::SimError;
 use super::heat::HeatRow;
-use super::host_flash::{HostFlash, Slot};
-use super::target::Totals;
+use super::host_flash::{HostFlash, MapSize, Slot};
+use super::target::{Target, Totals};
 use crate::block::{Action, Request};
 use std::collections::VecDeque;
 use weft_core::hist::Summary;
@@ -43,9 +43,7 @@ struct Waiting {
 
 struct Host {
     flash: Box<dyn HostFlash>,
-    pages_per_block: u32,
-    luns_per_unit: u32,
-    planes: u32,
+    room: MapSize,
     /// By write front: the pages that wait for those in the other planes.
     waiting: [Waiting; 2],
     /// Pages that were read to be copied, and when they were there.
@@ -82,26 +80,28 @@ impl HostMap {
         };
         let map = PageMapper::new::<SimError>(setup)?;
         let (now, done) = (Nanos(0), Nanos(0));
-        let (luns_per_unit, planes) = (room.luns_per_unit, room.planes);
         let (waiting, ahead) = Default::default();
-        let host = Host { flash, pages_per_block, luns_per_unit, planes, waiting, ahead, now, done };
+        let host = Host { flash, room, waiting, ahead, now, done };
         let page_blocks = room.page_bytes / BLOCK_BYTES as u64;
         Ok(HostMap { map, host, page_blocks, host_bytes: 0 })
     }
+}
 
-    pub(super) fn capacity_blocks(&self) -> u64 {
+/// Zoned and open-channel, the raw and the function level, with a page map in the host.
+impl Target for HostMap {
+    fn capacity_blocks(&self) -> u64 {
         u64::from(self.map.setup().pages) * self.page_blocks
     }
 
-    pub(super) fn alpha(&self) -> f64 {
-        self.map.setup().alpha()
+    fn alpha(&self) -> Option<f64> {
+        Some(self.map.setup().alpha())
     }
 
-    pub(super) fn blocks_per_page(&self) -> u64 {
+    fn blocks_per_page(&self) -> u64 {
         self.page_blocks
     }
 
-    pub(super) fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
+    fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
         (self.host.now, self.host.done) = (issued, issued);
         if request.action == Action::Write {
             self.host_bytes += u64::from(request.blocks) * BLOCK_BYTES as u64;
@@ -122,26 +122,20 @@ impl HostMap {
         Ok(self.host.done)
     }
 
-    pub(super) fn totals(&self) -> Totals {
-        let work = self.host.flash.device().work();
-        Totals {
-            host_bytes: self.host_bytes,
-            media_bytes: work.media_bytes,
-            moved_bytes: self.map.counts().relocated * self.page_blocks * BLOCK_BYTES as u64,
-            erases: work.erases,
-            flash_operations: work.operations,
-        }
+    fn totals(&self) -> Totals {
+        let moved_bytes = self.map.counts().relocated * self.page_blocks * BLOCK_BYTES as u64;
+        self.host.flash.device().totals(self.host_bytes, moved_bytes)
     }
 
-    pub(super) fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         self.host.flash.device().heat()
     }
 
-    pub(super) fn own_latencies(&self) -> Option<(Summary, Summary)> {
+    fn own_latencies(&self) -> Option<(Summary, Summary)> {
         self.host.flash.device().own_latencies()
     }
 
-    pub(super) fn verify(&self) -> Result<(), SimError> {
+    fn verify(&self) -> Result<(), SimError> {
         self.map.verify().map_err(SimError::Identity)?;
         self.host.flash.device().verify()
     }
@@ -149,9 +143,9 @@ impl HostMap {
 
 impl Host {
     fn slot(&self, slot: u32) -> Slot {
-        let width = self.luns_per_unit * self.planes;
+        let width = self.room.blocks_per_unit();
         let (row, part) = (slot / width, slot % width);
-        Slot { block: row / self.pages_per_block * width + part, page: row % self.pages_per_block }
+        Slot { block: row / self.room.pages_per_block * width + part, page: row % self.room.pages_per_block }
     }
 
     /// Reads what is in a slot; returns when it is in the host.
@@ -176,7 +170,7 @@ impl Media for Host {
             }
             (Some(from), _) => self.read(from)?,
         };
-        if self.planes == 1 {
+        if self.room.planes == 1 {
             let done = self.flash.program(ready, &[self.slot(to)], from.is_some())?;
             self.done = if from.is_none() { self.done.max(done) } else { self.done };
             return Ok(Outcome::Done);
@@ -184,7 +178,7 @@ impl Media for Host {
         let waiting = &mut self.waiting[front];
         waiting.slots.push(to);
         waiting.ready = waiting.ready.max(ready);
-        if waiting.slots.len() < self.planes as usize {
+        if waiting.slots.len() < self.room.planes as usize {
             return Ok(Outcome::Done);
         }
         let Waiting { slots, ready } = std::mem::take(waiting);
@@ -208,7 +202,7 @@ impl Media for Host {
     }
 
     fn erase(&mut self, unit: u32) -> Result<Outcome, SimError> {
-        let width = self.luns_per_unit * self.planes;
+        let width = self.room.blocks_per_unit();
         self.flash.erase(self.now, unit * width..(unit + 1) * width)?;
         Ok(Outcome::Done)
     }

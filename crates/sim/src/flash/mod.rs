@@ -9,6 +9,7 @@ mod run;
 mod target;
 
 pub use heat::{HeatRow, row_of_lun, rows_of_luns, rows_of_zones};
+pub(crate) use host_flash::granted;
 pub use host_flash::{FunctionFlash, HostFlash, OpenFlash, RawFlash, ZonedFlash};
 pub use host_map::{HostMap, MapChoice};
 pub use policy_range::{PolicyRange, RangeChoice};

@@ -3,7 +3,7 @@
 use super::SimError;
 use super::heat::HeatRow;
 use super::host_flash::{Device, granted};
-use super::target::Totals;
+use super::target::{Target, Totals};
 use crate::block::{Action, Request};
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Nanos, StreamId, Tag};
@@ -58,21 +58,24 @@ impl PolicyRange {
         let page_bytes = level.geometry().page_bytes as usize;
         Ok(PolicyRange { device, level, pages: policy.pages, page_bytes, data: Vec::new(), host_bytes: 0 })
     }
+}
 
-    pub(super) fn blocks_per_page(&self) -> u64 {
+/// The policy level.
+impl Target for PolicyRange {
+    fn blocks_per_page(&self) -> u64 {
         (self.page_bytes / BLOCK_BYTES) as u64
     }
 
-    pub(super) fn capacity_blocks(&self) -> u64 {
+    fn capacity_blocks(&self) -> u64 {
         self.pages * self.blocks_per_page()
     }
 
     /// `None` of a block-mapped range.
-    pub(super) fn alpha(&self) -> Option<f64> {
+    fn alpha(&self) -> Option<f64> {
         self.level.alpha(0)
     }
 
-    pub(super) fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
+    fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
         let pages = request.pages(self.blocks_per_page());
         let mut done = issued;
         match request.action {
@@ -94,23 +97,16 @@ impl PolicyRange {
         Ok(done)
     }
 
-    pub(super) fn totals(&self) -> Totals {
-        let work = Device::Open(&self.device).work();
+    fn totals(&self) -> Totals {
         let copied: u64 = self.level.ranges().iter().map(|(_, counts)| counts.copied).sum();
-        Totals {
-            host_bytes: self.host_bytes,
-            media_bytes: work.media_bytes,
-            moved_bytes: copied * self.page_bytes as u64,
-            erases: work.erases,
-            flash_operations: work.operations,
-        }
+        Device::Open(&self.device).totals(self.host_bytes, copied * self.page_bytes as u64)
     }
 
-    pub(super) fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
         Device::Open(&self.device).heat()
     }
 
-    pub(super) fn verify(&self) -> Result<(), SimError> {
+    fn verify(&self) -> Result<(), SimError> {
         self.level.verify()?;
         Device::Open(&self.device).verify()
     }

@@ -67,7 +67,7 @@ impl Plan {
 
 /// A simulation under way.
 pub struct Run<'a> {
-    target: &'a mut Target,
+    target: &'a mut dyn Target,
     queue: HostQueue,
     recorded_times: bool,
     /// Is called with the bytes issued since the last call.
@@ -79,7 +79,7 @@ pub struct Run<'a> {
 impl<'a> Run<'a> {
     /// With so many requests in flight; `recorded_times`: no request earlier than in its trace.
     pub fn new(
-        target: &'a mut Target,
+        target: &'a mut dyn Target,
         queue_depth: u32,
         recorded_times: bool,
         issued: &'a dyn Fn(u64),

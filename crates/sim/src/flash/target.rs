@@ -2,9 +2,8 @@
 
 use super::SimError;
 use super::heat::{self, HeatRow};
-use super::host_map::HostMap;
-use super::policy_range::PolicyRange;
 use crate::block::{Action, Request};
+use serde::Serialize;
 use weft_core::hist::Summary;
 use weft_core::{BLOCK_BYTES, Nanos};
 use weft_device::nand::Keep;
@@ -26,148 +25,124 @@ pub struct Totals {
 }
 
 /// What an FDP drive says in the end.
+#[derive(Serialize)]
 pub struct FdpReport {
     /// The FDP statistics log page.
+    #[serde(flatten)]
     pub statistics: FdpStatistics,
+    /// Events "media reallocated" so far.
+    pub media_reallocated_events: u64,
     /// What each placement handle has written.
     pub handles: Vec<HandleUsage>,
-    /// Events "media reallocated" so far.
-    pub media_reallocated: u64,
 }
 
 /// A device under a workload.
-pub enum Target {
-    /// Conventional and FDP.
-    Drive(Box<Ssd>),
-    /// Zoned and open-channel, the raw and the function level, with a page map in the host.
-    Mapped(Box<HostMap>),
-    /// The policy level.
-    Policy(Box<PolicyRange>),
-}
-
-impl Target {
+pub trait Target {
     /// Blocks of 4 KiB that it has.
-    pub fn capacity_blocks(&self) -> u64 {
-        match self {
-            Target::Drive(drive) => drive.capacity_blocks(),
-            Target::Mapped(map) => map.capacity_blocks(),
-            Target::Policy(range) => range.capacity_blocks(),
-        }
-    }
+    fn capacity_blocks(&self) -> u64;
 
     /// What write amplification depends on; `None` when pages are not mapped one by one.
-    pub fn alpha(&self) -> Option<f64> {
-        match self {
-            Target::Drive(drive) => Some(drive.alpha()),
-            Target::Mapped(map) => Some(map.alpha()),
-            Target::Policy(range) => range.alpha(),
-        }
+    fn alpha(&self) -> Option<f64>;
+
+    /// Blocks of a page, the unit of its map.
+    fn blocks_per_page(&self) -> u64;
+
+    /// Does a request, and says when it is done.
+    fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError>;
+
+    /// What it has counted so far.
+    fn totals(&self) -> Totals;
+
+    /// The erases of its blocks.
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError>;
+
+    /// The latencies of reads and writes, when its own clock has them and not the queue.
+    fn own_latencies(&self) -> Option<(Summary, Summary)> {
+        None
     }
 
-    /// Blocks of 4 KiB that are mapped as one.
-    pub fn blocks_per_page(&self) -> u64 {
-        match self {
-            Target::Drive(_) => 1,
-            Target::Mapped(map) => map.blocks_per_page(),
-            Target::Policy(range) => range.blocks_per_page(),
-        }
+    /// The log pages of an FDP drive.
+    fn fdp(&self) -> Option<FdpReport> {
+        None
     }
 
-    /// Carries out a request; returns when it is complete.
-    pub fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
-        let blocks = u64::from(request.blocks);
-        match self {
-            Target::Drive(drive) => {
-                let handles = drive.setup().handles.len() as u16;
-                let handle = request.stream.checked_rem(handles);
-                // In an image a drive keeps its data: each block has its number.
-                let mut data = Vec::new();
-                if drive.setup().flash.keep == Keep::All && request.action == Action::Write {
-                    data.resize(request.blocks as usize * BLOCK_BYTES, 0);
-                    for (block, data) in (request.block..).zip(data.chunks_exact_mut(BLOCK_BYTES)) {
-                        data[..8].copy_from_slice(&block.to_le_bytes());
-                    }
-                }
-                Ok(match request.action {
-                    Action::Read => drive.read(issued, request.block, blocks, &mut [])?,
-                    Action::Write => drive.write(issued, request.block, blocks, &data, handle)?,
-                    Action::Deallocate => drive.deallocate(issued, request.block, blocks)?,
-                })
-            }
-            Target::Mapped(map) => map.request(issued, request),
-            Target::Policy(range) => range.request(issued, request),
-        }
-    }
-
-    /// What was counted so far.
-    pub fn totals(&self) -> Totals {
-        match self {
-            Target::Drive(drive) => {
-                let (counters, flash) = (drive.counters(), drive.flash_counters());
-                Totals {
-                    host_bytes: counters.host_bytes,
-                    media_bytes: counters.media_bytes,
-                    moved_bytes: counters.gc_bytes,
-                    erases: counters.erases,
-                    flash_operations: flash.pages_read + flash.pages_programmed + flash.blocks_erased,
-                }
-            }
-            Target::Mapped(map) => map.totals(),
-            Target::Policy(range) => range.totals(),
-        }
-    }
-
-    /// Erases of each block, or of each zone.
-    pub fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
-        match self {
-            Target::Drive(drive) => {
-                let (shape, erases) = (drive.shape(), drive.erases_by_block()?);
-                let luns = erases.chunks(shape.blocks_per_lun() as usize).enumerate();
-                let row = |(number, erases): (usize, &[u32])| {
-                    let at = shape.lun_at(number as u32);
-                    heat::row_of_lun(at.channel, at.lun, None, erases.to_vec(), Vec::new())
-                };
-                Ok(luns.map(row).collect())
-            }
-            Target::Mapped(map) => map.heat(),
-            Target::Policy(range) => range.heat(),
-        }
-    }
-
-    /// Latencies that the device has counted itself (reads, writes), when requests do not show theirs.
-    pub fn own_latencies(&self) -> Option<(Summary, Summary)> {
-        match self {
-            Target::Drive(_) | Target::Policy(_) => None,
-            Target::Mapped(map) => map.own_latencies(),
-        }
-    }
-
-    /// What an FDP drive reports.
-    pub fn fdp(&self) -> Option<FdpReport> {
-        match self {
-            Target::Drive(drive) if !drive.setup().handles.is_empty() => Some(FdpReport {
-                statistics: drive.fdp_statistics(),
-                handles: drive.handle_usage(),
-                media_reallocated: drive.media_reallocated_events(),
-            }),
-            _ => None,
-        }
-    }
-
-    /// Makes what was written to a drive in an image survive a crash of the host.
-    pub fn flush(&self) -> Result<(), SimError> {
-        if let Target::Drive(drive) = self {
-            drive.flush(drive.now())?;
-        }
+    /// Makes durable what was written.
+    fn flush(&self) -> Result<(), SimError> {
         Ok(())
     }
 
-    /// Checks the erase identity.
-    pub fn verify(&self) -> Result<(), SimError> {
-        match self {
-            Target::Drive(drive) => Ok(drive.verify_identity()?),
-            Target::Mapped(map) => map.verify(),
-            Target::Policy(range) => range.verify(),
+    /// Checks that the counters agree.
+    fn verify(&self) -> Result<(), SimError>;
+}
+
+/// Conventional and FDP.
+impl Target for Ssd {
+    fn capacity_blocks(&self) -> u64 {
+        self.capacity_blocks()
+    }
+
+    fn alpha(&self) -> Option<f64> {
+        Some(self.alpha())
+    }
+
+    fn blocks_per_page(&self) -> u64 {
+        1
+    }
+
+    fn request(&mut self, issued: Nanos, request: &Request) -> Result<Nanos, SimError> {
+        let blocks = u64::from(request.blocks);
+        let handles = self.setup().handles.len() as u16;
+        let handle = request.stream.checked_rem(handles);
+        // In an image a self keeps its data: each block has its number.
+        let mut data = Vec::new();
+        if self.setup().flash.keep == Keep::All && request.action == Action::Write {
+            data.resize(request.blocks as usize * BLOCK_BYTES, 0);
+            for (block, data) in (request.block..).zip(data.chunks_exact_mut(BLOCK_BYTES)) {
+                data[..8].copy_from_slice(&block.to_le_bytes());
+            }
         }
+        Ok(match request.action {
+            Action::Read => self.read(issued, request.block, blocks, &mut [])?,
+            Action::Write => self.write(issued, request.block, blocks, &data, handle)?,
+            Action::Deallocate => self.deallocate(issued, request.block, blocks)?,
+        })
+    }
+
+    fn totals(&self) -> Totals {
+        let (counters, flash) = (self.counters(), self.flash_counters());
+        Totals {
+            host_bytes: counters.host_bytes,
+            media_bytes: counters.media_bytes,
+            moved_bytes: counters.gc_bytes,
+            erases: counters.erases,
+            flash_operations: flash.pages_read + flash.pages_programmed + flash.blocks_erased,
+        }
+    }
+
+    fn heat(&self) -> Result<Vec<HeatRow>, SimError> {
+        let (shape, erases) = (self.shape(), self.erases_by_block()?);
+        let luns = erases.chunks(shape.blocks_per_lun() as usize).enumerate();
+        let row = |(number, erases): (usize, &[u32])| {
+            let at = shape.lun_at(number as u32);
+            heat::row_of_lun(at.channel, at.lun, None, erases.to_vec(), Vec::new())
+        };
+        Ok(luns.map(row).collect())
+    }
+
+    fn fdp(&self) -> Option<FdpReport> {
+        (!self.setup().handles.is_empty()).then(|| FdpReport {
+            statistics: self.fdp_statistics(),
+            media_reallocated_events: self.media_reallocated_events(),
+            handles: self.handle_usage(),
+        })
+    }
+
+    fn flush(&self) -> Result<(), SimError> {
+        self.flush(self.now())?;
+        Ok(())
+    }
+
+    fn verify(&self) -> Result<(), SimError> {
+        Ok(self.verify_identity()?)
     }
 }

@@ -16,8 +16,10 @@
 
 use super::reserve::Reserve;
 use super::slabs::{SlabCache, SlabCounts, SlabStore};
+use crate::flash::granted;
 use serde::Serialize;
 use std::sync::Arc;
+use weft_core::random::spread;
 use weft_core::{Nanos, Tag};
 use weft_device::Geometry;
 use weft_device::gc::VictimPolicy;
@@ -25,8 +27,8 @@ use weft_device::nand::{FlashCounters, FlashSetup, Keep, OpenChannel};
 use weft_device::ssd::{Ssd, SsdError, SsdSetup};
 use weft_flash::function::Mapping;
 use weft_flash::{
-    FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel,
-    PolicySetup, RangeMapping, RangePolicy, RawLevel,
+    FunctionLevel, Grant, GrantBlock, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup,
+    RangeMapping, RangePolicy, RawLevel,
 };
 
 /// Bytes of an item: 50 GB over 140 million.
@@ -108,9 +110,9 @@ pub fn table1(blocks_per_lun: u32, seed: u64) -> Result<Table1, LevelError> {
     let slabs = (drive.capacity_blocks() / u64::from(PAGES_PER_BLOCK)) as u32;
     let mut rows = vec![
         study.row("Original", 1.0, STATIC, OrdinarySsd { drive, slabs })?,
-        study.row("Policy", 0.892, STATIC, Policy::new(study.granted()?, slabs)?)?,
-        study.row("Function", 0.705, Reserve::Rates, Functions::new(study.granted()?)?)?,
-        study.row("Raw", 0.702, Reserve::Rates, Blocks::new(study.granted()?)?)?,
+        study.row("Policy", 0.892, STATIC, Policy::new(granted(&study.setup.geometry)?, slabs)?)?,
+        study.row("Function", 0.705, Reserve::Rates, Functions::new(granted(&study.setup.geometry)?)?)?,
+        study.row("Raw", 0.702, Reserve::Rates, Blocks::new(granted(&study.setup.geometry)?)?)?,
     ];
     let first = rows[0].erases as f64;
     rows.iter_mut().for_each(|row| row.ratio = row.erases as f64 / first);
@@ -139,15 +141,6 @@ impl Study {
             ..SsdSetup::conventional(flash, SSD_OVER_PROVISIONING)
         };
         Ssd::new(&drive).map_err(refused)
-    }
-
-    /// Flash under a monitor, all of it granted.
-    fn granted(&self) -> Result<Granted, LevelError> {
-        let device = Arc::new(OpenChannel::memory(&self.setup)?);
-        let monitor = Monitor::format(device.clone(), MonitorSetup::default())?;
-        let bytes = u64::from(self.setup.shape().luns()) * monitor.lun_bytes();
-        let request = GrantRequest { name: "cache".into(), bytes, over_provisioning_permille: 0 };
-        Ok(Granted { device, grant: monitor.allocate(&request)? })
     }
 
     fn row<S: SlabStore>(
@@ -200,10 +193,7 @@ impl Normal {
     fn uniform(&mut self) -> f64 {
         // SplitMix64: each state is the seed of one sequence only.
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        (spread(self.0) >> 11) as f64 / (1u64 << 53) as f64
     }
 
     fn below(&mut self, keys: u32) -> u32 {
@@ -229,10 +219,6 @@ impl SlabStore for OrdinarySsd {
         self.drive.write(issued, block, 1, &[], None).map_err(refused)
     }
 
-    fn free(&mut self, issued: Nanos, _: u32) -> Result<Nanos, LevelError> {
-        Ok(issued)
-    }
-
     fn flash(&self) -> FlashCounters {
         self.drive.flash_counters()
     }
@@ -240,12 +226,6 @@ impl SlabStore for OrdinarySsd {
     fn verify(&self) -> Result<(), LevelError> {
         self.drive.verify_identity().map_err(refused)
     }
-}
-
-/// A device and the grant of all of it.
-struct Granted {
-    device: Arc<OpenChannel>,
-    grant: Grant,
 }
 
 /// A block-mapped range.
@@ -256,7 +236,7 @@ struct Policy {
 }
 
 impl Policy {
-    fn new(Granted { device, grant }: Granted, slabs: u32) -> Result<Policy, LevelError> {
+    fn new((device, grant): (Arc<OpenChannel>, Grant), slabs: u32) -> Result<Policy, LevelError> {
         let setup = PolicySetup { stripe: 1, streams: 1, checkpoint_pages: u64::MAX };
         let level = PolicyLevel::create(grant, setup)?;
         level.ftl_ioctl(&RangePolicy {
@@ -280,10 +260,6 @@ impl SlabStore for Policy {
         Ok(self.level.ftl_write(issued, page, &[0; PAGE_BYTES as usize], Tag::default())?.done)
     }
 
-    fn free(&mut self, issued: Nanos, _: u32) -> Result<Nanos, LevelError> {
-        Ok(issued)
-    }
-
     fn flash(&self) -> FlashCounters {
         self.device.counters()
     }
@@ -302,7 +278,7 @@ struct Functions {
 }
 
 impl Functions {
-    fn new(Granted { device, grant }: Granted) -> Result<Functions, LevelError> {
+    fn new((device, grant): (Arc<OpenChannel>, Grant)) -> Result<Functions, LevelError> {
         let level = FunctionLevel::open(grant)?;
         level.set_ops(0)?;
         let blocks = vec![None; level.geometry().blocks() as usize];
@@ -360,7 +336,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn new(Granted { device, grant }: Granted) -> Result<Blocks, LevelError> {
+    fn new((device, grant): (Arc<OpenChannel>, Grant)) -> Result<Blocks, LevelError> {
         let raw = RawLevel::new(grant);
         let luns = raw.geometry().lun_list();
         let on_luns =

@@ -2,13 +2,14 @@
 
 use super::{named, volume as volume_of};
 use crate::access::Access;
-use crate::archive::writer::{Output, Writer};
+use crate::archive::writer::Writer;
 use crate::archive::{Content, Member};
 use crate::command::copy::weigh;
 use crate::command::files::{Failures, interrupted};
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{Out, warn};
+use crate::say::{self, warn};
+use crate::sys::file::{Removed, with_suffix};
 use crate::sys::signal;
 use crate::tree::DEPTH_MAX;
 use crate::tree::damage::ZeroingReader;
@@ -68,13 +69,11 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
                 "name a file, or use a pipe: weft export vol.img | zstd > vol.tar.zst",
             ));
         }
-        let (output, failures) = write_all(args, &image, &path, Out::new(), Path::new("standard output"))?;
-        drop(output);
+        let writer = Writer::new(say::out());
+        let (_, failures) = write_all(args, &image, &path, writer, Path::new("standard output"))?;
         return failures.result();
     };
-    if file.exists() && !args.force {
-        return Err(CliError::WouldOverwrite { path: file.to_path_buf() });
-    }
+    CliError::unless_forced(file, file.exists(), args.force)?;
     if let (Ok(from), Ok(to)) = (image.metadata(), file.metadata())
         && (from.dev(), from.ino()) == (to.dev(), to.ino())
     {
@@ -90,21 +89,21 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
         // A pipe or a device cannot be replaced: it gets the archive as it comes.
         let failed = |e| CliError::io("write", file, e);
         let output = File::options().write(true).open(file).map_err(failed)?;
-        let (_, failures) = write_all(args, &image, &path, Stream(BufWriter::new(output)), file)?;
+        let (_, failures) = write_all(args, &image, &path, Writer::new(BufWriter::new(output)), file)?;
         return failures.result();
     }
     // Under another name until it is whole.
-    let unfinished = RemoveUnlessFinished::of(file);
+    let unfinished = Removed(with_suffix(file, &format!(".unfinished-{}", std::process::id())));
     let failed = |e| CliError::io("write", &unfinished.0, e);
     let output = File::create_new(&unfinished.0).map_err(failed)?;
-    let output = BufWriter::with_capacity(WRITE_BYTES, output);
-    let (output, failures) = write_all(args, &image, &path, output, &unfinished.0)?;
+    let writer = Writer::of_file(BufWriter::with_capacity(WRITE_BYTES, output));
+    let (output, failures) = write_all(args, &image, &path, writer, &unfinished.0)?;
     let output = output.into_inner().map_err(|e| failed(e.into_error()))?;
     output.sync_all().map_err(failed)?;
     let mut target = file.to_path_buf();
     if file.exists() && (!failures.is_empty() || volume::is_incomplete()) {
         // The older archive may be the last whole one.
-        target.as_mut_os_string().push(".incomplete");
+        target = with_suffix(file, ".incomplete");
         warn(format_args!(
             "{} stays as it was; what could be read is in {}",
             file.display(),
@@ -115,71 +114,32 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
     failures.result()
 }
 
-/// A pipe or a device that gets an archive: what was written stays written.
-struct Stream(BufWriter<File>);
-
-impl Write for Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
-    }
-}
-
-impl Output for Stream {}
-
-/// A file that is removed when the archive was not finished.
-struct RemoveUnlessFinished(PathBuf);
-
-impl RemoveUnlessFinished {
-    fn of(file: &Path) -> RemoveUnlessFinished {
-        let mut name = OsString::from(file);
-        name.push(format!(".unfinished-{}", std::process::id()));
-        RemoveUnlessFinished(PathBuf::from(name))
-    }
-}
-
-impl Drop for RemoveUnlessFinished {
-    fn drop(&mut self) {
-        // It is gone by rename when all went well.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-impl Output for crate::say::Out {}
-
-fn write_all<W: Output>(
+fn write_all<W: Write>(
     args: &ExportArgs,
     image: &Path,
     path: &[u8],
-    output: W,
+    writer: Writer<W>,
     name: &Path,
 ) -> Result<(W, Failures), CliError> {
     let access = Access::look(image)?;
-    let written = write_tree(args, &access.tree(), path, output, name);
+    let written = write_tree(args, &access.tree(), path, writer, name);
     let alive = access.check_alive();
     access.close()?;
     alive.and(written)
 }
 
-fn write_tree<W: Output>(
+fn write_tree<W: Write>(
     args: &ExportArgs,
     tree: &dyn Tree,
     path: &[u8],
-    output: W,
+    writer: Writer<W>,
     name: &Path,
 ) -> Result<(W, Failures), CliError> {
-    let meta = tree.stat(path, true).map_err(|e| CliError::File {
-        what: "export",
-        path: tree.show(path),
-        source: e,
-    })?;
+    let meta = tree.stat(path, true).map_err(|e| CliError::file("export", tree, path, e))?;
     let bar = progress::bytes("export", weigh(tree, path, true, 0), args.quiet);
     let mut export = Export {
         tree,
-        writer: Writer::new(output),
+        writer,
         links: HashMap::new(),
         buffer: vec![0; READ_BYTES],
         bar,
@@ -189,7 +149,7 @@ fn write_tree<W: Output>(
     };
     // A directory is the archive's root; a file is called as it is.
     let called = if meta.is_dir() { b"./".to_vec() } else { base_name(path).unwrap_or(b"file").to_vec() };
-    export.member(path, &called, true, 0);
+    export.member(path, &called, 0);
     export.bar.finish_and_clear();
     let failed = |e| CliError::io("write", name, e);
     if let Some(error) = export.broken {
@@ -216,8 +176,8 @@ struct Export<'a, W> {
     damaged_on_volume: Option<Vec<u8>>,
 }
 
-impl<W: Output> Export<'_, W> {
-    fn member(&mut self, path: &[u8], called: &[u8], named: bool, depth: usize) {
+impl<W: Write> Export<'_, W> {
+    fn member(&mut self, path: &[u8], called: &[u8], depth: usize) {
         let done = if signal::was_interrupted() {
             // What is written would look like a whole archive.
             self.broken.get_or_insert_with(interrupted);
@@ -225,7 +185,7 @@ impl<W: Output> Export<'_, W> {
         } else if depth > DEPTH_MAX {
             Err(crate::tree::too_deep())
         } else {
-            self.tree.stat(path, named).and_then(|meta| self.write(path, called, &meta, depth))
+            self.tree.stat(path, depth == 0).and_then(|meta| self.write(path, called, &meta, depth))
         };
         if let Err(error) = done {
             let shown = self.tree.show(path);
@@ -274,7 +234,7 @@ impl<W: Output> Export<'_, W> {
                     if self.broken.is_some() {
                         break;
                     }
-                    self.member(&join(path, &name), &join(called, &name), false, depth + 1);
+                    self.member(&join(path, &name), &join(called, &name), depth + 1);
                 }
                 return Ok(());
             }

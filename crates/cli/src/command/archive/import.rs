@@ -8,6 +8,7 @@ use crate::access::Access;
 use crate::archive::reader::Reader;
 use crate::archive::{ArchiveError, Content, Member};
 use crate::command::files::Failures;
+use crate::command::kv::open;
 use crate::error::CliError;
 use crate::progress;
 use crate::sys::signal;
@@ -17,10 +18,8 @@ use clap::Args;
 use indicatif::ProgressBar;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, IsTerminal, Read};
-use std::path::Path;
-use std::path::PathBuf;
+use std::io::{self, BufRead, IsTerminal};
+use std::path::{Path, PathBuf};
 use weft_vfs::FileKind;
 
 /// Bytes of a read and a write.
@@ -51,21 +50,13 @@ pub struct ImportArgs {
 pub fn run(args: &ImportArgs) -> Result<(), CliError> {
     let (image, target) = volume(&args.to)?;
     signal::notice_interrupts();
-    let (input, len): (Box<dyn Read>, u64) = match named(&args.file) {
-        Some(file) => {
-            let failed = |e| CliError::io("read", file, e);
-            let opened = File::open(file).map_err(failed)?;
-            let len = opened.metadata().map_err(failed)?.len();
-            (Box::new(opened), len)
-        }
-        None if io::stdin().is_terminal() => {
-            return Err(CliError::said(
-                "standard input is a terminal, and an archive is not text",
-                "name a file, or use a pipe: zstd -dc vol.tar.zst | weft import vol.img",
-            ));
-        }
-        None => (Box::new(io::stdin().lock()), 0),
-    };
+    if named(&args.file).is_none() && io::stdin().is_terminal() {
+        return Err(CliError::said(
+            "standard input is a terminal, and an archive is not text",
+            "name a file, or use a pipe: zstd -dc vol.tar.zst | weft import vol.img",
+        ));
+    }
+    let (input, _, len) = open(&args.file)?;
     let access = Access::open(&image)?;
     let bar = progress::bytes("import", len, args.quiet);
     let done = read_all(&access.tree(), &target, input, &args.file, &bar);
@@ -78,7 +69,7 @@ pub fn run(args: &ImportArgs) -> Result<(), CliError> {
 fn read_all(
     tree: &dyn Tree,
     target: &[u8],
-    input: Box<dyn Read>,
+    input: Box<dyn BufRead>,
     file: &Path,
     bar: &ProgressBar,
 ) -> Result<(), CliError> {
@@ -86,7 +77,7 @@ fn read_all(
     let mut import = Import {
         tree,
         target,
-        reader: Reader::new(io::BufReader::with_capacity(COPY_BYTES, input)),
+        reader: Reader::new(input),
         buffer: vec![0; COPY_BYTES],
         known: HashSet::new(),
         directories: Vec::new(),
@@ -95,11 +86,7 @@ fn read_all(
     };
     // Before anything is made: is it an archive?
     let mut next = import.reader.next().map_err(refused)?;
-    let mut result = import.make_all(target).map_err(|e| CliError::File {
-        what: "import into",
-        path: tree.show(target),
-        source: e,
-    });
+    let mut result = import.make_all(target).map_err(|e| CliError::file("import into", tree, target, e));
     while let (Ok(()), Some(member)) = (&result, &next) {
         import.take(member);
         import.bar.set_position(import.reader.position());
@@ -133,7 +120,7 @@ fn unreadable(file: &Path, error: ArchiveError) -> CliError {
 struct Import<'a> {
     tree: &'a dyn Tree,
     target: &'a [u8],
-    reader: Reader<io::BufReader<Box<dyn Read>>>,
+    reader: Reader<Box<dyn BufRead>>,
     buffer: Vec<u8>,
     /// Directories of which it is known that they are no symlinks.
     known: HashSet<Vec<u8>>,
@@ -160,10 +147,25 @@ impl Import<'_> {
             self.make_all(parent)?;
         }
         let kind = match &member.content {
-            Content::File { .. } => FileKind::File,
-            Content::Symlink(_) => FileKind::Symlink,
-            Content::Directory => FileKind::Directory,
-            Content::Special(kind, _) => *kind,
+            Content::File { size, parts } => {
+                self.tree.unlink_if_there(&path)?;
+                self.file(&path, *size, parts)?;
+                FileKind::File
+            }
+            Content::Symlink(target) => {
+                self.tree.unlink_if_there(&path)?;
+                self.tree.symlink(target, &path)?;
+                FileKind::Symlink
+            }
+            Content::Directory => {
+                self.make_all(&path)?;
+                FileKind::Directory
+            }
+            Content::Special(kind, number) => {
+                self.tree.unlink_if_there(&path)?;
+                self.tree.mknod(&path, *kind, member.perm, *number)?;
+                *kind
+            }
             Content::Link(first) => {
                 let first = self.place(first)?;
                 if let Some(parent) = parent(&first) {
@@ -172,7 +174,7 @@ impl Import<'_> {
                 if first == path {
                     return Ok(());
                 }
-                self.replace(&path)?;
+                self.tree.unlink_if_there(&path)?;
                 return self.tree.link(&first, &path);
             }
             Content::Unknown(letter) => {
@@ -185,28 +187,12 @@ impl Import<'_> {
                 ));
             }
         };
-        let meta = meta_of(member, kind);
-        match &member.content {
-            Content::File { size, parts } => {
-                self.replace(&path)?;
-                self.file(&path, *size, parts)?;
-            }
-            Content::Symlink(target) => {
-                self.replace(&path)?;
-                self.tree.symlink(target, &path)?;
-            }
-            Content::Special(kind, number) => {
-                self.replace(&path)?;
-                self.tree.mknod(&path, *kind, meta.perm, *number)?;
-            }
-            _ => {
-                self.make_all(&path)?;
-                self.attributes(&path, member)?;
-                self.directories.push((path, meta));
-                return Ok(());
-            }
-        }
         self.attributes(&path, member)?;
+        let meta = meta_of(member, kind);
+        if meta.is_dir() {
+            self.directories.push((path, meta));
+            return Ok(());
+        }
         self.tree.set_meta(&path, &meta)
     }
 
@@ -296,14 +282,6 @@ impl Import<'_> {
             self.make_all(parent)?;
         }
         self.tree.mkdir(path, DIRECTORY_MODE)
-    }
-
-    /// Makes room for what cannot be written over.
-    fn replace(&self, path: &[u8]) -> io::Result<()> {
-        match self.tree.unlink(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
     }
 
     fn end_directories(&mut self) {

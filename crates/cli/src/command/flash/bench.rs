@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use crate::say::{json_line, print};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::Args;
 use weft_core::units::format_size;
 use weft_sim::levels::{Table1, table1};
@@ -31,23 +31,11 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
 }
 
 fn text(table: &Table1) -> String {
-    let mut rows = Table::new(&[
-        ("level", Align::Left),
-        ("items copied", Align::Right),
-        ("flash copied", Align::Right),
-        ("erases", Align::Right),
-        ("ratio", Align::Right),
-        ("in the paper", Align::Right),
-    ]);
+    let mut rows = Table::new("level< items copied> flash copied> erases> ratio> in the paper>");
     for row in &table.rows {
-        rows.row([
-            row.level.to_string(),
-            format_size(row.item_copy_bytes),
-            format_size(row.flash_copy_bytes),
-            row.erases.to_string(),
-            format!("{:.3}", row.ratio),
-            format!("{:.3}", row.paper_ratio),
-        ]);
+        let [items, flash] = [row.item_copy_bytes, row.flash_copy_bytes].map(format_size);
+        let [ratio, paper] = [row.ratio, row.paper_ratio].map(|ratio| format!("{ratio:.3}"));
+        rows.cells(&[&row.level, &items, &flash, &row.erases, &ratio, &paper]);
     }
     let set = table.rows.first().map_or(0, |row| row.set_bytes);
     format!(

@@ -1,8 +1,8 @@
 //! Conventional and FDP drives: what describes one, and the commands on one in an image.
 
 use crate::error::CliError;
-use crate::say::Out;
-use clap::{Args, ValueEnum};
+use crate::say::{self, unwritten};
+use clap::{Args, FromArgMatches, ValueEnum};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -64,35 +64,11 @@ fn victim(name: &str) -> Result<VictimPolicy, String> {
 }
 
 impl DriveArgs {
-    /// What the options are when none is given.
-    pub fn standard() -> DriveArgs {
-        DriveArgs {
-            op: 7.0,
-            gc: VictimPolicy::Greedy,
-            shared_relocation: false,
-            reserve: RESERVE_DEFAULT,
-            luns_per_unit: None,
-            spare_blocks: 0,
-            handles: 2,
-            isolation: IsolationName::Initially,
-        }
-    }
-
-    /// The options that describe a drive; of handles that differ, the isolation of the first.
-    pub fn of(setup: &SsdSetup) -> DriveArgs {
-        DriveArgs {
-            op: setup.over_provisioning * 100.0,
-            gc: setup.victim,
-            shared_relocation: !setup.own_relocation_unit,
-            reserve: setup.reserve_units,
-            luns_per_unit: setup.luns_per_unit,
-            spare_blocks: setup.spare_blocks_per_plane,
-            handles: setup.handles.len() as u16,
-            isolation: match setup.handles.first() {
-                Some(Isolation::Persistently) => IsolationName::Persistently,
-                _ => IsolationName::Initially,
-            },
-        }
+    /// Whether every option has its default.
+    pub fn is_standard(&self) -> bool {
+        let defaults = DriveArgs::augment_args(clap::Command::new("drive")).try_get_matches_from(["drive"]);
+        let standard = defaults.and_then(|found| DriveArgs::from_arg_matches(&found));
+        standard.is_ok_and(|standard| standard == *self)
     }
 
     /// A drive on this flash.
@@ -206,16 +182,16 @@ pub fn read(args: &ReadArgs) -> Result<(), CliError> {
     let drive = Ssd::look(&args.image)?;
     let left = drive.capacity_blocks().saturating_sub(first);
     let mut bytes = args.bytes.unwrap_or(left * BLOCK_BYTES as u64);
-    let (mut out, mut block) = (Out::new(), first);
+    let (mut out, mut block) = (say::out(), first);
     while bytes > 0 {
         let blocks = bytes.min(COMMAND_BYTES as u64).div_ceil(BLOCK_BYTES as u64);
         let mut data = vec![0; blocks as usize * BLOCK_BYTES];
         drive.read(Nanos(0), block, blocks, &mut data).map_err(|e| on(&args.image, e))?;
         data.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
-        out.write_all(&data).map_err(|e| CliError::io("write", Path::new("standard output"), e))?;
+        out.write_all(&data).map_err(unwritten)?;
         (block, bytes) = (block + blocks, bytes - data.len() as u64);
     }
-    out.flush().map_err(|e| CliError::io("write", Path::new("standard output"), e))
+    out.flush().map_err(unwritten)
 }
 
 /// Deallocates blocks of a drive.

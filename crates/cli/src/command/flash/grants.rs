@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use crate::say::{json_line, print, printable};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::Args;
 use serde::Serialize;
 use std::os::unix::fs::FileTypeExt;
@@ -39,16 +39,7 @@ pub struct ReleaseArgs {
 #[derive(Serialize)]
 struct Grants {
     version: u32,
-    grants: Vec<GrantRow>,
-}
-
-#[derive(Serialize)]
-struct GrantRow {
-    name: String,
-    bytes: u64,
-    over_provisioning_permille: u32,
-    luns: Vec<u32>,
-    in_use: bool,
+    grants: Vec<GrantInfo>,
 }
 
 /// Lists the grants of a monitor.
@@ -57,11 +48,7 @@ pub fn list(args: &GrantsArgs) -> Result<(), CliError> {
         true => share::grants(&args.target).map_err(|error| of_target(&args.target, error))?,
         false => in_image(&args.target)?,
     };
-    let row = |info: GrantInfo| {
-        let GrantInfo { name, bytes, over_provisioning_permille, luns, in_use } = info;
-        GrantRow { name, bytes, over_provisioning_permille, luns, in_use }
-    };
-    let grants = Grants { version: GRANTS_VERSION, grants: found.into_iter().map(row).collect() };
+    let grants = Grants { version: GRANTS_VERSION, grants: found };
     print(&if args.json { json_line(&grants)? } else { text(&grants.grants) })
 }
 
@@ -97,26 +84,16 @@ pub(super) fn of_target(target: &Path, error: LevelError) -> CliError {
     }
 }
 
-fn text(grants: &[GrantRow]) -> String {
+fn text(grants: &[GrantInfo]) -> String {
     if grants.is_empty() {
         return "no grants\n".into();
     }
-    let columns = [
-        ("grant", Align::Left),
-        ("size", Align::Right),
-        ("over-provisioning", Align::Right),
-        ("LUNs", Align::Right),
-        ("attached", Align::Left),
-    ];
-    let mut table = Table::new(&columns);
+    let mut table = Table::new("grant< size> over-provisioning> LUNs> attached<");
     for grant in grants {
-        table.row([
-            printable(grant.name.as_bytes()),
-            format_size(grant.bytes),
-            format!("{:.1} %", f64::from(grant.over_provisioning_permille) / 10.0),
-            grant.luns.len().to_string(),
-            if grant.in_use { "yes" } else { "no" }.into(),
-        ]);
+        let (name, size) = (printable(grant.name.as_bytes()), format_size(grant.bytes));
+        let spare = f64::from(grant.over_provisioning_permille) / 10.0;
+        let attached = if grant.in_use { "yes" } else { "no" };
+        table.cells(&[&name, &size, &format_args!("{spare:.1} %"), &grant.luns.len(), &attached]);
     }
     table.to_string()
 }

@@ -4,7 +4,7 @@ use super::drive::DriveArgs;
 use crate::args::FlashArgs;
 use crate::error::CliError;
 use crate::say::{json_line, print};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use weft_core::units::{format_nanos, format_size};
 use weft_core::{BLOCK_BYTES, Nanos};
 use weft_device::FaultPlan;
 use weft_device::nand::{BlockState, FlashSetup, FlashShape, OpenChannel};
-use weft_device::ssd::{FdpStatistics, HandleUsage, Ssd};
+use weft_device::ssd::Ssd;
+use weft_sim::flash::{FdpReport, Target};
 
 /// `weft flash info`
 #[derive(Args, Debug)]
@@ -101,15 +102,7 @@ struct Drive {
     waf: f64,
     erases: u64,
     /// Of an FDP drive.
-    fdp: Option<Fdp>,
-}
-
-#[derive(Serialize)]
-struct Fdp {
-    #[serde(flatten)]
-    statistics: FdpStatistics,
-    media_reallocated_events: u64,
-    handles: Vec<HandleUsage>,
+    fdp: Option<FdpReport>,
 }
 
 impl Drive {
@@ -127,11 +120,7 @@ impl Drive {
             moved_bytes: counters.gc_bytes,
             waf: counters.waf(),
             erases: counters.erases,
-            fdp: (!setup.handles.is_empty()).then(|| Fdp {
-                statistics: drive.fdp_statistics(),
-                media_reallocated_events: drive.media_reallocated_events(),
-                handles: drive.handle_usage(),
-            }),
+            fdp: drive.fdp(),
         }
     }
 }
@@ -177,13 +166,11 @@ pub fn run(args: &InfoArgs) -> Result<(), CliError> {
 
 /// Makes a device in an image file.
 pub fn create(args: &CreateArgs) -> Result<(), CliError> {
-    if args.image.exists() && !args.force {
-        return Err(CliError::WouldOverwrite { path: args.image.clone() });
-    }
+    CliError::unless_forced(&args.image, args.image.exists(), args.force)?;
     let setup = args.setup()?;
     let fdp = args.presentation == ImagePresentation::Fdp;
     if args.presentation == ImagePresentation::OpenChannel {
-        if args.drive != DriveArgs::standard() {
+        if !args.drive.is_standard() {
             return Err(CliError::said(
                 "only a drive maps and cleans: --op, --gc, --handles and the like describe one",
                 "give --presentation conventional or --presentation fdp",
@@ -220,7 +207,7 @@ fn in_use(path: &Path, device: &OpenChannel) -> Result<InUse, CliError> {
 
 fn text(info: &Info) -> String {
     let (shape, timing) = (&info.shape, &info.setup.geometry.timing);
-    let mut table = Table::new(&[("flash", Align::Left), ("", Align::Left)]);
+    let mut table = Table::new("flash< <");
     let mut row = |name: &str, value: String| table.row([name.to_string(), value]);
     row("bytes", format_size(info.flash_bytes));
     row(

@@ -1,14 +1,14 @@
 //! The result of a simulation, as text and as JSON.
 
 use super::heat::HeatMap;
-use crate::table::{Align, Table};
+use crate::report::latency_table;
+use crate::table::Table;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::fmt;
 use weft_core::hist::Summary;
 use weft_core::units::{format_nanos, format_size};
-use weft_device::ssd::HandleUsage;
-use weft_sim::flash::HeatRow;
+use weft_sim::flash::{FdpReport, HeatRow};
 
 /// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
 pub const SIMULATION_VERSION: u32 = 1;
@@ -59,17 +59,6 @@ pub struct Theory {
     pub random: f64,
 }
 
-#[derive(Serialize)]
-pub struct Fdp {
-    /// While measured.
-    pub hbmw: u64,
-    pub mbmw: u64,
-    pub mbe: u64,
-    /// Since the drive was made.
-    pub media_reallocated_events: u64,
-    pub handles: Vec<HandleUsage>,
-}
-
 /// The report of a simulation.
 #[derive(Serialize)]
 pub struct Report {
@@ -97,7 +86,7 @@ pub struct Report {
     /// Of the device's time.
     pub device_ns: u64,
     pub host_bytes_per_s: f64,
-    pub fdp: Option<Fdp>,
+    pub fdp: Option<FdpReport>,
     /// Erases of each block since the device was made, when asked for.
     pub wear: Option<HeatMap>,
     /// Operations of the flash that this machine simulated in a second.
@@ -145,7 +134,7 @@ impl fmt::Display for Report {
             "workload: {}; {} requests, {} under way\n",
             self.workload, self.requests, self.queue_depth
         )?;
-        let mut table = Table::new(&[("measured", Align::Left), ("", Align::Right)]);
+        let mut table = Table::new("measured< >");
         let mut row = |name: &str, value: String| table.row([name.to_string(), value]);
         row("written by the host", format_size(self.host_bytes));
         row("programmed", format_size(self.media_bytes));
@@ -164,47 +153,22 @@ impl fmt::Display for Report {
         row("device time", format_nanos(self.device_ns));
         row("host writes", format!("{:.1} MB/s", self.host_bytes_per_s / 1e6));
         writeln!(f, "{table}")?;
-        let mut table = Table::new(&[
-            ("latency", Align::Left),
-            ("requests", Align::Right),
-            ("mean", Align::Right),
-            ("p50", Align::Right),
-            ("p99", Align::Right),
-            ("p99.9", Align::Right),
-            ("max", Align::Right),
-        ]);
-        for (name, summary) in [("read", &self.read), ("write", &self.write)] {
-            if summary.count > 0 {
-                let times =
-                    [summary.mean_ns, summary.p50_ns, summary.p99_ns, summary.p999_ns, summary.max_ns];
-                table.row(
-                    [name.to_string(), summary.count.to_string()].into_iter().chain(times.map(format_nanos)),
-                );
-            }
-        }
+        let columns = "latency< requests> mean> p50> p99> p99.9> max>";
+        let table = latency_table(columns, &[("read", &self.read), ("write", &self.write)]);
         writeln!(f, "{table}")?;
         if let Some(fdp) = &self.fdp {
             writeln!(
                 f,
                 "FDP statistics: HBMW {}, MBMW {}, MBE {}; {} media reallocated events so far\n",
-                format_size(fdp.hbmw),
-                format_size(fdp.mbmw),
-                format_size(fdp.mbe),
+                format_size(fdp.statistics.hbmw),
+                format_size(fdp.statistics.mbmw),
+                format_size(fdp.statistics.mbe),
                 fdp.media_reallocated_events
             )?;
-            let mut table = Table::new(&[
-                ("handle", Align::Right),
-                ("written so far", Align::Right),
-                ("moved since", Align::Right),
-                ("left in its unit", Align::Right),
-            ]);
+            let mut table = Table::new("handle> written so far> moved since> left in its unit>");
             for usage in &fdp.handles {
-                table.row([
-                    usage.handle.to_string(),
-                    format_size(usage.host_bytes),
-                    format_size(usage.moved_bytes),
-                    format_size(usage.available_bytes),
-                ]);
+                let bytes = [usage.host_bytes, usage.moved_bytes, usage.available_bytes].map(format_size);
+                table.row([usage.handle.to_string()].into_iter().chain(bytes));
             }
             writeln!(f, "{table}")?;
         }

@@ -2,11 +2,11 @@
 
 use super::grants::of_target;
 use crate::error::CliError;
-use crate::say::Out;
-use crate::sys::signal::{ENDING, Queue};
+use crate::say;
+use crate::sys::file::with_suffix;
+use crate::sys::signal::Queue;
 use clap::Args;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_device::nand::OpenChannel;
@@ -37,9 +37,8 @@ pub struct ServeArgs {
 
 /// Serves a monitor.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
-    let signals_of = |e| CliError::io("signals of", Path::new("this process"), e);
     // Before any thread is started.
-    let signals = Queue::block().map_err(signals_of)?;
+    let signals = Queue::block()?;
     let device = Arc::new(OpenChannel::open(&args.image)?);
     let monitor = match Monitor::open(device.clone()) {
         Err(LevelError::NotFormatted(_)) if args.format => {
@@ -48,18 +47,11 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         found => found,
     }
     .map_err(|error| of_target(&args.image, error))?;
-    let socket = args.socket.clone().unwrap_or_else(|| beside(&args.image));
+    let socket = args.socket.clone().unwrap_or_else(|| with_suffix(&args.image, ".sock"));
     let server = MonitorServer::start(monitor.clone(), &socket)?;
-    let mut out = Out::new();
-    let ready = writeln!(out, "weft: serving {} on {}", args.image.display(), socket.display());
-    // Whoever started the server may have closed its standard output; it serves all the same.
-    let _ = ready.and_then(|()| out.flush());
+    say::serving(&args.image, &socket);
     let mut leveled_at = device.counters().pages_programmed;
-    loop {
-        let came = signals.next(LEVELING_INTERVAL).map_err(signals_of)?;
-        if came.is_some_and(|came| ENDING.contains(&came.signal)) {
-            break;
-        }
+    while !signals.ends_within(LEVELING_INTERVAL)? {
         let programmed = device.counters().pages_programmed;
         if !args.no_leveling && programmed - leveled_at >= device.shape().pages() {
             // Tenants are served on: the device can still do what they ask.
@@ -71,10 +63,4 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     }
     drop(server);
     Ok(device.sync()?)
-}
-
-fn beside(image: &Path) -> PathBuf {
-    let mut name = image.as_os_str().to_owned();
-    name.push(".sock");
-    name.into()
 }

@@ -2,7 +2,7 @@
 
 use super::drive::{DriveArgs, RESERVE_DEFAULT};
 use super::heat::{HeatMap, PictureFile};
-use super::report::{Erases, Fdp, LevelName, Presentation, Report, SIMULATION_VERSION, Theory};
+use super::report::{Erases, LevelName, Presentation, Report, SIMULATION_VERSION, Theory};
 use super::workload::{self, PatternName, WorkloadArgs};
 use crate::args::FlashArgs;
 use crate::error::CliError;
@@ -124,16 +124,21 @@ pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
     let fdp = !setup.handles.is_empty();
     let args = SimulateArgs {
         presentation: if fdp { Presentation::Fdp } else { Presentation::Conventional },
-        drive: DriveArgs::of(setup),
+        drive: DriveArgs {
+            op: setup.over_provisioning * 100.0,
+            gc: setup.victim,
+            shared_relocation: !setup.own_relocation_unit,
+            ..args.drive.clone()
+        },
         ..args.clone()
     };
-    simulate(&args, &geometry, |_| Ok(Target::Drive(Box::new(drive))))
+    simulate(&args, &geometry, |_| Ok(Box::new(drive)))
 }
 
 fn simulate(
     args: &SimulateArgs,
     geometry: &Geometry,
-    target: impl FnOnce(&SimulateArgs) -> Result<Target, CliError>,
+    target: impl FnOnce(&SimulateArgs) -> Result<Box<dyn Target>, CliError>,
 ) -> Result<(), CliError> {
     for (name, value) in [("--op", args.drive.op), ("--settle", args.settle), ("--measure", args.measure)] {
         if !(0.0..=1000.0).contains(&value) {
@@ -157,7 +162,7 @@ fn simulate(
     let bar = progress::bytes("simulate", plan.bytes(), args.quiet || args.json);
     let issued = |bytes| bar.inc(bytes);
     let phase =
-        Run::new(&mut target, queue_depth, args.recorded_times, &issued).play(&mut workload, &plan)?;
+        Run::new(target.as_mut(), queue_depth, args.recorded_times, &issued).play(&mut workload, &plan)?;
     bar.finish_and_clear();
     target.verify()?;
     target.flush()?;
@@ -166,11 +171,11 @@ fn simulate(
     if let Some(file) = &args.picture {
         file.write(&map)?;
     }
-    let report = report(args, geometry, queue_depth, &target, &workload, phase, wall, map);
+    let report = report(args, geometry, queue_depth, target.as_ref(), &workload, phase, wall, map);
     print(&if args.json { json_line(&report)? } else { report.to_string() })
 }
 
-fn target(args: &SimulateArgs, geometry: &Geometry) -> Result<Target, CliError> {
+fn target(args: &SimulateArgs, geometry: &Geometry) -> Result<Box<dyn Target>, CliError> {
     if let Some(level) = args.level {
         return level_target(args, level, geometry);
     }
@@ -178,7 +183,7 @@ fn target(args: &SimulateArgs, geometry: &Geometry) -> Result<Target, CliError> 
         Presentation::Conventional | Presentation::Fdp => {
             let flash = FlashSetup::new(geometry.clone()).keeping(Keep::Nothing);
             let setup = args.drive.setup(flash, args.presentation == Presentation::Fdp, args.workload.seed);
-            Target::Drive(Box::new(Ssd::new(&setup)?))
+            Box::new(Ssd::new(&setup)?)
         }
         Presentation::Zoned => mapped(args, Box::new(ZonedFlash::new(geometry)?))?,
         Presentation::OpenChannel => mapped(args, Box::new(OpenFlash::new(geometry)?))?,
@@ -186,7 +191,7 @@ fn target(args: &SimulateArgs, geometry: &Geometry) -> Result<Target, CliError> 
 }
 
 /// A page map in the host.
-fn mapped(args: &SimulateArgs, flash: Box<dyn HostFlash>) -> Result<Target, CliError> {
+fn mapped(args: &SimulateArgs, flash: Box<dyn HostFlash>) -> Result<Box<dyn Target>, CliError> {
     let choice = MapChoice {
         over_provisioning: args.drive.op / 100.0,
         victim: args.drive.gc,
@@ -194,10 +199,14 @@ fn mapped(args: &SimulateArgs, flash: Box<dyn HostFlash>) -> Result<Target, CliE
         reserve: args.drive.reserve,
         seed: args.workload.seed,
     };
-    Ok(Target::Mapped(Box::new(HostMap::new(flash, &choice)?)))
+    Ok(Box::new(HostMap::new(flash, &choice)?))
 }
 
-fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> Result<Target, CliError> {
+fn level_target(
+    args: &SimulateArgs,
+    level: LevelName,
+    geometry: &Geometry,
+) -> Result<Box<dyn Target>, CliError> {
     if level != LevelName::Policy && args.mapping != MappingName::Page {
         return Err(CliError::said(
             "--mapping is an option of the policy level; at this level the application maps".to_string(),
@@ -225,7 +234,7 @@ fn level_target(args: &SimulateArgs, level: LevelName, geometry: &Geometry) -> R
                 streams: if one_stream { 1 } else { u32::from(args.drive.handles) },
                 stripe: args.drive.luns_per_unit.unwrap_or(0),
             };
-            Ok(Target::Policy(Box::new(PolicyRange::new(geometry, &choice)?)))
+            Ok(Box::new(PolicyRange::new(geometry, &choice)?))
         }
     }
 }
@@ -236,7 +245,7 @@ fn report(
     args: &SimulateArgs,
     geometry: &Geometry,
     queue_depth: u32,
-    target: &Target,
+    target: &dyn Target,
     workload: &Workload,
     phase: Phase,
     wall: Duration,
@@ -251,15 +260,11 @@ fn report(
         args.workload.reads < 100 && workload.is_uniform(target.blocks_per_page(), target.capacity_blocks());
     let known = alpha.filter(|alpha| uniform && *alpha > 1.0);
     let theory = known.map(|alpha| Theory { fifo: waf::fifo(alpha), random: waf::random(alpha) });
-    let fdp = target.fdp().map(|fdp| {
-        let before = phase.fdp_before.unwrap_or_default();
-        Fdp {
-            hbmw: fdp.statistics.hbmw - before.hbmw,
-            mbmw: fdp.statistics.mbmw - before.mbmw,
-            mbe: fdp.statistics.mbe - before.mbe,
-            media_reallocated_events: fdp.media_reallocated,
-            handles: fdp.handles,
-        }
+    let fdp = target.fdp().map(|mut fdp| {
+        let (now, before) = (&mut fdp.statistics, phase.fdp_before.unwrap_or_default());
+        (now.hbmw, now.mbmw, now.mbe) =
+            (now.hbmw - before.hbmw, now.mbmw - before.mbmw, now.mbe - before.mbe);
+        fdp
     });
     Report {
         version: SIMULATION_VERSION,

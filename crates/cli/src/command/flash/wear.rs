@@ -55,8 +55,8 @@ pub fn run(args: &WearArgs) -> Result<(), CliError> {
     let shape = device.shape();
     let grants = grants(&args.image, &device, &shape)?;
     let rows = rows_of_luns(&device, |lun| grants[lun as usize].clone())?;
-    let wear = Wear::of(&shape, &rows);
     let map = HeatMap::new(rows);
+    let wear = Wear::of(&shape, map.rows());
     if let Some(file) = &args.picture {
         file.write(&map)?;
     }

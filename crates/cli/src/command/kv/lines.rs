@@ -2,7 +2,7 @@
 
 use crate::byte_text::{escape, hex, parse_hex, unescape, unescape_part, whole_characters};
 use crate::error::CliError;
-use crate::say::Out;
+use crate::say::{Out, unwritten};
 use serde_json::{Map, Value};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -100,7 +100,6 @@ pub(super) fn write_pair_json(
     is_pretty: bool,
     fail: impl Fn(weft_tags::Error) -> CliError + Copy,
 ) -> Result<(), CliError> {
-    let broken = |e| CliError::io("write", Path::new("standard output"), e);
     let mut is_text = true;
     each_piece((then, key, first), fail, |piece| {
         is_text &= std::str::from_utf8(piece).is_ok();
@@ -109,22 +108,22 @@ pub(super) fn write_pair_json(
     // The end of the value is the end of the object.
     let empty = pair_json(key, Some(if is_text { b"" } else { b"\xff" }));
     let json = if is_pretty { serde_json::to_string_pretty(&empty) } else { serde_json::to_string(&empty) };
-    let json = json.map_err(|e| broken(e.into()))?;
+    let json = json.map_err(|e| unwritten(e.into()))?;
     let end_at = json.rfind('"').unwrap_or(json.len());
     let (head, end) = json.split_at(end_at);
     out.write_all(head.strip_suffix(if is_text { "" } else { "ff" }).unwrap_or(head).as_bytes())
-        .map_err(broken)?;
+        .map_err(unwritten)?;
     each_piece((then, key, first), fail, |piece| {
         let text = match std::str::from_utf8(piece) {
             Ok(text) if is_text => {
-                let quoted = serde_json::to_string(text).map_err(|e| broken(e.into()))?;
+                let quoted = serde_json::to_string(text).map_err(|e| unwritten(e.into()))?;
                 quoted[1..quoted.len() - 1].to_string()
             }
             _ => hex(piece),
         };
-        out.write_all(text.as_bytes()).map_err(broken)
+        out.write_all(text.as_bytes()).map_err(unwritten)
     })?;
-    writeln!(out, "{end}").map_err(broken)
+    writeln!(out, "{end}").map_err(unwritten)
 }
 
 /// A line, as it was read.
@@ -132,6 +131,16 @@ pub(super) enum Line {
     Pair(Vec<u8>, Vec<u8>),
     /// A key, of which [`Lines::value_part`] reads the value.
     Long(Vec<u8>),
+}
+
+/// A file or, as -, standard input; its name; and its bytes, 0 when nobody knows.
+pub fn open(file: &Path) -> Result<(Box<dyn BufRead>, String, u64), CliError> {
+    if file.as_os_str() == "-" {
+        return Ok((Box::new(BufReader::new(io::stdin())), "standard input".to_string(), 0));
+    }
+    let opened = File::open(file).and_then(|f| Ok((f.metadata()?.len(), f)));
+    let (bytes, opened) = opened.map_err(|e| CliError::io("read", file, e))?;
+    Ok((Box::new(BufReader::with_capacity(1 << 20, opened)), file.display().to_string(), bytes))
 }
 
 /// The lines of a file with pairs.
@@ -152,13 +161,7 @@ pub(super) struct Lines {
 impl Lines {
     /// The lines of a file, or of standard input.
     pub(super) fn open(file: &Path, form: Form) -> Result<Lines, CliError> {
-        let (from, name, total): (Box<dyn BufRead>, _, _) = if file.as_os_str() == "-" {
-            (Box::new(BufReader::new(io::stdin())), "standard input".to_string(), 0)
-        } else {
-            let opened = File::open(file).and_then(|f| Ok((f.metadata()?.len(), f)));
-            let (bytes, opened) = opened.map_err(|e| CliError::io("read", file, e))?;
-            (Box::new(BufReader::with_capacity(1 << 20, opened)), file.display().to_string(), bytes)
-        };
+        let (from, name, total) = open(file)?;
         Ok(Lines { from, form, name, total, read: 0, number: 0, text: Vec::new() })
     }
 

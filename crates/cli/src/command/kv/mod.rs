@@ -2,13 +2,13 @@
 
 mod lines;
 
-pub use lines::pair_json;
+pub use lines::{open, pair_json};
 
 use crate::byte_text::{escape, hex, parse_hex};
-use crate::command::tags::{self, StoreArgs, failed};
+use crate::command::tags::{self, StoreArgs};
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{self, Out, json_line, print, unwritten};
+use crate::say::{self, json_line, print, unwritten};
 use clap::{Args, Subcommand};
 use lines::{Form, Line, Lines, PIECE_BYTES, each_piece, write_pair_json};
 use serde_json::json;
@@ -17,16 +17,14 @@ use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use weft_core::units::parse_size;
-use weft_tags::{Durability, Kv, KvChange, KvSnapshot, Options, SnodeId, Store};
+use weft_tags::{Durability, Kv, KvChange, KvSnapshot, SnodeId, Store};
 
 /// Pairs of a batch of `weft kv load`, unless said.
 const BATCH: usize = 1000;
 /// Bytes after which a batch is full whatever its pairs.
 const BATCH_BYTES: u64 = 8 << 20;
 /// The name of the key-value store unless the user gives one.
-const NAME: &str = "default";
-/// Bytes of the journal of a store that `--create` makes.
-const JOURNAL_BYTES: u64 = 64 << 20;
+pub const NAME: &str = "default";
 
 /// `weft kv`
 #[derive(Subcommand, Debug)]
@@ -39,9 +37,9 @@ pub enum KvCommand {
     /// Store a value under a key.
     Put(PutArgs),
     /// Write the value of a key to standard output.
-    Get(KeyArgs),
+    Get(KeyArgs<KvArgs>),
     /// Delete a key and its value.
-    Delete(KeyArgs),
+    Delete(KeyArgs<KvArgs>),
     /// List all pairs; the order is that of the hashes of the keys.
     Scan(ScanArgs),
     /// Count the keys.
@@ -64,7 +62,7 @@ pub struct KvArgs {
 #[derive(Args, Debug)]
 pub struct PutArgs {
     #[command(flatten)]
-    kv: KvArgs,
+    of: KvArgs,
     /// Make the tag store if it does not exist.
     #[arg(long)]
     create: bool,
@@ -73,7 +71,7 @@ pub struct PutArgs {
     hex: bool,
     /// Size of the value on standard input, when this is a pipe. The command can then refuse a value that is too large
     /// before it writes a part of it.
-    #[arg(long, value_name = "BYTES", value_parser = parse_value_size)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
     /// The key.
     key: String,
@@ -82,20 +80,20 @@ pub struct PutArgs {
     value: String,
 }
 
-/// `weft kv get` and `weft kv delete`
+/// `weft kv` and `weft btree`, `get` and `delete`
 #[derive(Args, Debug)]
 #[command(after_help = "EXIT STATUS\n  0 the key exists, 1 it does not exist or the command failed")]
-pub struct KeyArgs {
+pub struct KeyArgs<T: Args> {
     #[command(flatten)]
-    kv: KvArgs,
+    pub of: T,
     /// Keys and values are in hex digits.
     #[arg(long)]
-    hex: bool,
+    pub hex: bool,
     /// Print JSON.
     #[arg(long, conflicts_with = "hex")]
-    json: bool,
+    pub json: bool,
     /// The key.
-    key: String,
+    pub key: String,
 }
 
 /// `weft kv scan`
@@ -106,7 +104,7 @@ pub struct KeyArgs {
 )]
 pub struct ScanArgs {
     #[command(flatten)]
-    kv: KvArgs,
+    of: KvArgs,
     /// List at most N pairs.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
@@ -125,7 +123,7 @@ pub struct ScanArgs {
 #[derive(Args, Debug)]
 pub struct CountArgs {
     #[command(flatten)]
-    kv: KvArgs,
+    of: KvArgs,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -135,7 +133,7 @@ pub struct CountArgs {
 #[derive(Args, Debug)]
 pub struct LoadArgs {
     #[command(flatten)]
-    kv: KvArgs,
+    of: KvArgs,
     /// Make the tag store if it does not exist.
     #[arg(long)]
     create: bool,
@@ -172,30 +170,22 @@ pub fn run(command: &KvCommand) -> Result<(), CliError> {
 }
 
 impl KvArgs {
-    fn path(&self) -> &Path {
-        &self.store.path
-    }
-
-    fn fail(&self, error: weft_tags::Error) -> CliError {
-        failed(self.path(), error)
-    }
-
     /// Does `work` on the key-value store, which has to be there, and closes.
     fn with<T>(&self, work: impl FnOnce(&Store, &Kv<'_>) -> Result<T, CliError>) -> Result<T, CliError> {
         let store = tags::open(&self.store)?;
-        let kv = Kv::find(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
+        let kv = Kv::find(&store, SnodeId::FIRST, &self.name).map_err(|e| self.store.fail(e))?;
         let Some(kv) = kv else {
-            let there = Kv::names(&store, SnodeId::FIRST).map_err(|e| self.fail(e))?;
+            let there = Kv::names(&store, SnodeId::FIRST).map_err(|e| self.store.fail(e))?;
             let remedy = if there.is_empty() {
                 "'weft kv put STORE KEY VALUE' makes one".to_string()
             } else {
                 format!("there are {}; --name says which", there.join(", "))
             };
-            let what = format!("{}: no key-value store '{}'", self.path().display(), self.name);
+            let what = format!("{}: no key-value store '{}'", self.store.path.display(), self.name);
             return Err(CliError::said(what, remedy));
         };
         let done = work(&store, &kv)?;
-        store.close().map_err(|e| self.fail(e))?;
+        store.close().map_err(|e| self.store.fail(e))?;
         Ok(done)
     }
 
@@ -205,15 +195,14 @@ impl KvArgs {
         create: bool,
         work: impl FnOnce(&Store, &mut Kv<'_>) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
-        let store = if create && !self.path().exists() {
-            let options = Options { journal_bytes: JOURNAL_BYTES, ..self.store.options() };
-            tags::create_store(self.path(), &options, false)?
+        let store = if create && !self.store.path.exists() {
+            self.store.create()?
         } else {
             tags::open(&self.store).map_err(|error| match error {
                 CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. }
                     if source.kind() == io::ErrorKind::NotFound =>
                 {
-                    let what = format!("{}: {source}", self.path().display());
+                    let what = format!("{}: {source}", self.store.path.display());
                     CliError::said(
                         what,
                         "--create makes the store; 'weft tags create STORE' makes an empty one",
@@ -222,23 +211,23 @@ impl KvArgs {
                 error => error,
             })?
         };
-        let mut kv = Kv::open(&store, SnodeId::FIRST, &self.name).map_err(|e| self.fail(e))?;
+        let mut kv = Kv::open(&store, SnodeId::FIRST, &self.name).map_err(|e| self.store.fail(e))?;
         let done = work(&store, &mut kv);
         // After an error, too: the close keeps the commits that no sync has made durable.
-        let closed = store.close().map_err(|e| self.fail(e));
+        let closed = store.close().map_err(|e| self.store.fail(e));
         done.and_then(|done| closed.map(|()| done))
     }
 
     fn no_such_key(&self, key: &[u8]) -> CliError {
         CliError::said(
-            format!("{}: no key '{}' in '{}'", self.path().display(), escape(key), self.name),
+            format!("{}: no key '{}' in '{}'", self.store.path.display(), escape(key), self.name),
             "'weft kv scan --keys STORE' lists the keys",
         )
     }
 }
 
 /// Bytes as they were said.
-fn said(text: &str, is_hex: bool, what: &str) -> Result<Vec<u8>, CliError> {
+pub fn said(text: &str, is_hex: bool, what: &str) -> Result<Vec<u8>, CliError> {
     if !is_hex {
         return Ok(text.as_bytes().to_vec());
     }
@@ -248,14 +237,10 @@ fn said(text: &str, is_hex: bool, what: &str) -> Result<Vec<u8>, CliError> {
 fn put(args: &PutArgs) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
     if args.value == "-" {
-        return args.kv.with_new(args.create, |store, kv| put_stream(args, store, kv, &key));
+        return args.of.with_new(args.create, |store, kv| put_stream(args, store, kv, &key));
     }
     let value = said(&args.value, args.hex, "value")?;
-    args.kv.with_new(args.create, |_, kv| kv.put(&key, &value).map_err(|e| args.kv.fail(e)))
-}
-
-fn parse_value_size(text: &str) -> Result<u64, String> {
-    parse_size(text).map_err(|e| e.to_string())
+    args.of.with_new(args.create, |_, kv| kv.put(&key, &value).map_err(|e| args.of.store.fail(e)))
 }
 
 /// Bytes that are left of a file that is standard input.
@@ -267,7 +252,7 @@ fn bytes_of_file_on_stdin() -> Option<u64> {
 
 /// Gives a key the value that comes from standard input, a piece at a time, as one transaction.
 fn put_stream(args: &PutArgs, store: &Store, kv: &Kv<'_>, key: &[u8]) -> Result<(), CliError> {
-    let fail = |error| args.kv.fail(error);
+    let fail = |error| args.of.store.fail(error);
     let mut tx = store.begin();
     kv.change_in(&mut tx, &[KvChange::Put(key, &[])]).map_err(fail)?;
     if let Some(bytes) = args.size.or_else(bytes_of_file_on_stdin) {
@@ -296,14 +281,14 @@ fn put_stream(args: &PutArgs, store: &Store, kv: &Kv<'_>, key: &[u8]) -> Result<
     tx.commit().map(drop).map_err(fail)
 }
 
-fn get(args: &KeyArgs) -> Result<(), CliError> {
+fn get(args: &KeyArgs<KvArgs>) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
-    let fail = |error| args.kv.fail(error);
-    args.kv.with(|store, kv| {
+    let fail = |error| args.of.store.fail(error);
+    args.of.with(|store, kv| {
         let snapshot = store.snapshot();
         let then = kv.at(&snapshot).map_err(fail)?;
         let first = first_piece(args, &then, &key)?;
-        let (mut out, value) = (Out::new(), (&then, &key[..], &first[..]));
+        let (mut out, value) = (say::out(), (&then, &key[..], &first[..]));
         if args.json {
             write_pair_json(&mut out, value, true, fail)?;
             return out.flush().map_err(unwritten);
@@ -319,12 +304,12 @@ fn get(args: &KeyArgs) -> Result<(), CliError> {
 }
 
 /// The first piece of a key's value, or all of it.
-fn first_piece(args: &KeyArgs, then: &KvSnapshot<'_, '_>, key: &[u8]) -> Result<Vec<u8>, CliError> {
+fn first_piece(args: &KeyArgs<KvArgs>, then: &KvSnapshot<'_, '_>, key: &[u8]) -> Result<Vec<u8>, CliError> {
     let (mut first, mut end) = (vec![0; PIECE_BYTES], 0);
     // A small cache gives smaller parts.
     while end < PIECE_BYTES {
-        let read = then.get_at(key, end as u64, &mut first[end..]).map_err(|e| args.kv.fail(e))?;
-        match read.ok_or_else(|| args.kv.no_such_key(key))? {
+        let read = then.get_at(key, end as u64, &mut first[end..]).map_err(|e| args.of.store.fail(e))?;
+        match read.ok_or_else(|| args.of.no_such_key(key))? {
             0 => break,
             len => end += len,
         }
@@ -333,19 +318,24 @@ fn first_piece(args: &KeyArgs, then: &KvSnapshot<'_, '_>, key: &[u8]) -> Result<
     Ok(first)
 }
 
-fn delete(args: &KeyArgs) -> Result<(), CliError> {
+fn delete(args: &KeyArgs<KvArgs>) -> Result<(), CliError> {
     let key = said(&args.key, args.hex, "key")?;
-    let found = args.kv.with(|_, kv| kv.delete(&key).map_err(|e| args.kv.fail(e)))?;
-    if args.json {
+    let found = args.of.with(|_, kv| kv.delete(&key).map_err(|e| args.of.store.fail(e)))?;
+    deleted(found, args.json, || args.of.no_such_key(&key))
+}
+
+/// Tells whether a key was deleted.
+pub fn deleted(found: bool, json: bool, missing: impl FnOnce() -> CliError) -> Result<(), CliError> {
+    if json {
         print(&json_line(&json!({ "deleted": found }))?)?;
     }
-    if found { Ok(()) } else { Err(args.kv.no_such_key(&key)) }
+    if found { Ok(()) } else { Err(missing()) }
 }
 
 fn scan(args: &ScanArgs) -> Result<(), CliError> {
-    let fail = |error| args.kv.fail(error);
-    args.kv.with(|store, kv| {
-        let mut out = Out::new();
+    let fail = |error| args.of.store.fail(error);
+    args.of.with(|store, kv| {
+        let mut out = say::out();
         let snapshot = store.snapshot();
         let then = kv.at(&snapshot).map_err(fail)?;
         let form = Form::of(args.hex);
@@ -374,7 +364,7 @@ fn scan(args: &ScanArgs) -> Result<(), CliError> {
 }
 
 fn count(args: &CountArgs) -> Result<(), CliError> {
-    let keys = args.kv.with(|_, kv| kv.count().map_err(|e| args.kv.fail(e)))?;
+    let keys = args.of.with(|_, kv| kv.count().map_err(|e| args.of.store.fail(e)))?;
     print(&if args.json { json_line(&json!({ "keys": keys }))? } else { format!("{keys}\n") })
 }
 
@@ -386,7 +376,7 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
         None if args.sync => Durability::Sync,
         None => Durability::None,
     };
-    let loaded = args.kv.with_new(args.create, |store, kv| {
+    let loaded = args.of.with_new(args.create, |store, kv| {
         kv.durability(durability);
         let (mut loaded, mut is_end) = (0, false);
         while !is_end {
@@ -400,7 +390,7 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
             }
             let changes: Vec<_> = batch.iter().map(|(key, value)| KvChange::Put(key, value)).collect();
             if !changes.is_empty() {
-                kv.change(&changes).map_err(|e| args.kv.fail(e))?;
+                kv.change(&changes).map_err(|e| args.of.store.fail(e))?;
             }
             loaded += batch.len() as u64;
             if let Some(key) = long {
@@ -410,7 +400,7 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
             }
             bar.set_position(lines.read);
         }
-        store.sync().map_err(|e| args.kv.fail(e))?;
+        store.sync().map_err(|e| args.of.store.fail(e))?;
         Ok(loaded)
     });
     bar.finish_and_clear();
@@ -430,7 +420,7 @@ fn load_long(
     key: &[u8],
     durability: Durability,
 ) -> Result<(), CliError> {
-    let fail = |error| args.kv.fail(error);
+    let fail = |error| args.of.store.fail(error);
     let mut tx = store.begin();
     kv.change_in(tx.durability(durability), &[KvChange::Put(key, &[])]).map_err(fail)?;
     loop {

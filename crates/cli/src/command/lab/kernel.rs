@@ -107,16 +107,11 @@ impl Cache {
         if !quiet {
             warn(format_args!("downloading {package} to {} (once)", self.dir.display()));
         }
-        let output = Command::new("apt-get").arg("download").arg(package).current_dir(&dir).output();
+        let done = done(Command::new("apt-get").arg("download").arg(package).current_dir(&dir));
         let found = entry(&dir, "").filter(|deb| deb.extension() == Some(OsStr::new("deb")));
-        let why = match (&output, &found) {
-            (Ok(output), Some(_)) if output.status.success() => None,
-            (Ok(output), _) => Some(String::from_utf8_lossy(&output.stderr).trim().to_string()),
-            (Err(error), _) => Some(format!("apt-get: {error}")),
-        };
-        match (why, found) {
-            (None, Some(deb)) => Ok(deb),
-            (why, _) => {
+        match (done, found) {
+            (Ok(_), Some(deb)) => Ok(deb),
+            (Ok(why) | Err(why), _) => {
                 let _ = std::fs::remove_dir_all(&dir);
                 let or = if option.is_empty() {
                     String::new()
@@ -124,7 +119,7 @@ impl Cache {
                     format!(", or give the package with {option} DEB")
                 };
                 Err(CliError::said(
-                    format!("the package {package} cannot be downloaded: {}", why.unwrap_or_default()),
+                    format!("the package {package} cannot be downloaded: {why}"),
                     format!("try 'apt-get update' and 'apt-get download {package}'{or}"),
                 ))
             }
@@ -141,13 +136,7 @@ impl Cache {
             return Ok(dir);
         }
         let made = self.folder(&format!("unpack-{}", std::process::id()))?;
-        let output = Command::new("dpkg-deb").arg("-x").arg(deb).arg(&made).output();
-        let why = match output {
-            Ok(output) if output.status.success() => None,
-            Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_string()),
-            Err(error) => Some(format!("dpkg-deb: {error}")),
-        };
-        if let Some(why) = why {
+        if let Err(why) = done(Command::new("dpkg-deb").arg("-x").arg(deb).arg(&made)) {
             let _ = std::fs::remove_dir_all(&made);
             return Err(CliError::said(
                 format!("{}: cannot be unpacked: {why}", deb.display()),
@@ -163,6 +152,14 @@ impl Cache {
         }
         Ok(dir)
     }
+}
+
+/// Runs a program to its end; what it said on standard error, or why it did not start.
+fn done(command: &mut Command) -> Result<String, String> {
+    let output = command.output();
+    let output = output.map_err(|error| format!("{}: {error}", command.get_program().to_string_lossy()))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+    if output.status.success() { Ok(said) } else { Err(said) }
 }
 
 /// The package that the kernel's metapackage stands for at present.

@@ -348,15 +348,8 @@ fn start_script(
 
 /// A word as a shell reads it.
 fn quoted(word: &[u8]) -> Vec<u8> {
-    let mut out = vec![b'\''];
-    for &byte in word {
-        match byte {
-            b'\'' => out.extend_from_slice(b"'\\''"),
-            byte => out.push(byte),
-        }
-    }
-    out.push(b'\'');
-    out
+    let parts: Vec<&[u8]> = word.split(|byte| *byte == b'\'').collect();
+    [b"'", &parts.join(&b"'\\''"[..])[..], b"'"].concat()
 }
 
 fn last_lines(path: &Path) -> String {

@@ -16,7 +16,6 @@ use crate::say::warn;
 use crate::sys::signal::Queue;
 use kernel::Cache;
 use machine::{Machine, Qemu};
-use std::path::Path;
 
 /// Runs a command in the lab; returns its exit status.
 pub fn run(args: &LabArgs) -> Result<u8, CliError> {
@@ -26,7 +25,7 @@ pub fn run(args: &LabArgs) -> Result<u8, CliError> {
             "run the lab on an x86-64 machine",
         ));
     }
-    let signals = Queue::block().map_err(|e| CliError::io("signals of", Path::new("this process"), e))?;
+    let signals = Queue::block()?;
     let qemu = Qemu::find()?;
     if !qemu.has_fdp() && !args.quiet {
         warn(format_args!(

@@ -4,6 +4,7 @@ use super::store::{StoreArgs, failed, open};
 use crate::error::CliError;
 use crate::progress;
 use crate::say::{json_line, print};
+use crate::sys::file::with_suffix;
 use clap::Args;
 use serde_json::json;
 use std::fs::{self, File};
@@ -58,19 +59,14 @@ fn copy(
     path: &Path,
     medium: impl FnOnce(&Path, ReadPath) -> weft_tags::Result<FileStore>,
 ) -> Result<BackupReport, CliError> {
-    let medium = medium(path, ReadPath::Kernel).map_err(|e| failed(path, e))?;
-    let bar = progress::bytes("backup", 0, args.quiet || args.json);
-    let done = store.backup(&medium, |copied, total| {
-        bar.set_length(total);
-        bar.set_position(copied);
-    });
-    bar.finish_and_clear();
+    let medium = medium(path, ReadPath::Kernel).map_err(|e| args.store.fail(e))?;
+    let done = progress::shown("backup", args.quiet || args.json, |tell| store.backup(&medium, tell));
     done.map_err(|error| match error {
         Error::Target { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-            CliError::NoRoomForCopy { target: args.target.clone(), why: source.to_string(), status: 1 }
+            CliError::no_room(&args.target, source, 1)
         }
         error @ Error::Target { .. } => failed(&args.target, error),
-        error => failed(&args.store.path, error),
+        error => args.store.fail(error),
     })
 }
 
@@ -88,15 +84,13 @@ fn replace(
     } else {
         (args.target.clone(), None)
     };
-    let mut name = target.clone().into_os_string();
-    name.push(".weft-part");
-    let part = PathBuf::from(name);
+    let part = with_suffix(&target, ".weft-part");
     if part.exists() {
         // One that was killed has left it; of one that is under way, the lock is held.
         FileStore::open(&part, ReadPath::Kernel).map_err(|e| failed(&part, e))?;
         fs::remove_file(&part).map_err(|e| CliError::io("remove", &part, e))?;
     }
-    let done = copy(args, store, &part, FileStore::create).and_then(|report| {
+    let copied = copy(args, store, &part, FileStore::create).and_then(|report| {
         if let Some(permissions) = permissions {
             fs::set_permissions(&part, permissions).map_err(|e| CliError::io("set the mode of", &part, e))?;
         }
@@ -107,18 +101,13 @@ fn replace(
         synced.map_err(|e| CliError::io("sync", folder, e))?;
         Ok(report)
     });
-    if done.is_err() {
-        let _ = fs::remove_file(&part);
-    }
-    done
+    copied.inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
 /// Copies a store.
 pub fn run(args: &BackupArgs) -> Result<(), CliError> {
     let there = fs::metadata(&args.target).ok();
-    if there.is_some() && !args.force {
-        return Err(CliError::WouldOverwrite { path: args.target.clone() });
-    }
+    CliError::unless_forced(&args.target, there.is_some(), args.force)?;
     let file_of = |meta: &fs::Metadata| (meta.dev(), meta.ino());
     if there.is_some()
         && there.as_ref().map(file_of) == fs::metadata(&args.store.path).ok().as_ref().map(file_of)

@@ -1,6 +1,6 @@
 //! `weft tags dump`: nodes and their edges, from a node on and to a depth, as text or in the DOT language of Graphviz.
 
-use super::store::{StoreArgs, failed, open};
+use super::store::{StoreArgs, open};
 use crate::byte_text::{escape, hex};
 use crate::error::CliError;
 use crate::say::{self, print};
@@ -40,12 +40,16 @@ pub struct DumpArgs {
     data: bool,
 }
 
-/// A node as messages show it: `s1:0x2010`, or its number.
-pub fn parse_node(text: &str) -> std::result::Result<NodeId, String> {
-    let number = |text: &str| match text.strip_prefix("0x") {
+/// A number in decimal or, with 0x, hex digits.
+pub fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
-    };
+    }
+}
+
+/// A node as messages show it: `s1:0x2010`, or its number.
+pub fn parse_node(text: &str) -> std::result::Result<NodeId, String> {
     let node = match text.strip_prefix(['s', 'h']).and_then(|rest| rest.split_once(':')) {
         Some((snode, position)) => {
             let (snode, position) = (snode.parse::<u16>().ok(), number(position));
@@ -68,7 +72,6 @@ struct Picture {
 
 /// Tells of a part of a store.
 pub fn run(args: &DumpArgs) -> std::result::Result<(), CliError> {
-    let path = &args.store.path;
     let store = open(&args.store)?;
     let text = collect(args, &store).and_then(|picture| {
         if picture.is_cut {
@@ -77,7 +80,7 @@ pub fn run(args: &DumpArgs) -> std::result::Result<(), CliError> {
         let types = store.edge_types();
         if args.dot { dot(args, &store, &picture, &types) } else { words(args, &store, &picture, &types) }
     });
-    print(&text.map_err(|e| failed(path, e))?)
+    print(&text.map_err(|e| args.store.fail(e))?)
 }
 
 /// The nodes from where is said, breadth first.

@@ -10,21 +10,19 @@ mod shrink;
 mod snode;
 mod store;
 
-pub use store::{StoreArgs, create as create_store, failed, open};
+pub use store::{StoreArgs, failed, open};
 
+use crate::command::fsck::problems;
 use crate::error::CliError;
 use crate::progress;
 use crate::say::{json_line, print};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::{Args, Subcommand};
-use indicatif::ProgressBar;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::Duration;
 use weft_core::units::{format_size, parse_size};
-use weft_tags::{CheckReport, ClassReport, InfoForm, Kv, Options, PAGE_BYTES, Store, StoreReport};
+use weft_tags::{CheckReport, ClassReport, InfoForm, Kv, NodeId, Options, PAGE_BYTES, SnodeId, Store};
 
 /// `weft tags`
 #[derive(Subcommand, Debug)]
@@ -110,29 +108,18 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
 }
 
 fn create(args: &CreateArgs) -> Result<(), CliError> {
-    if args.store.exists() && !args.force {
-        return Err(CliError::WouldOverwrite { path: args.store.clone() });
-    }
+    CliError::unless_forced(&args.store, args.store.exists(), args.force)?;
     let options = Options { journal_bytes: args.journal, ..Options::default() };
     store::create(&args.store, &options, args.force)?.close().map_err(|e| failed(&args.store, e))
 }
 
 fn stat(args: &StatArgs) -> Result<(), CliError> {
-    let path = &args.store.path;
     let store = open(&args.store)?;
-    let report = store.report();
-    let text = stat_text(args, &store, &report).map_err(|e| failed(path, e))?;
-    store.close().map_err(|e| failed(path, e))?;
-    print(&match text {
-        ScanOutput::Words(text) => text,
-        ScanOutput::Json(value) => json_line(&value)?,
-    })
-}
-
-/// What is shown of a store.
-enum ScanOutput {
-    Words(String),
-    Json(serde_json::Value),
+    let described = |snode| Ok((snode, store.root(snode)?, Kv::names(&store, snode)?));
+    let snodes = store.snodes().and_then(|snodes| snodes.into_iter().map(described).collect());
+    let text = stat_text(args, &store, snodes.map_err(|e| args.store.fail(e))?)?;
+    store.close().map_err(|e| args.store.fail(e))?;
+    print(&text)
 }
 
 fn form_name(form: InfoForm) -> &'static str {
@@ -143,25 +130,22 @@ fn form_name(form: InfoForm) -> &'static str {
 }
 
 fn cache_table(cache: &[ClassReport]) -> Table {
-    let right = ["pages", "hits", "misses", "evictions"].map(|name| (name, Align::Right));
-    let mut table = Table::new(&[&[("cached class", Align::Left)], &right[..]].concat());
+    let mut table = Table::new("cached class< pages> hits> misses> evictions>");
     for ClassReport { class, resident, hits, misses, evictions } in cache {
-        let counts = [resident, hits, misses, evictions].map(u64::to_string);
-        table.row([class.to_string()].into_iter().chain(counts).collect::<Vec<_>>());
+        table.cells(&[class, resident, hits, misses, evictions]);
     }
     table
 }
 
-fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags::Result<ScanOutput> {
-    let types = store.edge_types();
-    let mut snodes = Vec::new();
-    for snode in store.snodes()? {
-        snodes.push((snode, store.root(snode)?, Kv::names(store, snode)?));
-    }
+/// An s-node, its root and the names of its key-value stores.
+type Snode = (SnodeId, NodeId, Vec<String>);
+
+fn stat_text(args: &StatArgs, store: &Store, snodes: Vec<Snode>) -> Result<String, CliError> {
+    let (report, types) = (store.report(), store.edge_types());
     let page_bytes = PAGE_BYTES as u64;
     let cache = store.cache_report();
     if args.json {
-        return Ok(ScanOutput::Json(json!({
+        return json_line(&json!({
             "version": 1,
             "store": args.store.path.display().to_string(),
             "file_bytes": report.medium_bytes,
@@ -179,7 +163,7 @@ fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags:
             "snodes": snodes.iter().map(|(snode, root, kv)| json!({
                 "snode": snode.0, "root": root.to_string(), "kv": kv,
             })).collect::<Vec<_>>(),
-        })));
+        }));
     }
     let mut text = String::new();
     let _ = writeln!(
@@ -196,30 +180,32 @@ fn stat_text(args: &StatArgs, store: &Store, report: &StoreReport) -> weft_tags:
         n => format!("was not closed cleanly: {n} commits replayed"),
     };
     let _ = writeln!(text, "commit {}, {replayed}\n", report.last_commit);
-    let mut table =
-        Table::new(&[("s-node", Align::Left), ("root", Align::Left), ("key-value stores", Align::Left)]);
+    let mut table = Table::new("s-node< root< key-value stores<");
     for (snode, root, kv) in snodes {
-        table.row([snode.to_string(), root.to_string(), kv.join(", ")]);
+        table.cells(&[&snode, &root, &kv.join(", ")]);
     }
     let _ = write!(text, "{table}");
     if !types.is_empty() {
-        let mut table = Table::new(&[("edge type", Align::Left), ("carries", Align::Left)]);
+        let mut table = Table::new("edge type< carries<");
         for known in types {
-            table.row([known.name, form_name(known.form).to_string()]);
+            table.cells(&[&known.name, &form_name(known.form)]);
         }
         let _ = write!(text, "\n{table}");
     }
     let _ = write!(text, "\n{}", cache_table(&cache));
-    Ok(ScanOutput::Words(text))
+    Ok(text)
 }
 
 fn check(args: &CheckArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     let name = path.display().to_string();
-    let uncheckable =
-        |why: &dyn std::fmt::Display| CliError::Uncheckable { image: name.clone(), why: why.to_string() };
-    let store = open(&args.store).map_err(|e| uncheckable(&e))?;
-    let report = watched(&store, args.quiet || args.json, || store.check()).map_err(|e| uncheckable(&e))?;
+    let store = open(&args.store).map_err(|e| CliError::uncheckable(&name, e))?;
+    let begun = store.report();
+    let total = (begun.data_pages + begun.table_pages) * PAGE_BYTES as u64;
+    let bar = progress::bytes("check", total, args.quiet || args.json);
+    let asked = || (store.report().page_reads - begun.page_reads) * PAGE_BYTES as u64;
+    let report = progress::watched(&bar, asked, || store.check());
+    let report = report.map_err(|e| CliError::uncheckable(&name, e))?;
     let text = match (args.json, args.quiet) {
         (true, _) => json_line(&json!({
             "version": 1,
@@ -234,11 +220,7 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
         (false, false) => check_words(&name, &report),
     };
     print(&text)?;
-    let problems = match report.problems.len() {
-        0 => return Ok(()),
-        1 => "1 problem".to_string(),
-        n => format!("{n} problems"),
-    };
+    let Some(problems) = problems(report.problems.len() as u64) else { return Ok(()) };
     Err(CliError::said(
         format!("{name}: {problems} found"),
         "restore the store from a backup, or copy its readable data to a new one ('weft tags salvage STORE NEW')",
@@ -254,25 +236,4 @@ fn check_words(name: &str, report: &CheckReport) -> String {
         text.push_str("no problems\n");
     }
     text
-}
-
-/// Does work while a bar follows the pages that it reads of the store.
-fn watched<T>(store: &Store, quiet: bool, work: impl FnOnce() -> T) -> T {
-    let begun = store.report();
-    let total = (begun.data_pages + begun.table_pages) * PAGE_BYTES as u64;
-    let bar: ProgressBar = progress::bytes("check", total, quiet);
-    let ended = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            while !ended.load(Relaxed) {
-                bar.set_position((store.report().page_reads - begun.page_reads) * PAGE_BYTES as u64);
-                std::thread::park_timeout(Duration::from_millis(100));
-            }
-        });
-        let result = work();
-        ended.store(true, Relaxed);
-        watcher.thread().unpark();
-        bar.finish_and_clear();
-        result
-    })
 }

@@ -1,8 +1,8 @@
 //! `weft tags owner`: shows the owners of the blocks of a store's file, and the blocks of an s-node.
 
-use super::store::{StoreArgs, failed, open};
+use super::store::{StoreArgs, open};
 use crate::error::CliError;
-use crate::say::{Out, unwritten};
+use crate::say::{self, unwritten};
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
@@ -37,18 +37,17 @@ pub fn run(args: &OwnerArgs) -> Result<(), CliError> {
     let mut owners = store.owners();
     let blocks: Vec<u64> = match args.snode {
         Some(snode) => {
-            let mut pages = owners.pages_of(snode).map_err(|e| failed(path, e))?;
+            let mut pages = owners.pages_of(snode).map_err(|e| args.store.fail(e))?;
             pages.sort_unstable_by_key(|(_, block)| *block);
             pages.into_iter().map(|(_, block)| block).filter(|block| *block > 0).collect()
         }
         None if args.blocks.is_empty() => (0..owners.blocks().len() as u64).collect(),
         None => args.blocks.clone(),
     };
-    let mut out = Out::new();
-    let broken = unwritten;
+    let mut out = say::out();
     if !args.json {
         writeln!(out, "{:>10}  {:>10}  {:<8}  {:<12}  nodes", "block", "page", "use", "s-nodes")
-            .map_err(broken)?;
+            .map_err(unwritten)?;
     }
     for block in blocks {
         let Some(of) = owners.block(block) else {
@@ -56,8 +55,7 @@ pub fn run(args: &OwnerArgs) -> Result<(), CliError> {
             let what = format!("{}: there is no block {block}", path.display());
             return Err(CliError::said(what, format!("give numbers from 0 to {last}")));
         };
-        let told = tell(&mut owners, of).map_err(|e| failed(path, e))?;
-        let BlockOwner { name, page, snodes, nodes } = told;
+        let (name, page, snodes, nodes) = tell(&mut owners, of).map_err(|e| args.store.fail(e))?;
         let written = if args.json {
             let snodes: Vec<u64> = snodes.iter().map(|snode| snode.0).collect();
             let line = json!({"block": block, "use": name, "page": page, "snodes": snodes, "nodes": nodes});
@@ -69,33 +67,27 @@ pub fn run(args: &OwnerArgs) -> Result<(), CliError> {
                 format!("{block:>10}  {page:>10}  {name:<8}  {:<12}  {}", snodes.join(" "), nodes.join(" "));
             writeln!(out, "{}", line.trim_end())
         };
-        written.map_err(broken)?;
+        written.map_err(unwritten)?;
     }
-    out.flush().map_err(broken)
+    out.flush().map_err(unwritten)
 }
 
-/// The use of a block, and who owns it.
-struct BlockOwner {
-    name: &'static str,
-    page: Option<u32>,
-    snodes: Vec<SnodeId>,
-    nodes: Vec<String>,
-}
+/// The use of a block, its page, and the s-nodes and nodes that have it.
+type BlockOwner = (&'static str, Option<u32>, Vec<SnodeId>, Vec<String>);
 
 fn tell(owners: &mut Owners<'_>, of: BlockUse) -> weft_tags::Result<BlockOwner> {
-    let told = |name, page, snodes, nodes| BlockOwner { name, page, snodes, nodes };
     Ok(match of {
-        BlockUse::Store => told("store", None, vec![], vec![]),
-        BlockUse::Free => told("free", None, vec![], vec![]),
-        BlockUse::GivenUp(snode) => told("given-up", None, snode.into_iter().collect(), vec![]),
+        BlockUse::Store => ("store", None, vec![], vec![]),
+        BlockUse::Free => ("free", None, vec![], vec![]),
+        BlockUse::GivenUp(snode) => ("given-up", None, snode.into_iter().collect(), vec![]),
         BlockUse::Page(page) => match owners.page(page)? {
-            PageUse::Free => told("free", Some(page), vec![], vec![]),
-            PageUse::Edges(snode) => told("edges", Some(page), vec![snode], vec![]),
+            PageUse::Free => ("free", Some(page), vec![], vec![]),
+            PageUse::Edges(snode) => ("edges", Some(page), vec![snode], vec![]),
             PageUse::Nodes(nodes) => {
                 let mut snodes: Vec<SnodeId> = nodes.iter().filter_map(|(_, snode)| *snode).collect();
                 snodes.sort_unstable();
                 snodes.dedup();
-                told("nodes", Some(page), snodes, nodes.iter().map(|(node, _)| node.to_string()).collect())
+                ("nodes", Some(page), snodes, nodes.iter().map(|(node, _)| node.to_string()).collect())
             }
         },
     })

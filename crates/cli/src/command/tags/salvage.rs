@@ -4,7 +4,7 @@ use super::store::{StoreArgs, failed};
 use crate::error::CliError;
 use crate::progress;
 use crate::say::{json_line, print};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::Args;
 use serde_json::json;
 use std::fmt::Write;
@@ -38,8 +38,7 @@ pub struct SalvageArgs {
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     let name = path.display().to_string();
-    let unsalvageable =
-        |why: weft_tags::Error| CliError::Unsalvageable { store: name.clone(), why: why.to_string() };
+    let unsalvageable = |why: weft_tags::Error| CliError::unsalvageable(&name, why);
     if args.target.exists() {
         let what = format!("{} exists", args.target.display());
         return Err(CliError::said(
@@ -49,17 +48,9 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     }
     let source = FileStore::open_read_only(path).map_err(unsalvageable)?;
     let target = FileStore::create(&args.target, ReadPath::Kernel).map_err(|e| failed(&args.target, e))?;
-    let bar = progress::bytes("salvage", 0, args.quiet || args.json);
-    let done = salvage(&source, Box::new(target), &args.store.options(), |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
+    let done = progress::shown("salvage", args.quiet || args.json, |tell| {
+        salvage(&source, Box::new(target), &args.store.options(), tell)
     });
-    bar.finish_and_clear();
-    let no_room = |why: &dyn std::fmt::Display| CliError::NoRoomForCopy {
-        target: args.target.clone(),
-        why: why.to_string(),
-        status: 2,
-    };
     let report = done.map_err(|error| {
         // What is no store would be refused by the next try.
         let _ = std::fs::remove_file(&args.target);
@@ -68,13 +59,11 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
             | weft_tags::Error::NotAStore { .. }
             | weft_tags::Error::Version { .. } => unsalvageable(error),
             // What cannot be read of the damaged store is no error.
-            weft_tags::Error::Full { what } => no_room(&what),
+            weft_tags::Error::Full { what } => CliError::no_room(&args.target, what, 2),
             weft_tags::Error::Io { ref source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                no_room(source)
+                CliError::no_room(&args.target, source, 2)
             }
-            error => {
-                CliError::Unsalvageable { store: name.clone(), why: failed(&args.target, error).to_string() }
-            }
+            error => CliError::unsalvageable(&name, failed(&args.target, error)),
         }
     })?;
     let text = match (args.json, args.quiet) {
@@ -141,7 +130,7 @@ fn words_of(args: &SalvageArgs, report: &SalvageReport) -> String {
         format_size(report.bytes),
         report.last_commit
     );
-    let mut table = Table::new(&[("what", Align::Left), ("count", Align::Right)]);
+    let mut table = Table::new("what< count>");
     for (field, what, count) in rows(report) {
         // Of what was lost only what was.
         if count > 0 && field != "bytes" || matches!(field, "nodes" | "edges") {

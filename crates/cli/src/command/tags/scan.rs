@@ -1,8 +1,8 @@
 //! `weft tags scan`: every node of a store, in the order of their places.
 
-use super::store::{StoreArgs, failed, open};
+use super::store::{StoreArgs, open};
 use crate::error::CliError;
-use crate::say::{Out, unwritten};
+use crate::say::{self, unwritten};
 use clap::Args;
 use serde_json::json;
 use std::io::Write;
@@ -24,29 +24,24 @@ pub struct ScanArgs {
 }
 
 fn parse_type(text: &str) -> Result<u32, String> {
-    let number = match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
+    let number = super::dump::number(text).and_then(|number| number.try_into().ok());
     number.ok_or_else(|| "write a type as a number, such as 7 or 0x6b760001".to_string())
 }
 
 /// Lists nodes.
 pub fn run(args: &ScanArgs) -> Result<(), CliError> {
-    let path = &args.store.path;
     let store = open(&args.store)?;
-    let mut out = Out::new();
-    let broken = unwritten;
+    let mut out = say::out();
     if !args.json {
         writeln!(out, "{:<20} {:>10} {:>10} {:>8} {:>8}", "node", "type", "bytes", "in", "out")
-            .map_err(broken)?;
+            .map_err(unwritten)?;
     }
     let mut left = args.limit.unwrap_or(u64::MAX);
     store.each_node(|node| {
         if left == 0 {
             return Ok(false);
         }
-        let view = store.view(node, 0).map_err(|e| failed(path, e))?;
+        let view = store.view(node, 0).map_err(|e| args.store.fail(e))?;
         if args.kind.is_some_and(|kind| kind != view.kind.0) {
             return Ok(true);
         }
@@ -62,8 +57,8 @@ pub fn run(args: &ScanArgs) -> Result<(), CliError> {
             let (node, bytes) = (node.to_string(), view.bytes);
             writeln!(out, "{node:<20} {kind:>10} {bytes:>10} {:>8} {:>8}", view.in_edges, view.out_edges)
         };
-        written.map_err(broken)?;
+        written.map_err(unwritten)?;
         Ok::<_, CliError>(true)
     })?;
-    out.flush().map_err(broken)
+    out.flush().map_err(unwritten)
 }

@@ -1,12 +1,12 @@
 //! `weft tags serve`: serves sessions of a store to other processes until a signal stops it.
 
-use super::store::{StoreArgs, failed, open_with};
+use super::store::{StoreArgs, open_with};
 use crate::error::CliError;
-use crate::say::Out;
-use crate::sys::signal::{ENDING, Queue};
+use crate::say;
+use crate::sys::file::with_suffix;
+use crate::sys::signal::Queue;
 use clap::Args;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_tags::{Durability, EdgeRule, NodeId, Options, SessionLimits, SessionServer, SessionSetup, SnodeId};
@@ -55,22 +55,17 @@ pub struct ServeArgs {
 
 /// Serves a store.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
-    let signals_of = |e| CliError::io("signals of", Path::new("this process"), e);
     // Before any thread is started.
-    let signals = Queue::block().map_err(signals_of)?;
+    let signals = Queue::block()?;
     let path = &args.store.path;
     let edge_rule = if args.writable_edges { EdgeRule::Writable } else { EdgeRule::Adapt };
     let store = Arc::new(open_with(&args.store, Options { edge_rule, ..args.store.options() })?);
     let root = match args.root {
         Some(root) => root,
-        None => store.root(SnodeId::FIRST).map_err(|e| failed(path, e))?,
+        None => store.root(SnodeId::FIRST).map_err(|e| args.store.fail(e))?,
     };
-    store.view(root, 0).map_err(|e| failed(path, e))?;
-    let socket = args.socket.clone().unwrap_or_else(|| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".sock");
-        name.into()
-    });
+    store.view(root, 0).map_err(|e| args.store.fail(e))?;
+    let socket = args.socket.clone().unwrap_or_else(|| with_suffix(path, ".sock"));
     let setup = SessionSetup {
         limits: SessionLimits {
             idle: Duration::from_secs(args.idle),
@@ -83,15 +78,9 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         ..SessionSetup::new(root)
     };
     let server = SessionServer::start(store.clone(), &socket, setup)?;
-    let mut out = Out::new();
-    let ready = writeln!(out, "weft: serving {} on {}", path.display(), socket.display());
-    // Whoever started the server may have closed its standard output; it serves all the same.
-    let _ = ready.and_then(|()| out.flush());
-    while !signals.next(WAIT).map_err(signals_of)?.is_some_and(|came| ENDING.contains(&came.signal)) {}
+    say::serving(path, &socket);
+    while !signals.ends_within(WAIT)? {}
     // Waits for every client's thread, and these held the store.
     drop(server);
-    match Arc::into_inner(store) {
-        Some(store) => store.close().map_err(|e| failed(path, e)),
-        None => Ok(()),
-    }
+    Arc::into_inner(store).map_or(Ok(()), |store| store.close().map_err(|e| args.store.fail(e)))
 }

@@ -1,6 +1,6 @@
 //! `weft tags shrink`: returns the free space of a store to the file system.
 
-use super::store::{StoreArgs, failed, open};
+use super::store::{StoreArgs, open};
 use crate::error::CliError;
 use crate::progress;
 use crate::say::{json_line, print};
@@ -34,14 +34,9 @@ pub struct ShrinkArgs {
 pub fn run(args: &ShrinkArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     let store = open(&args.store)?;
-    let bar = progress::bytes("shrink", 0, args.quiet || args.json);
-    let done = store.shrink(|moved, all| {
-        bar.set_length(all);
-        bar.set_position(moved);
-    });
-    bar.finish_and_clear();
-    let report = done.map_err(|e| failed(path, e))?;
-    store.close().map_err(|e| failed(path, e))?;
+    let done = progress::shown("shrink", args.quiet || args.json, |tell| store.shrink(tell));
+    let report = done.map_err(|e| args.store.fail(e))?;
+    store.close().map_err(|e| args.store.fail(e))?;
     if args.json {
         return print(&json_line(&json!({
             "version": 1,

@@ -1,9 +1,9 @@
 //! `weft tags snode`: lists the s-nodes of a store and their tags, and changes them.
 
-use super::store::{StoreArgs, failed, open};
+use super::store::{StoreArgs, open};
 use crate::error::CliError;
 use crate::say::{json_line, print};
-use crate::table::{Align, Table};
+use crate::table::Table;
 use clap::Args;
 use serde_json::json;
 use weft_core::{DataClass, TagFlags};
@@ -103,8 +103,8 @@ pub fn run(args: &SnodeArgs) -> Result<(), CliError> {
     }
     let store = open(&args.store)?;
     let shown = change(args, &store).and_then(|snode| show(&store, snode));
-    let shown = shown.map_err(|e| failed(path, e))?;
-    store.close().map_err(|e| failed(path, e))?;
+    let shown = shown.map_err(|e| args.store.fail(e))?;
+    store.close().map_err(|e| args.store.fail(e))?;
     print(&if args.json { json_lines(args, &shown)? } else { words(&shown) })
 }
 
@@ -149,24 +149,11 @@ fn json_lines(args: &SnodeArgs, shown: &[(SnodeId, SnodeTags)]) -> Result<String
 }
 
 fn words(shown: &[(SnodeId, SnodeTags)]) -> String {
-    let mut table = Table::new(&[
-        ("s-node", Align::Left),
-        ("owner", Align::Right),
-        ("group", Align::Right),
-        ("mode", Align::Left),
-        ("class", Align::Left),
-        ("secure deletion", Align::Left),
-    ]);
+    let mut table = Table::new("s-node< owner> group> mode< class< secure deletion<");
     for (snode, tags) in shown {
         let erases = if tags.flags.contains(TagFlags::SECURE_DELETE) { "on" } else { "off" };
-        table.row([
-            snode.to_string(),
-            tags.owner.to_string(),
-            tags.group.to_string(),
-            format!("{:04o}", tags.mode),
-            tags.class.name().to_string(),
-            erases.to_string(),
-        ]);
+        let mode = format!("{:04o}", tags.mode);
+        table.cells(&[snode, &tags.owner, &tags.group, &mode, &tags.class.name(), &erases]);
     }
     table.to_string()
 }

@@ -12,6 +12,8 @@ use weft_tags::{
 };
 
 /// Heading of the options that every command on a store has.
+/// Bytes of the journal of a store that is made for one structure.
+const JOURNAL_BYTES: u64 = 64 << 20;
 const CACHE_AND_ERASE: &str = "Cache and secure deletion";
 
 /// Which store, with how much memory.
@@ -39,6 +41,16 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// Names the store in an error of it.
+    pub fn fail(&self, source: Error) -> CliError {
+        failed(&self.path, source)
+    }
+
+    /// Makes a store for one structure of pairs.
+    pub fn create(&self) -> Result<Store, CliError> {
+        create(&self.path, &Options { journal_bytes: JOURNAL_BYTES, ..self.options() }, false)
+    }
+
     /// How the store is opened.
     pub fn options(&self) -> Options {
         let erase_passes = self.erase_passes.clone();

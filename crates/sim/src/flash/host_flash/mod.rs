@@ -12,6 +12,7 @@ pub use zoned::ZonedFlash;
 
 use super::SimError;
 use super::heat::{self, HeatRow};
+use super::target::Totals;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::Nanos;
@@ -67,14 +68,6 @@ impl MapSize {
     }
 }
 
-/// What the flash has done so far.
-#[derive(Clone, Copy, Debug)]
-pub struct Work {
-    pub media_bytes: u64,
-    pub erases: u64,
-    pub operations: u64,
-}
-
 /// The device below a map, or below a level.
 pub enum Device<'a> {
     Open(&'a OpenChannel),
@@ -82,27 +75,21 @@ pub enum Device<'a> {
 }
 
 impl Device<'_> {
-    /// What it has done so far.
-    pub fn work(&self) -> Work {
-        match self {
+    /// What it has counted, with what its user has.
+    pub fn totals(&self, host_bytes: u64, moved_bytes: u64) -> Totals {
+        let (media_bytes, erases, flash_operations) = match self {
             Device::Open(device) => {
-                let counters = device.counters();
-                Work {
-                    media_bytes: counters.pages_programmed * u64::from(device.shape().page_bytes),
-                    erases: counters.blocks_erased,
-                    operations: counters.pages_programmed + counters.pages_read + counters.blocks_erased,
-                }
+                let flash = device.counters();
+                let bytes = flash.pages_programmed * u64::from(device.shape().page_bytes);
+                (bytes, flash.blocks_erased, flash.pages_programmed + flash.pages_read + flash.blocks_erased)
             }
             Device::Zoned(device) => {
                 let counters = device.counters();
                 let pages = counters.media_bytes / u64::from(device.geometry().page_bytes);
-                Work {
-                    media_bytes: counters.media_bytes,
-                    erases: counters.erases,
-                    operations: pages + counters.reads + counters.erases,
-                }
+                (counters.media_bytes, counters.erases, pages + counters.reads + counters.erases)
             }
-        }
+        };
+        Totals { host_bytes, media_bytes, moved_bytes, erases, flash_operations }
     }
 
     /// Erases of each block, or of each zone.
@@ -155,14 +142,13 @@ pub trait HostFlash {
 }
 
 /// A device under a monitor, all of it granted to one application. Data is not kept, out-of-band bytes are.
-pub fn granted(geometry: &Geometry) -> Result<(Arc<OpenChannel>, Grant), SimError> {
+pub fn granted(geometry: &Geometry) -> Result<(Arc<OpenChannel>, Grant), LevelError> {
     let setup = FlashSetup::new(geometry.clone()).keeping(Keep::Oob);
     let device = Arc::new(OpenChannel::memory(&setup)?);
     let monitor = Monitor::format(device.clone(), MonitorSetup::default())?;
     let bytes = u64::from(monitor.free_luns()?) * monitor.lun_bytes();
     let request = GrantRequest { name: "simulated".into(), bytes, over_provisioning_permille: 0 };
-    let grant = monitor.allocate(&request)?;
-    Ok((device, grant))
+    Ok((device, monitor.allocate(&request)?))
 }
 
 /// What a map gets of a grant.
