@@ -2,7 +2,8 @@
 //!
 //! No layer guesses what another one knew. For files, the server asks placement for the tag when a file is created, opened for
 //! writing, renamed or hinted at, and keeps owner and flags with the file. The file core records the tag in the inode and passes
-//! it with every write, those of the cleaner too; it chooses zones by stream and group. A device counts by origin. The levels of
+//! it with every write, those of the cleaner too; it chooses zones by stream and group. The tag store makes the tag of a page from
+//! those of its s-node: owner, class, secure deletion. A device counts by origin. The levels of
 //! flash keep the tag in the out-of-band bytes of each page, where a read finds it again ([`Tag::encode`]). The idea is the one
 //! that ADAPT, Tags and TrueErase share: semantic hints are metadata of the data itself.
 

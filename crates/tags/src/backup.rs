@@ -15,6 +15,7 @@ use crate::reads;
 use crate::space::{Run, in_runs};
 use crate::store::Store;
 use std::collections::BTreeMap;
+use weft_core::Tag;
 use weft_core::checksum::crc32c;
 use weft_sys::AlignedBuf;
 
@@ -33,8 +34,8 @@ pub struct BackupReport {
     pub last_commit: u64,
 }
 
-/// Blocks, with the checksums of those that have one each.
-type Blocks = BTreeMap<u64, Option<u32>>;
+/// Blocks, with the checksums of those that have one each, and the tags that they are written with.
+type Blocks = BTreeMap<u64, (Option<u32>, Tag)>;
 
 /// Lets blocks be given out again, however the backup ends.
 struct Hold<'s>(&'s Store);
@@ -70,28 +71,36 @@ impl Store {
         let cleared = if is_used { journal_end } else { COPIES };
         for block in (0..cleared).step_by(COPY_BLOCKS as usize) {
             let bytes = COPY_BLOCKS.min(cleared - block) as usize * PAGE_BYTES;
-            target.put("clear a backup's medium", block, &zeros[..bytes]).map_err(Error::of_target)?;
+            target
+                .put("clear a backup's medium", block, &Tag::METADATA, &zeros[..bytes])
+                .map_err(Error::of_target)?;
         }
         let total = blocks.len() as u64 * PAGE_BYTES as u64;
         let mut copied = 0;
-        let blocks: Vec<(u64, Option<u32>)> = blocks.into_iter().collect();
+        let blocks: Vec<(u64, (Option<u32>, Tag))> = blocks.into_iter().collect();
         let mut raw = AlignedBuf::zeroed(COPY_BLOCKS as usize * PAGE_BYTES);
         for run in in_runs(&blocks, COPY_BLOCKS as usize, |(block, _)| *block) {
             let (first, bytes) = (run[0].0, &mut raw[..run.len() * PAGE_BYTES]);
             self.medium.read(first, bytes).map_err(Error::io("read for a backup", first))?;
-            for ((block, crc), raw) in run.iter().zip(bytes.chunks_exact(PAGE_BYTES)) {
+            for ((block, (crc, _)), raw) in run.iter().zip(bytes.chunks_exact(PAGE_BYTES)) {
                 if crc.is_some_and(|crc| crc32c(raw) != crc) {
                     return Err(Error::damaged(format!("block {block}: its checksum does not hold")));
                 }
             }
-            target.put("write a backup", first, bytes).map_err(Error::of_target)?;
             copied += bytes.len() as u64;
+            let mut bytes = &bytes[..];
+            for alike in run.chunk_by(|(_, (_, a)), (_, (_, b))| a == b) {
+                let (part, rest) = bytes.split_at(alike.len() * PAGE_BYTES);
+                let (block, (_, tag)) = alike[0];
+                target.put("write a backup", block, &tag, part).map_err(Error::of_target)?;
+                bytes = rest;
+            }
             progress(copied, total);
         }
         target.flush("sync a backup").map_err(Error::of_target)?;
         for block in 0..COPIES {
             target
-                .put("write a backup's superblock", block, &superblock.encode())
+                .put("write a backup's superblock", block, &Tag::METADATA, &superblock.encode())
                 .map_err(Error::of_target)?;
             target.flush("sync a backup").map_err(Error::of_target)?;
         }
@@ -110,7 +119,8 @@ impl Store {
         };
         let of_copy = |run: Run| run.block..run.block + run.blocks;
         let lists = [superblock.leaves, superblock.catalog].into_iter().flat_map(|blob| blob.copies());
-        let mut blocks: Blocks = lists.flat_map(of_copy).map(|block| (block, None)).collect();
+        let mut blocks: Blocks =
+            lists.flat_map(of_copy).map(|block| (block, (None, Tag::METADATA))).collect();
         let mut is_whole = true;
         reads::each_leaf(&*self.medium, leaves, |leaf, Leaf { blocks: copies, crc }, raw| {
             let lost = || Error::damaged(format!("leaf {leaf} of descriptors: no copy's checksum holds"));
@@ -120,12 +130,12 @@ impl Store {
                 self.leaves.lock().stale.insert(leaf);
                 is_whole = false;
             }
-            copies.iter().for_each(|block| _ = blocks.insert(*block, Some(crc)));
+            copies.iter().for_each(|block| _ = blocks.insert(*block, (Some(crc), Tag::METADATA)));
             for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
                 let desc = Desc::decode(raw, page)?;
                 // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
                 if desc.kind != PageKind::Free && !desc.is_left_over() {
-                    blocks.insert(desc.block, Some(desc.crc));
+                    blocks.insert(desc.block, (Some(desc.crc), self.pool.tag_of(desc.snode)));
                 }
             }
             Ok::<(), Error>(())
@@ -241,7 +251,7 @@ mod tests {
             page.copy_from_slice(&bytes[block * PAGE_BYTES..(block + 1) * PAGE_BYTES]);
             if let Some(at) = page.windows(21).position(|window| window == b"a value to be damaged") {
                 page[at] ^= 1;
-                medium.write(block as u64, &[IoSlice::new(&page)]).unwrap();
+                medium.write(block as u64, &Tag::default(), &[IoSlice::new(&page)]).unwrap();
             }
         }
         let target = Arc::new(MemoryStore::new());

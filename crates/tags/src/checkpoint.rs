@@ -22,6 +22,7 @@ use crate::store::Store;
 use crate::sync::RwLockWriteGuard;
 use rustc_hash::FxHashMap;
 use std::io::IoSlice;
+use weft_core::Tag;
 use weft_core::checksum::crc32c;
 use weft_core::codec::WriteFields;
 use weft_sys::AlignedBuf;
@@ -188,13 +189,14 @@ impl Store {
         }
         for guard in guards {
             if let Some(pages) = by_owner.remove(&guard.snode.0) {
-                let reader = PageReader::new(&self.pool, &guard.token);
+                let (reader, tag) =
+                    (PageReader::new(&self.pool, &guard.token), self.pool.tag_of(guard.snode.0));
                 let mut rest = &pages[..];
                 while !rest.is_empty() {
                     let wanted = rest.len().min(WRITE_PAGES) as u64;
                     let run = self.space.lock().take_scattered(wanted, &*self.medium)?;
                     let (now, later) = rest.split_at(run.blocks as usize);
-                    self.write_run(&reader, now, run)?;
+                    self.write_run(&reader, &tag, now, run)?;
                     note(&mut self.space.lock(), run);
                     rest = later;
                 }
@@ -214,12 +216,12 @@ impl Store {
 
     /// Writes one copy, which is durable afterwards.
     pub(crate) fn write_superblock(&self, copy: u64, superblock: &Superblock) -> Result<()> {
-        self.medium.put("write the superblock", copy, &superblock.encode())?;
+        self.medium.put("write the superblock", copy, &Tag::METADATA, &superblock.encode())?;
         self.medium.flush("sync a checkpoint")
     }
 
     /// Writes dirty pages of one s-node to a run of blocks.
-    fn write_run(&self, reader: &PageReader<'_>, pages: &[u32], run: Run) -> Result<()> {
+    fn write_run(&self, reader: &PageReader<'_>, tag: &Tag, pages: &[u32], run: Run) -> Result<()> {
         assert_eq!(run.blocks, pages.len() as u64, "each page gets a block");
         let mut crcs = Vec::with_capacity(pages.len());
         let mut parts = Vec::with_capacity(pages.len());
@@ -230,7 +232,7 @@ impl Store {
             crcs.push(crc32c(bytes));
             parts.push(IoSlice::new(bytes));
         }
-        self.medium.write(run.block, &parts).map_err(Error::io("write pages", run.block))?;
+        self.medium.write(run.block, tag, &parts).map_err(Error::io("write pages", run.block))?;
         let mut space = self.space.lock();
         for ((page, crc), block) in pages.iter().zip(crcs).zip(run.block..) {
             let before = self.pool.table.describe(*page);
@@ -312,6 +314,6 @@ impl Store {
     fn write_raw(&self, block: u64, raw: &[u8]) -> Result<()> {
         let mut out = AlignedBuf::zeroed(raw.len());
         out[..raw.len()].copy_from_slice(raw);
-        self.medium.put("write a checkpoint", block, &out)
+        self.medium.put("write a checkpoint", block, &Tag::METADATA, &out)
     }
 }

@@ -23,6 +23,7 @@ use crate::space::Run;
 use crate::store::Store;
 use rand::RngCore;
 use std::sync::atomic::Ordering;
+use weft_core::Tag;
 use weft_sys::AlignedBuf;
 
 /// Blocks that are overwritten by one call.
@@ -113,7 +114,7 @@ impl Store {
                     ErasePass::Byte(byte) => bytes.fill(*byte),
                     ErasePass::Random => rand::rng().fill_bytes(bytes),
                 }
-                self.medium.put("erase", part.block, bytes)?;
+                self.medium.put("erase", part.block, &Tag::METADATA, bytes)?;
             }
             // Else a cache on the way may keep all passes but the last to itself.
             self.medium.flush("sync what is erased")?;

@@ -145,7 +145,13 @@ impl Store {
         while done < whole.len() {
             let run = self.space.lock().take_scattered((whole.len() - done) as u64, &*self.medium)?;
             let now = done..done + run.blocks as usize;
-            self.medium.put("move pages", run.block, &raw[now.start * PAGE_BYTES..now.end * PAGE_BYTES])?;
+            let (mut block, mut bytes) = (run.block, &raw[now.start * PAGE_BYTES..now.end * PAGE_BYTES]);
+            for of_home in whole[now.clone()].chunk_by(|(_, _, a), (_, _, b)| a.snode == b.snode) {
+                let (part, rest) = bytes.split_at(of_home.len() * PAGE_BYTES);
+                let tag = self.pool.tag_of(of_home[0].2.snode).relocated();
+                self.medium.put("move pages", block, &tag, part)?;
+                (block, bytes) = (block + of_home.len() as u64, rest);
+            }
             for ((before, page, desc), block) in whole[now.clone()].iter().zip(run.block..) {
                 self.space.lock().release(*before, 1, self.pool.erasure.owner(desc.snode));
                 self.pool.place(*page, block, desc.crc);

@@ -31,7 +31,7 @@ use crate::store::Store;
 use crate::sync::Mutex;
 use crate::tx::apply;
 use rustc_hash::FxHashMap;
-use weft_core::DataClass;
+use weft_core::Tag;
 use weft_sys::AlignedBuf;
 
 /// Blocks read by one call where many are only looked through: they stay in the processor's cache.
@@ -60,7 +60,7 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
     room.map_err(Error::io("make room for the journal", 0))?;
     // What the medium held before must not pass for this store's if power fails now.
     let zeros = AlignedBuf::zeroed(COPIES as usize * PAGE_BYTES);
-    medium.put("clear the superblocks", 0, &zeros)?;
+    medium.put("clear the superblocks", 0, &Tag::METADATA, &zeros)?;
     medium.flush("clear the superblocks")?;
     let mut space = Space::new(medium.blocks(), limit);
     space.claim(Run { block: 0, blocks: head }, "superblocks and journal")?;
@@ -388,8 +388,10 @@ fn check_roots(store: &Store) -> Result<()> {
         if root.home() != home || store.look_for(root).is_err() {
             return Err(Error::damaged(format!("the root {root} of {home} is not there")));
         }
-        let class = store.read_root(root).map_or(DataClass::Unknown, |root| root.tags.class);
-        store.pool.classes.set(home, class);
+        let (owner, class) = store
+            .read_root(root)
+            .map_or_else(|_| Default::default(), |root| (root.tags.owner, root.tags.class));
+        store.pool.classes.set(home, owner, class);
     }
     store.pool.reclass();
     Ok(())

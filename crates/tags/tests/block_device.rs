@@ -59,7 +59,10 @@ fn a_block_that_the_kernel_reads_ahead_while_it_is_written_is_read_as_it_was_wri
                 let pages: Vec<*const [u8; PAGE]> = vec![&raw const page.0; 32];
                 let first = round * 32 % BLOCKS;
                 // SAFETY: the page outlives the write, which is waited for.
-                unsafe { store.begin_write(first, &pages) }.unwrap().wait().unwrap();
+                unsafe { store.begin_write(first, &weft_core::Tag::default(), &pages) }
+                    .unwrap()
+                    .wait()
+                    .unwrap();
                 let mut out = Page([0; PAGE]);
                 for block in first..first + 32 {
                     store.read(block, &mut out.0).unwrap();

@@ -398,8 +398,8 @@ impl PageStore for Watched {
         self.inner.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        self.inner.write(block, parts)
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write(block, tag, parts)
     }
 
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {

@@ -244,11 +244,11 @@ impl PageStore for Unreadable {
         self.blocks.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<()> {
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[std::io::IoSlice<'_>]) -> std::io::Result<()> {
         if self.is_in(block, parts.iter().map(|part| part.len()).sum()) {
             self.block.store(u64::MAX, Ordering::Relaxed);
         }
-        self.blocks.write(block, parts)
+        self.blocks.write(block, tag, parts)
     }
 
     fn sync(&self) -> std::io::Result<()> {

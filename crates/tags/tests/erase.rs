@@ -276,7 +276,7 @@ impl PageStore for Watched {
         self.file.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> std::io::Result<()> {
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> std::io::Result<()> {
         let pages = parts.iter().flat_map(|part| part.chunks_exact(PAGE_BYTES));
         for (block, page) in (block..).zip(pages) {
             let is_even = page.iter().all(|byte| *byte == page[0]);
@@ -286,7 +286,7 @@ impl PageStore for Watched {
                 self.note(block, if is_even { Said::Bytes(page[0]) } else { Said::Random });
             }
         }
-        self.file.write(block, parts)
+        self.file.write(block, tag, parts)
     }
 
     fn sync(&self) -> std::io::Result<()> {

@@ -26,12 +26,12 @@ impl PageStore for Medium {
         self.0.blocks.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let is_behind = block >= 2 + JOURNAL_BYTES / PAGE_BYTES as u64;
         if is_behind && self.0.good.fetch_sub(1, SeqCst) == 0 {
             return Err(io::Error::other("a bad block"));
         }
-        self.0.blocks.write(block, parts)
+        self.0.blocks.write(block, tag, parts)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -116,18 +116,23 @@ impl PageStore for LazyMedium {
         self.0.blocks.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.blocks.write(block, parts)
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.blocks.write(block, tag, parts)
     }
 
-    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        tag: &weft_core::Tag,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite> {
         let copies = |pages: &[usize]| -> Vec<[u8; PAGE_BYTES]> {
             // SAFETY: the caller promises that the pages can be read until the write was waited for.
             pages.iter().map(|page| unsafe { *(*page as *const [u8; PAGE_BYTES]) }).collect()
         };
         let pages: Vec<usize> = pages.iter().map(|page| *page as usize).collect();
         let begun = copies(&pages);
-        let medium = self.0.clone();
+        let (medium, tag) = (self.0.clone(), *tag);
         Ok(PendingWrite::until(move || {
             let now = copies(&pages);
             let changed = now.iter().zip(&begun).filter(|(now, begun)| now != begun).count();
@@ -136,7 +141,7 @@ impl PageStore for LazyMedium {
                 return Err(io::Error::other("a bad block"));
             }
             let parts: Vec<_> = now.iter().map(|page| IoSlice::new(page)).collect();
-            medium.blocks.write(block, &parts)
+            medium.blocks.write(block, &tag, &parts)
         }))
     }
 

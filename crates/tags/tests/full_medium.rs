@@ -31,8 +31,8 @@ impl PageStore for Small {
         self.inner.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        self.inner.write(block, parts)
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.inner.write(block, tag, parts)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -32,9 +32,9 @@ impl PageStore for Counting {
         self.0.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         self.1.fetch_add(parts.iter().map(|part| part.len() / PAGE_BYTES).sum::<usize>() as u64, Relaxed);
-        self.0.write(block, parts)
+        self.0.write(block, tag, parts)
     }
 
     fn sync(&self) -> io::Result<()> {

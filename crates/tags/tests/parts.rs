@@ -59,10 +59,10 @@ impl PageStore for Counting {
         self.medium.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         self.written.fetch_add(bytes.div_ceil(PAGE_BYTES) as u64, Relaxed);
-        self.medium.write(block, parts)
+        self.medium.write(block, tag, parts)
     }
 
     fn sync(&self) -> io::Result<()> {

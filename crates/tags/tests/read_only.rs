@@ -21,7 +21,7 @@ impl PageStore for Sealed {
         self.0.read(block, out)
     }
 
-    fn write(&self, _block: u64, _parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, _block: u64, _tag: &weft_core::Tag, _parts: &[IoSlice<'_>]) -> io::Result<()> {
         Err(refused())
     }
 

@@ -34,7 +34,7 @@ impl PageStore for ReadOnly {
     fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
         self.0.read(block, out)
     }
-    fn write(&self, _: u64, _: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, _: u64, _: &weft_core::Tag, _: &[IoSlice<'_>]) -> io::Result<()> {
         panic!("the damaged store is written")
     }
     fn sync(&self) -> io::Result<()> {

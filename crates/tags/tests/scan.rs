@@ -85,8 +85,8 @@ impl PageStore for Counting {
         self.0.read_many(reads)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.write(block, parts)
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.write(block, tag, parts)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -432,10 +432,10 @@ impl PageStore for Target<'_> {
         self.inner.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let at_first = self.at_first.lock().unwrap().take();
         at_first.into_iter().for_each(|call| call());
-        self.inner.write(block, parts)
+        self.inner.write(block, tag, parts)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -508,8 +508,8 @@ impl PageStore for Shared {
         self.0.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.write(block, parts)
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.write(block, tag, parts)
     }
 
     fn sync(&self) -> io::Result<()> {

@@ -27,6 +27,7 @@ struct Lazy {
 struct Later {
     medium: Arc<Lazy>,
     block: u64,
+    tag: weft_core::Tag,
     pages: Vec<*const [u8; PAGE_BYTES]>,
     /// What the pages held when it began.
     wanted: Vec<Vec<u8>>,
@@ -46,7 +47,11 @@ impl Later {
         // SAFETY: as above.
         let now: Vec<&[u8]> = self.pages.iter().map(|page| unsafe { &**page }.as_slice()).collect();
         assert!(now == self.wanted, "a page was changed while it was being written");
-        self.medium.blocks.write(self.block, &now.into_iter().map(IoSlice::new).collect::<Vec<_>>())
+        self.medium.blocks.write(
+            self.block,
+            &self.tag,
+            &now.into_iter().map(IoSlice::new).collect::<Vec<_>>(),
+        )
     }
 }
 
@@ -65,20 +70,26 @@ impl PageStore for Medium {
         self.0.blocks.read(block, out)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         if block < 2 {
             assert_eq!(self.0.under_way.load(SeqCst), 0, "a checkpoint does not speak of what is under way");
         }
-        self.0.blocks.write(block, parts)
+        self.0.blocks.write(block, tag, parts)
     }
 
-    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        tag: &weft_core::Tag,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite> {
         // SAFETY: the caller's promise.
         let wanted = pages.iter().map(|page| unsafe { &**page }.to_vec()).collect();
         let most = self.0.under_way.fetch_add(1, SeqCst) + 1;
         self.0.most.fetch_max(most, SeqCst);
         self.0.begun.fetch_add(1, SeqCst);
-        let mut later = Later { medium: self.0.clone(), block, pages: pages.to_vec(), wanted, done: false };
+        let (medium, pages) = (self.0.clone(), pages.to_vec());
+        let mut later = Later { medium, block, tag: *tag, pages, wanted, done: false };
         Ok(PendingWrite::until(move || later.arrive()))
     }
 

@@ -18,6 +18,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
+use weft_core::Tag;
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_sys::AlignedBuf;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -239,9 +240,9 @@ impl Journal {
         }
         let done = match buffer.whole() {
             [] => Ok(()),
-            bytes => {
-                store.write(block, &[IoSlice::new(bytes)]).map_err(Error::io("write the journal", block))
-            }
+            bytes => store
+                .write(block, &Tag::METADATA, &[IoSlice::new(bytes)])
+                .map_err(Error::io("write the journal", block)),
         };
         let done = done.and_then(|()| then());
         let mut state = self.state.lock();
@@ -533,7 +534,7 @@ mod tests {
             self.0.read(block, out)
         }
 
-        fn write(&self, _: u64, _: &[IoSlice<'_>]) -> std::io::Result<()> {
+        fn write(&self, _: u64, _: &Tag, _: &[IoSlice<'_>]) -> std::io::Result<()> {
             Err(std::io::Error::other("a bad block"))
         }
 

@@ -15,6 +15,7 @@ use crate::ids::HomeId;
 use crate::page_store::{PageAddresses, PageStore, PendingWrite};
 use crate::sync::Mutex;
 use std::sync::Arc;
+use weft_core::Tag;
 
 /// Writes that nobody has waited for, at most: each of them has a ring of its own, and frames that cannot be evicted.
 const UNDER_WAY_MAX: usize = 8;
@@ -29,6 +30,7 @@ const APART_MAX: usize = 4;
 pub(crate) struct PageWrite {
     /// The s-nodes whose pages are written.
     owners: Vec<HomeId>,
+    tag: Tag,
     block: u64,
     pages: Vec<u32>,
     state: Mutex<State>,
@@ -52,8 +54,14 @@ impl PageWrite {
     ///
     /// # Safety
     /// The pages' bytes, `from`, can be read until the write was dropped, and, where it begins, has been waited for.
-    pub(crate) unsafe fn new(snode: HomeId, block: u64, pages: Vec<u32>, from: PageAddresses) -> PageWrite {
-        PageWrite { owners: vec![snode], block, pages, state: Mutex::new(State::Due(from)) }
+    pub(crate) unsafe fn new(
+        snode: HomeId,
+        tag: Tag,
+        block: u64,
+        pages: Vec<u32>,
+        from: PageAddresses,
+    ) -> PageWrite {
+        PageWrite { owners: vec![snode], tag, block, pages, state: Mutex::new(State::Due(from)) }
     }
 
     /// The pages that are written.
@@ -84,9 +92,14 @@ impl PageWrite {
         Ok(())
     }
 
-    /// Takes `next` on, which follows at once; neither has begun.
+    /// Whether `next` follows at once, with the same tag.
+    fn joins(&self, next: &PageWrite) -> bool {
+        self.blocks().end == next.block && self.tag == next.tag
+    }
+
+    /// Takes `next` on, which [joins](PageWrite::joins) it; neither has begun.
     fn join(&mut self, next: PageWrite) {
-        debug_assert_eq!(self.blocks().end, next.block);
+        debug_assert!(self.joins(&next));
         for snode in next.owners {
             if !self.owners.contains(&snode) {
                 self.owners.push(snode);
@@ -107,7 +120,7 @@ impl PageWrite {
             let next = match std::mem::replace(state, State::Over) {
                 State::Due(from) => {
                     // SAFETY: the promise of `PageWrite::new`.
-                    let write = unsafe { medium.begin_write(self.block, &from.0) };
+                    let write = unsafe { medium.begin_write(self.block, &self.tag, &from.0) };
                     write.map(State::UnderWay)
                 }
                 State::UnderWay(write) if waits => write.wait().map(|()| State::Arrived),
@@ -150,12 +163,12 @@ impl Writes {
     pub(crate) fn gather(&self, write: PageWrite, pages_max: usize, medium: &dyn PageStore) -> Result<()> {
         let mut gathered = self.gathered.lock();
         let mut write = write;
-        if let Some(before) = gathered.iter().position(|before| before.blocks().end == write.block) {
+        if let Some(before) = gathered.iter().position(|before| before.joins(&write)) {
             let mut joined = gathered.remove(before);
             joined.join(write);
             write = joined;
         }
-        if let Some(behind) = gathered.iter().position(|behind| behind.block == write.blocks().end) {
+        if let Some(behind) = gathered.iter().position(|behind| write.joins(behind)) {
             write.join(gathered.remove(behind));
         }
         let is_large = write.pages.len() >= GATHERED_MAX;
@@ -266,7 +279,7 @@ mod tests {
         let plan = |snode, block, count: u32| {
             let from = PageAddresses(vec![std::ptr::from_ref(&*page); count as usize]);
             // SAFETY: the page outlives all writes.
-            unsafe { PageWrite::new(HomeId(snode), block, (0..count).collect(), from) }
+            unsafe { PageWrite::new(HomeId(snode), Tag::default(), block, (0..count).collect(), from) }
         };
         let apart = |writes: &Writes| {
             writes.gathered.lock().iter().map(|write| (write.block, write.blocks().end)).collect::<Vec<_>>()

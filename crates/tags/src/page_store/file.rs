@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use weft_core::Tag;
 use weft_core::units::format_size;
 use weft_sys::AlignedBuf;
 use weft_sys::file::{self, PARTS_MAX};
@@ -171,7 +172,7 @@ impl PageStore for FileStore {
         self.read.read_exact_at(out, block * PAGE_BYTES as u64)
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, block: u64, _tag: &Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let blocks = (bytes / PAGE_BYTES) as u64;
         if block + blocks > self.blocks() {
@@ -196,7 +197,12 @@ impl PageStore for FileStore {
         Ok(())
     }
 
-    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        tag: &Tag,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite> {
         let blocks = pages.len() as u64;
         if block + blocks > self.blocks() {
             return Err(beyond_end(block));
@@ -207,7 +213,7 @@ impl PageStore for FileStore {
         let Some(write) = begun else {
             // SAFETY: the caller's promise.
             let parts: Vec<_> = pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect();
-            return self.write(block, &parts).map(|()| PendingWrite::done());
+            return self.write(block, tag, &parts).map(|()| PendingWrite::done());
         };
         let mapping = self.mapping.clone();
         Ok(PendingWrite::until(move || {
@@ -277,7 +283,7 @@ impl PageStore for FileStore {
             return Ok(());
         }
         let zeros = AlignedBuf::zeroed(PAGE_BYTES);
-        self.write(block, &vec![IoSlice::new(&zeros); blocks as usize])
+        self.write(block, &Tag::METADATA, &vec![IoSlice::new(&zeros); blocks as usize])
     }
 
     fn cut(&self, blocks: u64) -> io::Result<u64> {
@@ -310,7 +316,13 @@ mod tests {
         store.grow(4).unwrap();
         let mut page = AlignedBuf::zeroed(2 * PAGE_BYTES);
         page.fill(7);
-        store.write(1, &[IoSlice::new(&page[..PAGE_BYTES]), IoSlice::new(&page[PAGE_BYTES..])]).unwrap();
+        store
+            .write(
+                1,
+                &Tag::default(),
+                &[IoSlice::new(&page[..PAGE_BYTES]), IoSlice::new(&page[PAGE_BYTES..])],
+            )
+            .unwrap();
         store.sync().unwrap();
         let mut out = AlignedBuf::zeroed(4 * PAGE_BYTES);
         store.read(0, &mut out).unwrap();
@@ -320,14 +332,15 @@ mod tests {
         store.read(0, &mut out).unwrap();
         assert!(out[2 * PAGE_BYTES..3 * PAGE_BYTES].iter().all(|b| *b == 7), "only what was said");
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 4 * PAGE_BYTES as u64);
-        store.write(1, &[IoSlice::new(&page[..PAGE_BYTES])]).unwrap();
+        store.write(1, &Tag::default(), &[IoSlice::new(&page[..PAGE_BYTES])]).unwrap();
         store.read(0, &mut out).unwrap();
         assert!(out[PAGE_BYTES..3 * PAGE_BYTES].iter().all(|b| *b == 7));
-        assert!(store.write(3, &[IoSlice::new(&page)]).is_err(), "beyond the end");
+        assert!(store.write(3, &Tag::default(), &[IoSlice::new(&page)]).is_err(), "beyond the end");
         assert_eq!((store.cut(2).unwrap(), store.cut(3).unwrap(), store.blocks()), (2, 2, 2));
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 2 * PAGE_BYTES as u64);
         assert!(
-            store.write(2, &[IoSlice::new(&page[..PAGE_BYTES])]).is_err() && store.read(0, &mut out).is_err()
+            store.write(2, &Tag::default(), &[IoSlice::new(&page[..PAGE_BYTES])]).is_err()
+                && store.read(0, &mut out).is_err()
         );
         store.grow(4).unwrap();
         store.read(0, &mut out).unwrap();

@@ -173,7 +173,7 @@ mod tests {
         let write = |first, pages: &[u8]| {
             let mut raw = AlignedBuf::zeroed(pages.len() * PAGE_BYTES);
             raw.chunks_mut(PAGE_BYTES).zip(pages).for_each(|(page, value)| page.fill(*value));
-            store.write(first, &[IoSlice::new(&raw)]).unwrap();
+            store.write(first, &weft_core::Tag::default(), &[IoSlice::new(&raw)]).unwrap();
         };
         assert!(look(&mapping, 3).is_err(), "beyond the end");
         store.grow(1000).unwrap();
@@ -207,7 +207,8 @@ mod tests {
             assert_eq!(mapping.windows[0].load(Ordering::Acquire), WHOLE);
             raw.fill(value);
             // SAFETY: the page outlives the write, which is waited for or dropped here.
-            let write = unsafe { store.begin_write(5, &[raw.as_ptr().cast()]) }.unwrap();
+            let write =
+                unsafe { store.begin_write(5, &weft_core::Tag::default(), &[raw.as_ptr().cast()]) }.unwrap();
             if waits {
                 write.wait().unwrap()
             } else {

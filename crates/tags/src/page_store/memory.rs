@@ -9,6 +9,7 @@ use crate::sync::RwLock;
 use rustc_hash::FxHashMap;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicU64, Ordering};
+use weft_core::Tag;
 
 /// Blocks in memory; those that were never written are zero.
 #[derive(Default)]
@@ -70,7 +71,7 @@ impl PageStore for MemoryStore {
         Ok(())
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, block: u64, _tag: &Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let mut written = self.written.write();
         let pages = parts.iter().flat_map(|part| part.as_chunks::<PAGE_BYTES>().0);
         for (block, page) in (block..).zip(pages) {

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
+use weft_core::Tag;
 
 /// A medium of blocks of [`PAGE_BYTES`](crate::PAGE_BYTES).
 pub trait PageStore: Send + Sync {
@@ -25,11 +26,12 @@ pub trait PageStore: Send + Sync {
     /// What the medium reports; a read beyond its end is an error.
     fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()>;
 
-    /// Writes whole pages, one after the other, from `block` on. Each part is aligned to a page and a multiple of it.
+    /// Writes whole pages, one after the other, from `block` on. Each part is aligned to a page and a multiple of it. The tag says what is
+    /// known of them all: owner, class and flags of the s-node, [`Origin`](weft_core::Origin); a file has no use for it, flash does.
     ///
     /// # Errors
     /// What the medium reports; a write beyond its end is an error.
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()>;
+    fn write(&self, block: u64, tag: &Tag, parts: &[IoSlice<'_>]) -> io::Result<()>;
 
     /// Reads single pages from many blocks, at the same time where the medium can.
     ///
@@ -47,10 +49,15 @@ pub trait PageStore: Send + Sync {
     ///
     /// # Safety
     /// The pages can be read at their addresses until the returned write was waited for or dropped.
-    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        tag: &Tag,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite> {
         // SAFETY: the caller's promise; what is changed meanwhile is not read by this program.
         let parts: Vec<_> = pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect();
-        self.write(block, &parts)?;
+        self.write(block, tag, &parts)?;
         Ok(PendingWrite::done())
     }
 
@@ -132,8 +139,8 @@ impl dyn PageStore + '_ {
     ///
     /// # Errors
     /// [`Error::Io`], which says `what` was to be done.
-    pub(crate) fn put(&self, what: &'static str, block: u64, pages: &[u8]) -> Result<()> {
-        self.write(block, &[IoSlice::new(pages)]).map_err(Error::io(what, block))
+    pub(crate) fn put(&self, what: &'static str, block: u64, tag: &Tag, pages: &[u8]) -> Result<()> {
+        self.write(block, tag, &[IoSlice::new(pages)]).map_err(Error::io(what, block))
     }
 
     /// Makes all that was written durable.
@@ -193,7 +200,7 @@ macro_rules! forward {
 impl<S: PageStore + ?Sized> PageStore for Arc<S> {
     forward! {
         fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()>;
-        fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()>;
+        fn write(&self, block: u64, tag: &Tag, parts: &[IoSlice<'_>]) -> io::Result<()>;
         fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()>;
         fn mapping(&self) -> Option<Arc<Mapping>>;
         fn sync(&self) -> io::Result<()>;
@@ -207,9 +214,14 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         fn cut(&self, blocks: u64) -> io::Result<u64>;
     }
 
-    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        tag: &Tag,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite> {
         // SAFETY: the caller's promise is the same.
-        unsafe { (**self).begin_write(block, pages) }
+        unsafe { (**self).begin_write(block, tag, pages) }
     }
 }
 

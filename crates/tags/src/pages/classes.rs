@@ -8,7 +8,7 @@ use crate::ids::{DATA_PAGES_MAX, HomeId};
 use crate::sync::{CachePadded, ThreadId};
 use std::fmt;
 use std::ops::{Index, IndexMut};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use weft_core::DataClass;
 
 /// What a page in the cache holds.
@@ -102,17 +102,32 @@ type Stripe = CachePadded<[[AtomicU64; PageClass::COUNT]; 4]>;
 /// The classes of homes, and the counts.
 pub(crate) struct Classes {
     homes: Box<[AtomicU8]>,
+    /// The users who own the homes; of one that is shared that is not known.
+    owners: Box<[AtomicU32]>,
     stripes: [Stripe; 8],
 }
 
 impl Classes {
     pub(super) fn new() -> Classes {
-        Classes { homes: (0..=u16::MAX).map(|_| AtomicU8::new(0)).collect(), stripes: Default::default() }
+        Classes {
+            homes: (0..=u16::MAX).map(|_| AtomicU8::new(0)).collect(),
+            owners: (0..=u16::MAX).map(|_| AtomicU32::new(0)).collect(),
+            stripes: Default::default(),
+        }
     }
 
-    /// Notes the class of a home. Pages of it that are in memory have the one before until they are [counted anew](super::pool::Pool::reclass).
-    pub(crate) fn set(&self, home: HomeId, class: DataClass) {
+    /// Notes the owner and the class of a home. Pages of it that are in memory have the one before until they are [counted anew](super::pool::Pool::reclass).
+    pub(crate) fn set(&self, home: HomeId, owner: u32, class: DataClass) {
         self.homes[usize::from(home.0)].store(class as u8, Ordering::Relaxed);
+        let owner = if home.is_shared() { 0 } else { owner };
+        self.owners[usize::from(home.0)].store(owner, Ordering::Relaxed);
+    }
+
+    /// The owner and the class of a home.
+    pub(super) fn of(&self, home: u16) -> (u32, DataClass) {
+        let (owner, class) = (&self.owners[usize::from(home)], &self.homes[usize::from(home)]);
+        let class = DataClass::from_u8(class.load(Ordering::Relaxed)).unwrap_or_default();
+        (owner.load(Ordering::Relaxed), class)
     }
 
     /// Whether a home is of a class.

@@ -26,6 +26,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_core::checksum::crc32c;
+use weft_core::{Tag, TagFlags};
 
 /// Pages that are read at the same time, at most.
 const FAULT_PAGES: usize = 128;
@@ -362,6 +363,13 @@ impl Pool {
         let class = (self.holds[frame as usize].swap(NOBODY, Ordering::AcqRel) >> 32) as u8;
         self.classes.count(ClassCounter::Resident, class, 1u64.wrapping_neg());
         class
+    }
+
+    /// The tag of the pages of a home.
+    pub(crate) fn tag_of(&self, home: u16) -> Tag {
+        let (owner, class) = self.classes.of(home);
+        let flags = if self.erasure.is_of(home) { TagFlags::SECURE_DELETE } else { TagFlags::empty() };
+        Tag { owner, class, flags, ..Tag::default() }
     }
 
     /// Counts the pages in memory in the classes that their homes have now.

@@ -567,7 +567,7 @@ fn write_run(
     let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses(addresses));
     // SAFETY: the frames stay with the pages until these are clean, and mapped as long as the store, which waits for its writes when it
     // is dropped.
-    let write = unsafe { PageWrite::new(snode, run.block, numbers, from) };
+    let write = unsafe { PageWrite::new(snode, store.pool.tag_of(snode.0), run.block, numbers, from) };
     if !is_now && clean.is_empty() {
         return Ok((written, Some(write)));
     }

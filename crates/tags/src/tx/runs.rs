@@ -142,11 +142,13 @@ impl Transaction<'_> {
             };
             let run = store.space.lock().take(left, &*store.medium)?;
             let bytes = &bytes[done..][..run.blocks as usize * PAGE_BYTES];
-            store.medium.write(run.block, &[IoSlice::new(bytes)]).map_err(|source| {
-                (run.block..run.block + run.blocks).for_each(|block| store.release_block(block, snode.0));
-                store.pool.erasure.note_left_over();
-                Error::Io { what: "write a node", block: run.block, source }
-            })?;
+            store.medium.write(run.block, &store.pool.tag_of(snode.0), &[IoSlice::new(bytes)]).map_err(
+                |source| {
+                    (run.block..run.block + run.blocks).for_each(|block| store.release_block(block, snode.0));
+                    store.pool.erasure.note_left_over();
+                    Error::Io { what: "write a node", block: run.block, source }
+                },
+            )?;
             for (at, (block, page)) in (run.block..).zip(bytes.chunks_exact(PAGE_BYTES)).enumerate() {
                 each((done / PAGE_BYTES + at) as u32, block, crc32c(page));
             }

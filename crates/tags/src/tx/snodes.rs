@@ -67,7 +67,7 @@ impl Transaction<'_> {
         let store = self.store;
         let home = store.snodes.reserve(is_shared, store.secret, store.journal.durable())?;
         store.set_erasure(home, root.tags.flags);
-        store.pool.classes.set(home, root.tags.class);
+        store.pool.classes.set(home, root.tags.owner, root.tags.class);
         // Nobody else can find it, so this does not wait.
         store.locks.take(self.thread, home, store.lock_wait)?;
         self.held.push(home);
@@ -318,9 +318,9 @@ impl Transaction<'_> {
             // At once, also for a transaction that is aborted: more is erased than has to be until the store is opened again.
             self.store.set_erasure(home, tags.flags);
         }
-        if tags.class != root.tags.class && !home.is_shared() {
-            // At once, too. It is only for the cache.
-            self.store.pool.classes.set(home, tags.class);
+        if (tags.owner, tags.class) != (root.tags.owner, root.tags.class) && !home.is_shared() {
+            // At once, too. It is only for the cache and the medium.
+            self.store.pool.classes.set(home, tags.owner, tags.class);
             self.store.pool.reclass();
         }
         // A new owner has control.

@@ -140,14 +140,19 @@ impl PageStore for PowerCutStore {
         Ok(())
     }
 
-    fn write(&self, block: u64, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    fn write(&self, block: u64, _tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
         let pages = parts.iter().flat_map(|part| part.chunks_exact(PAGE_BYTES));
         lock(&self.state).write(block, pages)
     }
 
     /// The first half of the pages reaches the medium when the write begins, the others when it is waited for, as they are
     /// then.
-    unsafe fn begin_write(&self, block: u64, pages: &[*const [u8; PAGE_BYTES]]) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(
+        &self,
+        block: u64,
+        _tag: &weft_core::Tag,
+        pages: &[*const [u8; PAGE_BYTES]],
+    ) -> io::Result<PendingWrite> {
         let (now, later) = pages.split_at(pages.len() / 2);
         // SAFETY: the caller's promise.
         let now = now.iter().map(|page| unsafe { &**page }.as_slice());
@@ -189,7 +194,7 @@ impl PageStore for PowerCutStore {
 
     fn touch(&self, block: u64, blocks: u64) -> io::Result<()> {
         let zeros = vec![0; blocks as usize * PAGE_BYTES];
-        self.write(block, &[IoSlice::new(&zeros)])
+        self.write(block, &weft_core::Tag::METADATA, &[IoSlice::new(&zeros)])
     }
 
     fn cut(&self, blocks: u64) -> io::Result<u64> {
