@@ -239,7 +239,7 @@ impl Committed for Store {
 
     #[inline]
     fn look_for(&self, node: NodeId) -> Result<()> {
-        self.place_of(node, NodeScope::Committed).map(drop)
+        find_node(&self.pool.table, node, NodeScope::Committed).map(drop)
     }
 
     fn root_of_home(&self, home: HomeId) -> Result<NodeId> {

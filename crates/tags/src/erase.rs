@@ -107,7 +107,7 @@ impl Store {
         let longest = runs.iter().map(|run| run.blocks).max().unwrap_or(0).min(ERASE_BLOCKS);
         let mut bytes = AlignedBuf::zeroed(longest as usize * PAGE_BYTES);
         // Zeros are what an opening after a crash knows to be erased.
-        for pass in self.erase_passes.iter().chain([&ErasePass::Byte(0)]) {
+        for pass in self.options.erase_passes.iter().chain([&ErasePass::Byte(0)]) {
             for part in runs.iter().flat_map(|run| run.parts(ERASE_BLOCKS)) {
                 let bytes = &mut bytes[..part.blocks as usize * PAGE_BYTES];
                 match pass {

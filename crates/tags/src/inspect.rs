@@ -2,6 +2,7 @@
 //!
 //! Everything here reads the last committed state and takes bounded memory: what can be long is given in parts.
 
+use crate::committed::Committed;
 use crate::edges::order::{Direction, EdgePlace};
 use crate::edges::table::is_hashed;
 use crate::edges::{Bundle, COUNTS, Edge, MAIN, Main, RawEdge, bundle_of, form_of_cell};
@@ -11,7 +12,7 @@ use crate::layout::node::{is_body_class, slot_bytes, slots_of, split_key};
 use crate::pages::Words;
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
-use crate::partition::{Contents, NodeScope, data_in};
+use crate::partition::{Contents, data_in};
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -81,7 +82,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn view(&self, node: NodeId, data_max: usize) -> Result<NodeView> {
-        self.place_of(node, NodeScope::Committed)?;
+        self.look_for(node)?;
         self.read(node.home(), |pages, contents| {
             let (kind, len, place) = contents.open_node(pages, node)?;
             let data = data_in(pages, place, 0..len.min(data_max))?;
@@ -100,7 +101,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn some_edges(&self, source: NodeId, max: usize) -> Result<Vec<Edge>> {
-        self.place_of(source, NodeScope::Committed)?;
+        self.look_for(source)?;
         let types = self.read(source.home(), |pages, contents| types_of(pages, contents, source))?;
         let mut found: Vec<Edge> = Vec::new();
         for etype in types {

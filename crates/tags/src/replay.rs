@@ -7,7 +7,7 @@ use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::page_store::PageStore;
-use crate::pages::desc::{Desc, PageKind, slot_range};
+use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{is_data_page, run_numbers};
 use crate::space::{Run, in_runs};
 use crate::store::Store;
@@ -67,15 +67,15 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
     let (mut reader, mut edges) = (RecordReader::new(entries), Vec::<EdgeChange>::new());
     loop {
         let entry = reader.next()?;
-        let edge = if let Some(Entry::Edge(edge)) = entry { Some(edge) } else { None };
-        let follows = edge.is_some_and(|edge| {
-            let is_of_home = |first: &EdgeChange| first.source.home() == edge.source.home();
-            edges.len() < most && edges.first().is_none_or(is_of_home)
-        });
-        if !follows {
-            apply_edges(store, &edges)?;
-            edges.clear();
+        if let Some(Entry::Edge(edge)) = entry
+            && edges.len() < most
+            && edges.first().is_none_or(|first| first.source.home() == edge.source.home())
+        {
+            edges.push(edge);
+            continue;
         }
+        apply_edges(store, &edges)?;
+        edges.clear();
         match entry {
             Some(Entry::Edge(edge)) => edges.push(edge),
             Some(entry) => {
@@ -120,14 +120,10 @@ pub(crate) fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
             put_slots(store, page, snode, class, first, bytes)
         }
         Entry::Bytes { node, bytes } => {
-            let partition = store.partition(node.home())?;
-            let mut partition = partition.write();
-            apply::overwrite(store, &mut partition, node, bytes)?;
-            apply::clear_rest(store, &mut partition, node, bytes)
+            apply::overwrite(store, &mut store.partition(node.home())?.write(), node, bytes)
         }
         Entry::Patches { node, patches } => {
-            let partition = store.partition(node.home())?;
-            crate::tx::patch::apply_to_node(store, &mut partition.write(), node, patches)
+            crate::tx::patch::apply_to_node(store, &mut store.partition(node.home())?.write(), node, patches)
         }
         Entry::Edge(edge) => apply_edges(store, &[edge]),
         Entry::Count { node, count } => {
@@ -136,10 +132,7 @@ pub(crate) fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
                 contents.set_count(pages, &store.numbers.tables, node, count)
             })
         }
-        Entry::Free { node } => {
-            let partition = store.partition(node.home())?;
-            apply::free_nodes(store, &mut partition.write(), &[node])
-        }
+        Entry::Free { node } => apply::free_nodes(store, &mut store.partition(node.home())?.write(), &[node]),
         Entry::Type { form, name } => {
             let (Some(form), Ok(name)) = (InfoForm::from_u8(form), std::str::from_utf8(name)) else {
                 return Err(strange("an edge type cannot be read"));
@@ -204,18 +197,7 @@ fn put_slots(store: &Store, page: u32, snode: HomeId, class: u8, first: u8, byte
     if !is_new && (before.kind, before.snode, before.class) != (PageKind::Slab, snode.0, class) {
         return Err(strange("slots in a page of another kind"));
     }
-    store.write(&mut partition.write(), |pages, _| {
-        if is_new && store.pool.table.describe(page).kind == PageKind::Free {
-            store.numbers.data.lock().take_exactly(page, 1);
-            pages.place_new(page, Desc::slab(snode, class))?;
-        }
-        pages.bytes_mut(page)?[first * slot..first * slot + bytes.len()].copy_from_slice(bytes);
-        if let Some(desc) = store.pool.table.desc(page) {
-            let mut desc = desc.lock();
-            desc.commit(&slot_range(first, count));
-        }
-        Ok(())
-    })?;
+    store.numbers.data.lock().take_exactly(page, u32::from(is_new));
     store.leaves.lock().touch(page);
-    Ok(())
+    apply::put_slots(store, &mut partition.write(), page, class, first, bytes)
 }

@@ -10,9 +10,12 @@
 
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
+use crate::journal::log::JournalReservation;
 use crate::layout::leaves::{LEAF_ENTRY_BYTES, LEAF_PAGES};
 use crate::layout::superblock::Superblock;
+use crate::pages::pool::{CacheFull, CacheReservation};
 use crate::store::Store;
+use crate::sync::RwLockReadGuard;
 
 /// The part of the blocks in use that deletions can have, and how many more, of a store that may be large enough.
 const RESERVE_PART: u64 = 64;
@@ -20,17 +23,20 @@ const RESERVE_BLOCKS_MAX: u64 = 256;
 /// The part of the largest size of the store that is enough for these more.
 const LIMIT_PART: u64 = 32;
 
-/// Why a commit needs blocks: one that only deletes may use the reserve.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// It puts something new on the medium.
-    Insert,
-    /// It only takes something away.
-    Delete,
+/// Blocks that a change of the store takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Blocks {
+    pub taken: u64,
+    /// Pages in these blocks that the next checkpoint writes anew.
+    pub rewritten: u64,
+    /// Pages beside whose descriptors change.
+    pub freed: u64,
+    /// It only takes something away, so it may use the reserve.
+    pub only_takes: bool,
 }
 
 /// Blocks that a commit is going to take; given back when it is dropped, when they are counted as they are.
-pub(crate) struct BlockReservation<'s> {
+struct BlockReservation<'s> {
     store: &'s Store,
     blocks: u64,
 }
@@ -41,66 +47,78 @@ impl Drop for BlockReservation<'_> {
     }
 }
 
+/// Room for a change of the store, which keeps checkpoints away. It is held until the change's record is in the journal.
+pub(crate) struct Room<'s> {
+    _journal: JournalReservation<'s>,
+    _cache: CacheReservation<'s>,
+    _blocks: Option<BlockReservation<'s>>,
+    _gate: RwLockReadGuard<'s, ()>,
+}
+
 impl Store {
-    /// Keeps `blocks` for a commit, whose changes of pages the pool has room for, and which changes the descriptors of up to `freed` pages
-    /// beside. `None` where there are not enough: a checkpoint may make room.
+    /// Keeps room for a record of `bytes` in the journal, for changes of `pages` in the cache, and for `blocks` on the medium. A checkpoint
+    /// makes room where others have taken it.
+    ///
+    /// # Errors
+    /// [`Error::CacheFull`], [`Error::Full`]; [`Error::Stopped`], [`Error::Io`].
+    pub(crate) fn admit(
+        &self,
+        bytes: usize,
+        pages: impl Fn() -> usize,
+        blocks: Option<Blocks>,
+    ) -> Result<Room<'_>> {
+        let mut has_room = false;
+        loop {
+            if self.pool.dirty() > self.pool.capacity() / 2 {
+                self.checkpoint()?;
+            }
+            let gate = self.gate.read();
+            // Others may have taken the room meanwhile, or have kept it for what they are about to append.
+            if let Some(journal) = self.journal.reserve(bytes, &*self.medium)? {
+                // A store that has stopped changes nothing any more: it would be read, and never be durable.
+                self.journal.check().map_err(|error| self.periodic.reason(error))?;
+                match self.pool.reserve(pages()) {
+                    Ok(cache) => {
+                        let kept = blocks.map(|blocks| self.reserve_blocks(blocks)).transpose()?;
+                        if !matches!(kept, Some(None)) {
+                            let (_journal, _cache, _blocks, _gate) = (journal, cache, kept.flatten(), gate);
+                            return Ok(Room { _journal, _cache, _blocks, _gate });
+                        }
+                        if std::mem::replace(&mut has_room, true) {
+                            return Err(self.full());
+                        }
+                    }
+                    Err(CacheFull::Ever) => return Err(Error::CacheFull { pages: self.pool.capacity() }),
+                    Err(CacheFull::Now) => {}
+                }
+            }
+            drop(gate);
+            self.checkpoint()?;
+        }
+    }
+
+    /// Keeps blocks for a change of pages that the pool has room for. `None` where there are not enough: a checkpoint may make room.
     ///
     /// # Errors
     /// [`Error::Io`] when the medium cannot grow for another reason than that it is full.
-    pub(crate) fn reserve_blocks(
-        &self,
-        blocks: u64,
-        freed: u64,
-        purpose: Purpose,
-    ) -> Result<Option<BlockReservation<'_>>> {
-        self.reserve_written(blocks, blocks, freed, purpose)
-    }
-
-    /// Refuses what takes so many blocks, which are written before the commit, where they are not there.
-    ///
-    /// # Errors
-    /// [`Error::Full`], and those of a checkpoint.
-    pub(crate) fn check_room(&self, blocks: u64) -> Result<()> {
-        let is_there = || {
-            let _gate = self.gate.read();
-            Ok::<_, Error>(self.reserve_written(blocks, 0, blocks, Purpose::Insert)?.is_some())
-        };
-        if is_there()? {
-            return Ok(());
-        }
-        self.checkpoint()?;
-        if is_there()? { Ok(()) } else { Err(self.full()) }
-    }
-
-    /// As [`Store::reserve_blocks`], where the next checkpoint writes `rewritten` pages anew of those in the blocks.
-    fn reserve_written(
-        &self,
-        blocks: u64,
-        rewritten: u64,
-        freed: u64,
-        purpose: Purpose,
-    ) -> Result<Option<BlockReservation<'_>>> {
+    fn reserve_blocks(&self, blocks: Blocks) -> Result<Option<BlockReservation<'_>>> {
+        let Blocks { taken, rewritten, freed, only_takes } = blocks;
         self.expect_erasures()?;
         let changed = (self.pool.dirty() + self.pool.reserved()) as u64 + rewritten;
         let stale = self.leaves.lock().stale.len() as u64;
         let tables = u64::from(self.numbers.tables.lock().end() - DATA_PAGES_MAX);
-        let pages = u64::from(self.numbers.data.lock().end()) + tables + changed.max(blocks);
+        let pages = u64::from(self.numbers.data.lock().end()) + tables + changed.max(taken);
         // No more than the pages could fill, and a few that they begin.
         let leaves = (stale + freed + changed).min(pages / u64::from(LEAF_PAGES) + 4);
         // All but pages is written twice.
         let checkpoint = changed + 2 * (leaves + lists_blocks(&self.superblock.lock(), leaves));
         let mut space = self.space.lock();
-        let reserve = match purpose {
-            Purpose::Insert => {
-                // What takes away changes no more pages than there are.
-                let used = space.used_behind_journal();
-                used / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART).min(used)
-            }
-            Purpose::Delete => 0,
-        };
-        let is_reserved = space.reserve(blocks, checkpoint + reserve, &*self.medium)?;
+        // What takes away changes no more pages than there are.
+        let used = if only_takes { 0 } else { space.used_behind_journal() };
+        let reserve = used / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART).min(used);
+        let is_reserved = space.reserve(taken, checkpoint + reserve, &*self.medium)?;
         drop(space);
-        Ok(is_reserved.then(|| BlockReservation { store: self, blocks }))
+        Ok(is_reserved.then(|| BlockReservation { store: self, blocks: taken }))
     }
 
     /// The error of a store whose medium has no room left.

@@ -17,18 +17,17 @@
 
 use crate::edges::grow::MERGED_PAGES;
 use crate::edges::table::Table;
+use crate::edges::{COUNTS, MAIN};
 use crate::error::{Error, Result, Step, StepError};
 use crate::ids::{HomeId, PAGE_BYTES};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::desc::{PageKind, count_slots};
-use crate::pages::pool::{CacheFull, CacheReservation};
 use crate::partition::Contents;
 use crate::store::Store;
-use crate::sync::RwLockReadGuard;
 use crate::tx::Transaction;
 use crate::tx::apply::{drop_empty_slabs, drop_table_pages};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Pages that are moved from one checkpoint to the next, at most.
 const MOVE_PAGES: usize = 2048;
@@ -86,14 +85,6 @@ impl Drop for Filling<'_> {
 /// A page that is to move, and the block that it is in.
 type Victim = (u64, u32);
 
-/// A table of an s-node, to be gone through.
-#[derive(Clone, Copy)]
-enum SnodeTable {
-    Main,
-    Counts,
-    Bundle(u64),
-}
-
 impl Store {
     /// Makes the medium as small as what the store holds allows, while others read and commit: merges pages of edge tables
     /// that deletions have emptied, moves pages from the end of the medium to free blocks before, and gives the end back. Ids
@@ -133,14 +124,14 @@ impl Store {
             }
         }
         let filling = Filling(self);
-        self.shorten_front();
-        let bound = self.bound();
-        self.space.lock().fill_below(Some(bound));
-        self.checkpoint()?;
-        for _ in 0..PASSES_MAX {
+        for pass in 0..=PASSES_MAX {
             self.shorten_front();
             let bound = self.bound();
             self.space.lock().fill_below(Some(bound));
+            if pass == 0 {
+                self.checkpoint()?;
+                continue;
+            }
             let checkpoints = self.move_behind(bound, &mut report, &mut progress)?;
             self.cut(bound)?;
             if checkpoints == 0 || report.backup_under_way {
@@ -227,59 +218,26 @@ impl Store {
 
     /// Marks pages that are still there as changed, so that the next checkpoint writes them elsewhere; how many.
     fn mark(&self, victims: &[Victim], bound: u64) -> Result<u64> {
-        let (_gate, _room) = self.reserve_pages(victims.len())?;
-        let table = &self.pool.table;
-        let mut by_snode: Vec<(u16, u32)> =
-            victims.iter().map(|(_, page)| (table.load(*page).owner(), *page)).collect();
-        by_snode.sort_unstable();
-        let mut marked = 0;
-        for group in by_snode.chunk_by(|a, b| a.0 == b.0) {
-            // One that is gone has no pages.
-            let Ok(share) = self.partition(HomeId(group[0].0)) else { continue };
-            let mut next = 0;
-            loop {
-                let guard = share.write();
-                let pages = PageReader::new(&self.pool, &guard.token);
-                let halt = self.mark_step(&pages, group, bound, &mut next, &mut marked);
-                drop(pages);
-                drop(guard);
-                match halt {
-                    Ok(()) => break,
-                    Err(halt) => self.overcome(halt)?,
-                }
+        let _room = self.admit(0, || victims.len(), None)?;
+        let pages: Vec<u32> = victims.iter().map(|(_, page)| *page).collect();
+        self.pool.fault(&pages, &*self.medium)?;
+        let (table, mut marked) = (&self.pool.table, 0);
+        for page in pages {
+            // One that is gone is nobody's.
+            let Ok(share) = self.partition(HomeId(table.load(page).owner())) else { continue };
+            let alone = share.write();
+            let desc = table.describe(page);
+            if desc.snode != alone.snode.0 || desc.block < bound {
+                continue;
             }
+            loop {
+                let kept = PageReader::new(&self.pool, &alone.token).keep(page).map(drop);
+                let Err(halt) = kept else { break };
+                self.overcome(halt)?;
+            }
+            marked += 1;
         }
         Ok(marked)
-    }
-
-    /// Marks the pages of one s-node from `next` on, as far as they are in memory.
-    fn mark_step(
-        &self,
-        pages: &PageReader<'_>,
-        group: &[(u16, u32)],
-        bound: u64,
-        next: &mut usize,
-        marked: &mut u64,
-    ) -> Step<()> {
-        let table = &self.pool.table;
-        let stays = |(snode, page): &(u16, u32)| {
-            let desc = table.describe(*page);
-            desc.snode != *snode || desc.block < bound
-        };
-        let rest = group.get(*next..).unwrap_or(&[]).iter();
-        let missing = rest.filter(|victim| !stays(victim) && table.load(victim.1).frame().is_none());
-        let missing: Vec<u32> = missing.map(|(_, page)| *page).collect();
-        if missing.len() > 1 {
-            return Err(StepError::MissMany(missing));
-        }
-        while let Some(victim) = group.get(*next) {
-            if !stays(victim) {
-                pages.keep(victim.1)?;
-                *marked += 1;
-            }
-            *next += 1;
-        }
-        Ok(())
     }
 
     /// The leaves of descriptors that lie at block `bound` or behind it.
@@ -304,41 +262,25 @@ impl Store {
         Ok(())
     }
 
-    /// Room in the cache for changes to so many pages, and the gate.
-    fn reserve_pages(&self, pages: usize) -> Result<(RwLockReadGuard<'_, ()>, CacheReservation<'_>)> {
-        loop {
-            self.make_room_for(0)?;
-            let gate = self.gate.read();
-            self.journal.check().map_err(|error| self.periodic.reason(error))?;
-            match self.pool.reserve(pages) {
-                Ok(reservation) => return Ok((gate, reservation)),
-                Err(CacheFull::Ever) => return Err(Error::CacheFull { pages: self.pool.capacity() }),
-                Err(CacheFull::Now) => {
-                    drop(gate);
-                    self.checkpoint()?;
-                }
-            }
-        }
-    }
-
     /// Merges pages of an s-node's tables, and gives up pages of slabs without nodes; whether all of it was gone through. It is not where
     /// another held the s-node, or a snapshot is open, which would keep a copy of each page.
     fn merge_tables(&self, snode: HomeId, merged: &mut u64) -> Result<bool> {
-        let mut tables = vec![SnodeTable::Main, SnodeTable::Counts];
-        let mut is_begun = false;
+        let mut tables = vec![MAIN, COUNTS];
         while let Some(which) = tables.pop() {
             let mut position = Some(0);
             while let Some(from) = position {
                 let mut tx = self.begin();
-                if !tx.hold_within(snode, LOCK_WAIT) {
+                tx.wait_until(Some(Instant::now() + LOCK_WAIT));
+                match tx.hold(snode) {
                     // One that was deleted meanwhile has no tables.
-                    return Ok(!self.snodes.is_visible(snode));
+                    Err(Error::NoSuchSnode(_)) => return Ok(true),
+                    Err(_) => return Ok(false),
+                    Ok(_) => {}
                 }
-                if !is_begun {
-                    is_begun = true;
+                if (which, from) == (COUNTS, 0) {
+                    // The first step.
                     let share = self.partition(snode)?;
-                    tables
-                        .extend(share.read().contents.edges.bundles.keys().copied().map(SnodeTable::Bundle));
+                    tables.extend(share.read().contents.edges.bundles.keys());
                 }
                 let Some((count, next)) = self.merge_step(&tx, snode, which, from)? else { return Ok(false) };
                 *merged += count;
@@ -354,12 +296,12 @@ impl Store {
         &self,
         _holder: &Transaction<'_>,
         snode: HomeId,
-        which: SnodeTable,
+        which: u64,
         from: u32,
     ) -> Result<Option<(u64, Option<u32>)>> {
         let most = MERGE_GROUPS.min(self.pool.capacity() / 64).max(1);
         // Each look changes the pages of one group at most.
-        let (_gate, _room) = self.reserve_pages(most * MERGED_PAGES)?;
+        let _room = self.admit(0, || most * MERGED_PAGES, None)?;
         if self.pool.versions.newest() > 0 {
             return Ok(None);
         }
@@ -367,9 +309,9 @@ impl Store {
         let mut partition = share.write();
         let mut at = Merge { most, looked: 0, position: Some(from), freed: Vec::new() };
         let done = self.write(&mut partition, |pages, contents: &mut Contents| match which {
-            SnodeTable::Main => at.go_on(&mut contents.edges.main, pages),
-            SnodeTable::Counts => at.go_on(&mut contents.counts, pages),
-            SnodeTable::Bundle(id) => match contents.edges.bundles_mut().get_mut(&id) {
+            MAIN => at.go_on(&mut contents.edges.main, pages),
+            COUNTS => at.go_on(&mut contents.counts, pages),
+            bundle => match contents.edges.bundles_mut().get_mut(&bundle) {
                 Some(bundle) => at.go_on(bundle, pages),
                 None => {
                     at.position = None;

@@ -16,13 +16,13 @@ use crate::journal::writes::PageWrite;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
 use crate::layout::leaves::{LEAF_PAGES, LEAVES_MAX, Leaves};
 use crate::layout::superblock::Superblock;
-use crate::options::{EdgeRule, ErasePass, Options};
+use crate::options::Options;
 use crate::page_store::{MemoryStore, PageStore};
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::classes::ClassReport;
 use crate::pages::numbers::Numbers;
 use crate::pages::pool::Pool;
-use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_node};
+use crate::partition::{Contents, Partition};
 use crate::snodes::locks::SnodeLocks;
 use crate::snodes::registry::{Registry, SharedPartition};
 use crate::space::Space;
@@ -31,7 +31,6 @@ use crate::watchers::Watchers;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 
 /// What the names of edge types begin with that only the store makes.
 const OWN_NAMES: &str = "weft.";
@@ -63,9 +62,7 @@ pub struct Store {
     pub(crate) snodes: Registry,
     pub(crate) watchers: Watchers,
     pub(crate) locks: SnodeLocks,
-    pub(crate) lock_wait: Duration,
-    pub(crate) edge_rule: EdgeRule,
-    pub(crate) erase_passes: Vec<ErasePass>,
+    pub(crate) options: Options,
     /// Edge types of which no commit may make an edge: they are being deleted, or were since the store was opened.
     pub(crate) ending_types: RwLock<FxHashSet<EdgeType>>,
     pub(crate) gate: RwLock<()>,
@@ -139,9 +136,7 @@ impl Store {
             snodes,
             watchers: Watchers::default(),
             locks: SnodeLocks::default(),
-            lock_wait: options.lock_wait,
-            edge_rule: options.edge_rule,
-            erase_passes: options.erase_passes.clone(),
+            options: options.clone(),
             ending_types: RwLock::default(),
             gate: RwLock::new(()),
             begins: Begins::default(),
@@ -180,12 +175,11 @@ impl Store {
     /// # Errors
     /// [`Error::TypeTaken`] when its infos have another form; [`Error::ReservedName`], [`Error::TooLarge`].
     pub fn edge_type(&self, name: &str, form: InfoForm) -> Result<EdgeType> {
-        match self.find_edge_type(name, form)? {
-            Some(found) => Ok(found),
+        if is_own_name(name) {
             // Whoever made one in another form would keep the key-value stores and B+trees of the store from being made.
-            None if is_own_name(name) => Err(Error::ReservedName(name.to_owned())),
-            None => self.own_edge_type(name, form),
+            return self.find_edge_type(name, form)?.ok_or_else(|| Error::ReservedName(name.to_owned()));
         }
+        self.own_edge_type(name, form)
     }
 
     /// Deletes an edge type, which has no edges any more; its number is not given out again. Looks at the edges of all nodes, while
@@ -208,15 +202,14 @@ impl Store {
             }
             name
         };
-        let deleted = match self.source_of_type(etype) {
-            Ok(Some(source_node)) => Err(Error::EdgeTypeInUse { name, source_node }),
-            Ok(None) => self.change_catalog(0, |catalog, record| {
+        let deleted = self.source_of_type(etype).and_then(|found| match found {
+            Some(source_node) => Err(Error::EdgeTypeInUse { name, source_node }),
+            None => self.change_catalog(0, |catalog, record| {
                 record.edge_type_gone(etype);
                 catalog.types[etype.0 as usize].name.clear();
                 Ok(())
             }),
-            Err(error) => Err(error),
-        };
+        });
         if deleted.is_err() {
             self.ending_types.write().remove(&etype);
         }
@@ -279,18 +272,7 @@ impl Store {
         change: impl FnOnce(&mut Catalog, &mut RecordWriter) -> Result<T>,
     ) -> Result<T> {
         self.check_writable()?;
-        let bytes = bytes + 64;
-        let (_gate, _room) = loop {
-            self.make_room_for(bytes)?;
-            let gate = self.gate.read();
-            if let Some(room) = self.journal.reserve(bytes, &*self.medium)? {
-                break (gate, room);
-            }
-            drop(gate);
-            self.checkpoint()?;
-        };
-        // Nothing is changed by a store that has stopped: it would never be durable.
-        self.journal.check()?;
+        let _room = self.admit(bytes + 64, || 0, None)?;
         let mut catalog = self.catalog.write();
         let mut record = RecordWriter::default();
         let changed = change(&mut catalog, &mut record)?;
@@ -421,15 +403,6 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint first when the journal has no room for `bytes` more, or the cache is half full of changes.
-    pub(crate) fn make_room_for(&self, bytes: usize) -> Result<()> {
-        let journal_full = self.journal.taken() + bytes + 2 * crate::PAGE_BYTES > self.journal.size();
-        if journal_full || self.pool.dirty() > self.pool.capacity() / 2 {
-            self.checkpoint()?;
-        }
-        Ok(())
-    }
-
     /// Waits for writes of pages that commits have begun. What did not arrive stops the store: nothing after it may be durable.
     pub(crate) fn settle(&self, writes: &[Arc<PageWrite>]) -> Result<()> {
         let done = self.journal.writes.settle(writes, &*self.medium, |page| self.pool.clean(page));
@@ -444,11 +417,6 @@ impl Store {
     /// Gives up a block that a page of an s-node was in.
     pub(crate) fn release_block(&self, block: u64, snode: u16) {
         self.space.lock().release(block, 1, self.pool.erasure.owner(snode));
-    }
-
-    /// The place of a node that the caller knows to be there.
-    pub(crate) fn place_of(&self, node: NodeId, which: NodeScope) -> Result<NodePlace> {
-        find_node(&self.pool.table, node, which)
     }
 }
 

@@ -15,7 +15,6 @@ use crate::layout::superblock::JOURNAL_BYTES_MIN;
 use crate::page_store::PageStore;
 use crate::space::{Run, reason};
 use crate::sync::{Condvar, Mutex, MutexGuard};
-use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::Tag;
@@ -51,9 +50,9 @@ pub(crate) struct Journal {
 struct State {
     epoch: u64,
     /// Records that are not written yet, from block `at` on.
-    buffer: Buffer,
-    /// A buffer to be used again: its memory was touched.
-    spare: Buffer,
+    buffer: Vec<u8>,
+    /// What is written is copied there. They are used again: their memory was touched.
+    pages: Option<AlignedBuf>,
     /// The block, counted from the area's start, that the buffer goes to.
     at: u64,
     /// Blocks of the area, from its start, for which the medium has taken room.
@@ -168,7 +167,7 @@ impl Journal {
     }
 
     /// Bytes of the area.
-    pub(crate) fn size(&self) -> usize {
+    fn size(&self) -> usize {
         self.blocks as usize * PAGE_BYTES
     }
 
@@ -212,9 +211,10 @@ impl Journal {
         header.crc = header.crc_with(entries);
         debug_assert!(durable <= state.last, "a record is durable before it is appended");
         debug_assert!(state.buffer.len().is_multiple_of(8), "a record begins where no reader looks");
-        state.buffer.put(header.as_bytes());
-        state.buffer.put(entries);
-        state.buffer.put(&[0; 7][..entries.len().next_multiple_of(8) - entries.len()]);
+        state.buffer.extend_from_slice(header.as_bytes());
+        state.buffer.extend_from_slice(entries);
+        let end = state.buffer.len().next_multiple_of(8);
+        state.buffer.resize(end, 0);
         debug_assert!(state.at as usize * PAGE_BYTES + state.buffer.len() <= self.size());
         state.last = lsn;
         if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8) && !state.writing {
@@ -231,23 +231,31 @@ impl Journal {
         then: impl FnOnce() -> Result<()>,
     ) -> (MutexGuard<'j, State>, Result<()>) {
         state.writing = true;
-        let (at, buffer) = take_buffer(&mut state);
-        let (block, ahead) = (self.first_block + at, ahead_of(&mut state, buffer.len()));
+        let (len, block) = (state.buffer.len(), self.first_block + state.at);
+        // With zeros to the end of the last page.
+        let bytes = len.next_multiple_of(PAGE_BYTES);
+        let kept = state.pages.take().filter(|pages| pages.len() >= bytes);
+        let mut pages = kept.unwrap_or_else(|| AlignedBuf::zeroed(bytes.next_power_of_two()));
+        pages[..len].copy_from_slice(&state.buffer);
+        pages[len..bytes].fill(0);
+        state.buffer.clear();
+        // Those of a large record are not kept.
+        state.buffer.shrink_to(2 * BUFFER_BYTES);
+        state.at += (bytes / PAGE_BYTES) as u64;
+        let ahead = ahead_of(&mut state, bytes);
         drop(state);
         if !ahead.is_empty() {
             // Where this fails, the records tell.
             let _ = store.touch(self.first_block + ahead.start, ahead.end - ahead.start);
         }
-        let done = match buffer.whole() {
+        let done = match &pages[..bytes] {
             [] => Ok(()),
-            bytes => store
-                .write(block, &Tag::METADATA, &[IoSlice::new(bytes)])
-                .map_err(Error::io("write the journal", block)),
+            bytes => store.put("write the journal", block, &Tag::METADATA, bytes),
         };
         let done = done.and_then(|()| then());
         let mut state = self.state.lock();
         state.writing = false;
-        state.spare = buffer;
+        state.pages = Some(pages).filter(|pages| pages.len() <= 2 * BUFFER_BYTES);
         if let Err(error) = &done {
             state.fail(error);
         }
@@ -305,17 +313,6 @@ impl Journal {
     }
 }
 
-/// The buffer, filled with zeros to the end of its last page, and where it goes.
-fn take_buffer(state: &mut State) -> (u64, Buffer) {
-    let mut spare = std::mem::take(&mut state.spare);
-    spare.clear();
-    let mut buffer = std::mem::replace(&mut state.buffer, spare);
-    buffer.fill_page();
-    let at = state.at;
-    state.at += (buffer.len() / PAGE_BYTES) as u64;
-    (at, buffer)
-}
-
 /// The blocks to be written ahead, with zeros, when `bytes` are written. The first write of a block that a file system has set aside changes its
 /// metadata, and then a sync writes these too: it takes twice as long as one of a block that was written before.
 fn ahead_of(state: &mut State, bytes: usize) -> Range<u64> {
@@ -326,49 +323,6 @@ fn ahead_of(state: &mut State, bytes: usize) -> Range<u64> {
     // No more than was written: a store that takes few commits stays small.
     state.touched = (state.at + state.at.min(AHEAD_BLOCKS)).min(state.roomy).max(state.at);
     state.at..state.touched
-}
-
-/// Bytes to be written, on pages that keep their memory.
-#[derive(Default)]
-struct Buffer {
-    pages: Option<AlignedBuf>,
-    len: usize,
-}
-
-impl Buffer {
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn clear(&mut self) {
-        self.len = 0;
-        // A buffer that one large record made is not kept.
-        self.pages.take_if(|pages| pages.len() > 2 * BUFFER_BYTES);
-    }
-
-    fn put(&mut self, bytes: &[u8]) {
-        let end = self.len + bytes.len();
-        let room = self.pages.as_ref().map_or(0, |pages| pages.len());
-        if end > room {
-            let mut larger = AlignedBuf::zeroed(end.max(2 * room));
-            larger[..self.len].copy_from_slice(self.whole());
-            self.pages = Some(larger);
-        }
-        if let Some(pages) = &mut self.pages {
-            pages[self.len..end].copy_from_slice(bytes);
-            self.len = end;
-        }
-    }
-
-    /// Fills up the last page with zeros.
-    fn fill_page(&mut self) {
-        let zeros = self.len.next_multiple_of(PAGE_BYTES) - self.len;
-        self.put(&[0; PAGE_BYTES][..zeros]);
-    }
-
-    fn whole(&self) -> &[u8] {
-        self.pages.as_ref().map_or(&[], |pages| &pages[..self.len])
-    }
 }
 
 /// What stands before the entries of a record.
@@ -471,6 +425,7 @@ pub(crate) fn record_at(area: &[u8], at: usize, epoch: u64) -> Option<Found> {
 mod tests {
     use super::*;
     use crate::page_store::MemoryStore;
+    use std::io::IoSlice;
 
     fn area(store: &MemoryStore) -> Vec<u8> {
         store.to_bytes()[2 * PAGE_BYTES..].to_vec()

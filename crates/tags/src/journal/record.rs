@@ -111,18 +111,12 @@ fn unzigzag(value: u64) -> i64 {
 }
 
 impl RecordWriter {
-    #[inline(always)]
-    fn difference(&mut self, node: NodeId) -> u64 {
+    #[inline]
+    fn put_node(&mut self, node: NodeId) {
         // Ids are multiples of 8, but for none, so three bits of the difference need not be written.
         let difference = (node.0 / 8).wrapping_sub(self.last) as i64;
         self.last = node.0 / 8;
-        zigzag(difference)
-    }
-
-    #[inline]
-    fn put_node(&mut self, node: NodeId) {
-        let difference = self.difference(node);
-        put_varint(&mut self.bytes, difference);
+        put_varint(&mut self.bytes, zigzag(difference));
     }
 
     pub(crate) fn page(&mut self, page: u32, desc: &Desc) {

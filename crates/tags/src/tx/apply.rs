@@ -4,8 +4,9 @@ use crate::edges::EdgeChange;
 use crate::edges::many::GROUP;
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, NodeType, PAGE_BYTES};
-use crate::layout::node::{MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of, split_key};
-use crate::pages::access::Pages;
+use crate::layout::node::{
+    MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of, split_key, write_header,
+};
 use crate::pages::desc::{Desc, PageKind, slot_range};
 use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_any, run_numbers, run_of};
 use crate::slab::Slab;
@@ -164,51 +165,31 @@ fn release(
         drop_page(store, page);
         store.numbers.give_up(partition.snode, page, 1);
     } else if store.pool.erasure.is_of(partition.snode.0) {
-        let cleared = clear(store, partition, page, slot * bytes, bytes);
+        let cleared = store.write(partition, |pages, _| {
+            pages.bytes_mut(page)?[slot * bytes..(slot + 1) * bytes].fill(0);
+            Ok(())
+        });
         return cleared.inspect_err(|_| store.pool.erasure.note_left_over());
     }
     Ok(())
 }
 
-/// Fills `len` bytes of a page with zeros, from byte `at` on.
-fn clear(store: &Store, partition: &mut Partition, page: u32, at: usize, len: usize) -> Result<()> {
-    store.write(partition, |pages, _| {
-        if pages.bytes(page)?[at..at + len].iter().any(|byte| *byte != 0) {
-            pages.bytes_mut(page)?[at..at + len].fill(0);
-        }
-        Ok(())
-    })
-}
-
-/// Clears what an update has left of longer data behind it, in an s-node whose bytes are erased. `bytes` is what the node has
-/// become. One that has moved keeps its key, which is compared there.
-pub(crate) fn clear_rest(store: &Store, partition: &mut Partition, node: NodeId, bytes: &[u8]) -> Result<()> {
-    let Some((head, _)) =
-        bytes.split_at_checked(NODE_HEADER).filter(|_| store.pool.erasure.is_of(node.home().0))
-    else {
-        return Ok(());
-    };
-    let place = place_in_slab(store, node)?;
-    let (kind, len) = read_header(head);
-    let mut kept = bytes.len();
-    if len == MOVED && NodeType(kind).is_keyed() {
-        kept += 2 + store.write(partition, |pages, _| {
-            let data = &pages.bytes(place.page)?[place.offset + NODE_HEADER..];
-            Ok(split_key(data).map_or(0, |(key, _)| key.len()))
-        })?;
-    }
-    let kept = kept.min(place.room);
-    clear(store, partition, place.page, place.offset + kept, place.room - kept)
-}
-
-/// Writes `bytes` over a committed node or body in a slab, from the beginning of its header on.
+/// Writes `bytes` over a committed node or body in a slab, from the beginning of its header on. In an s-node whose bytes are erased this
+/// clears what is left of longer data; one that has moved keeps its key, which is compared there.
 pub(crate) fn overwrite(store: &Store, partition: &mut Partition, node: NodeId, bytes: &[u8]) -> Result<()> {
     let place = place_in_slab(store, node)?;
     if bytes.len() > place.room {
         return Err(Error::damaged(format!("node {node}: {} bytes do not fit", bytes.len())));
     }
     store.write(partition, |pages, _| {
-        pages.bytes_mut(place.page)?[place.offset..place.offset + bytes.len()].copy_from_slice(bytes);
+        let out = &mut pages.bytes_mut(place.page)?[place.offset..place.offset + place.room];
+        out[..bytes.len()].copy_from_slice(bytes);
+        if store.pool.erasure.is_of(node.home().0) {
+            let (kind, len) = read_header(out);
+            let has_key = len == MOVED && NodeType(kind).is_keyed();
+            let key = split_key(&out[NODE_HEADER..]).filter(|_| has_key).map_or(0, |(key, _)| 2 + key.len());
+            out[(bytes.len() + key).min(place.room)..].fill(0);
+        }
         Ok(())
     })
 }
@@ -250,17 +231,31 @@ pub(crate) fn put_in_slot(
     kind: NodeType,
     data: &[u8],
 ) -> Result<NodeId> {
-    let (snode, bytes) = (partition.snode, slot_bytes(class).unwrap_or(PAGE_BYTES));
+    let mut raw = vec![0; slot_bytes(class).unwrap_or(PAGE_BYTES)];
+    write_header(&mut raw, kind.0, data.len());
+    raw[NODE_HEADER..NODE_HEADER + data.len()].copy_from_slice(data);
+    put_slots(store, partition, page, class, slot, &raw)?;
+    Ok(NodeId::at(partition.snode, page, slot * raw.len()))
+}
+
+/// Puts what slots hold, from the `first` on, into a page that is free, or of the s-node's of this class. It is committed.
+pub(crate) fn put_slots(
+    store: &Store,
+    partition: &mut Partition,
+    page: u32,
+    class: u8,
+    first: usize,
+    bytes: &[u8],
+) -> Result<()> {
+    let (snode, size) = (partition.snode, slot_bytes(class).unwrap_or(PAGE_BYTES));
     store.write(partition, |pages, _| {
         if store.pool.table.describe(page).kind == PageKind::Free {
             pages.place_new(page, Desc::slab(snode, class))?;
         }
-        let out = &mut pages.bytes_mut(page)?[slot * bytes..(slot + 1) * bytes];
-        out.fill(0);
-        super::fill(out, kind, data.len(), &[data]);
+        pages.bytes_mut(page)?[first * size..][..bytes.len()].copy_from_slice(bytes);
         if let Some(desc) = store.pool.table.desc(page) {
-            desc.lock().commit(&slot_range(slot, 1));
+            desc.lock().commit(&slot_range(first, bytes.len() / size));
         }
-        Ok(NodeId::at(snode, page, slot * bytes))
+        Ok(())
     })
 }

@@ -5,9 +5,9 @@
 //! and freed as any node is. Data that fits the node's own room again comes back there. A body that grows by parts has
 //! numbers for twice its pages, so that what is appended is written once and moved seldom.
 
+use super::Transaction;
 use super::runs::{Fill, copy_of};
 use super::write_set::NONE;
-use super::{Transaction, Use};
 use crate::edges::EdgeKey;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, NodeId, NodeType, PAGE_BYTES, Permission};
@@ -15,6 +15,8 @@ use crate::layout::node::{
     MOVED, NODE_BYTES_MAX, NODE_HEADER, body_class_of, read_header, run_pages, write_header,
 };
 use crate::partition::{NodePlace, NodeScope, find_body, find_node, header_at, node_header};
+use crate::reserve::Blocks;
+use std::ops::Range;
 
 /// A body with so many times the room that is needed is given up for a smaller one.
 const SPARE_MAX: usize = 4;
@@ -142,10 +144,10 @@ impl Transaction<'_> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let data = self.open_to_write(node, kind, len)?;
         if NODE_HEADER + len > self.capacity_of(data.place) {
-            self.store.check_room(run_pages(len).into())?;
-            let kept = Some((&data, data.len));
-            let body = self.make_body(node, kind, (data.len, len), kept, &mut zeros)?;
-            self.move_to(node, kind, &data, body)?;
+            let taken = run_pages(len).into();
+            let blocks = Blocks { taken, rewritten: 0, freed: taken, only_takes: false };
+            drop(self.store.admit(0, || 0, Some(blocks))?);
+            self.move_out(node, kind, &data, data.len, (data.len, len), &mut zeros)?;
         }
         Ok(())
     }
@@ -161,7 +163,7 @@ impl Transaction<'_> {
         }
         let comes_home = data.body.is_some() && len + NODE_HEADER <= self.capacity_of(data.home);
         if len >= data.len {
-            self.lengthen(node, kind, &data, (data.len, len), &mut zeros)
+            self.lengthen(node, kind, &data, data.len..len, &mut zeros)
         } else if data.place.slot.is_some() || comes_home {
             let mut kept = vec![0; len];
             self.read_data(&data, 0, &mut kept)?;
@@ -255,59 +257,70 @@ impl Transaction<'_> {
             return Err(Error::KeyNotInNode(node));
         }
         let end = at + bytes.len();
-        if end > data.len {
-            let from = data.len.min(at);
-            return self.lengthen(node, kind, data, (from, end), &mut |to, out| {
-                let (gap, written) = out.split_at_mut(at.saturating_sub(to).min(out.len()));
-                gap.fill(0);
-                let from = (to + gap.len()).saturating_sub(at);
-                written.copy_from_slice(&bytes[from..from + written.len()]);
-                Ok(())
-            });
+        if end <= data.len {
+            return self.fill_in(
+                (data.holder, data.place),
+                kind,
+                data,
+                at..end,
+                data.len,
+                &mut copy_of(bytes),
+            );
         }
-        if data.place.slot.is_none() {
-            let fill: Fill<'_> = &mut copy_of(bytes);
-            return self.write_bytes(data.holder, data.place, NODE_HEADER + at, bytes.len(), fill);
-        }
-        let mut whole = self.copy_in_slab(data, kind, data.len)?;
-        whole[NODE_HEADER + at..NODE_HEADER + end].copy_from_slice(bytes);
-        self.set.update(data.holder, whole);
-        Ok(())
+        let from = data.len.min(at);
+        self.lengthen(node, kind, data, from..end, &mut |done, out| {
+            let done = from + done;
+            let (gap, written) = out.split_at_mut(at.saturating_sub(done).min(out.len()));
+            gap.fill(0);
+            let from = (done + gap.len()).saturating_sub(at);
+            written.copy_from_slice(&bytes[from..from + written.len()]);
+            Ok(())
+        })
     }
 
-    /// Header and data of what lies in a slab, `len` bytes of data long.
-    fn copy_in_slab(&self, data: &Data, kind: NodeType, len: usize) -> Result<Box<[u8]>> {
-        let mut whole = vec![0; NODE_HEADER + len];
-        write_header(&mut whole, kind.0, len);
-        self.read_data(data, 0, &mut whole[NODE_HEADER..NODE_HEADER + len.min(data.len)])?;
-        Ok(whole.into())
-    }
-
-    /// Gives a node's data a new end, from byte `from` on, which may lie before the end that it had.
+    /// Gives a node's data a new end, that of the part that is filled, which may begin before the end that it had.
     fn lengthen(
         &mut self,
         node: NodeId,
         kind: NodeType,
         data: &Data,
-        (from, len): (usize, usize),
+        part: Range<usize>,
         fill: Fill<'_>,
     ) -> Result<()> {
-        let bytes = NODE_HEADER + len;
-        if bytes > self.capacity_of(data.place) {
+        let len = part.end;
+        if NODE_HEADER + len > self.capacity_of(data.place) {
             let capacity = len.max(data.len.saturating_mul(2));
-            let body = self.make_body(node, kind, (len, capacity), Some((data, from)), fill)?;
-            return self.move_to(node, kind, data, body);
+            return self.move_out(node, kind, data, part.start, (len, capacity), fill);
         }
-        if data.place.slot.is_some() {
-            let mut whole = self.copy_in_slab(data, kind, len)?;
-            fill(from, &mut whole[NODE_HEADER + from..])?;
-            self.set.update(data.holder, whole);
+        self.fill_in((data.holder, data.place), kind, data, part, len, fill)
+    }
+
+    /// Fills a part of a node's data, which becomes `len` bytes long, where that has room. What lies before the part and behind it is as
+    /// before; another place than the one before is filled whole.
+    fn fill_in(
+        &mut self,
+        (holder, place): (NodeId, NodePlace),
+        kind: NodeType,
+        before: &Data,
+        part: Range<usize>,
+        len: usize,
+        fill: Fill<'_>,
+    ) -> Result<()> {
+        if place.slot.is_some() {
+            let mut whole = vec![0; NODE_HEADER + len];
+            write_header(&mut whole, kind.0, len);
+            let data = &mut whole[NODE_HEADER..];
+            self.read_data(before, 0, &mut data[..part.start])?;
+            self.read_data(before, part.end, &mut data[part.end..])?;
+            fill(0, &mut data[part])?;
+            self.set.update(holder, whole.into());
             return Ok(());
         }
-        self.set_extent(data.holder, data.place, (bytes, NODE_HEADER + data.len), header(kind, len))?;
-        self.write_bytes(data.holder, data.place, NODE_HEADER + from, len - from, &mut |at, out| {
-            fill(from + at, out)
-        })
+        if (holder, len) != (before.holder, before.len) {
+            let kept = if part.start > 0 { NODE_HEADER + before.len } else { 0 };
+            self.set_extent(holder, place, (NODE_HEADER + len, kept), header(kind, len))?;
+        }
+        self.write_bytes(holder, place, NODE_HEADER + part.start, part.len(), fill)
     }
 
     /// Gives a node other data: in its place, in the place of its body, or in a new body.
@@ -329,54 +342,41 @@ impl Transaction<'_> {
         {
             (before.holder, before.place)
         } else {
-            let body = self.make_body(node, kind, (len, len), None, fill)?;
-            return self.move_to(node, kind, before, body);
+            return self.move_out(node, kind, before, 0, (len, len), fill);
         };
         if holder == node && before.body.is_some() {
             self.lead(&edge_to_body(node), NONE)?;
             self.set.move_to(node, None);
         }
-        if place.slot.is_some() {
-            let mut whole = vec![0; bytes];
-            write_header(&mut whole, kind.0, len);
-            fill(0, &mut whole[NODE_HEADER..])?;
-            self.set.update(holder, whole.into());
-            return Ok(());
-        }
-        self.set_extent(holder, place, (bytes, 0), header(kind, len))?;
-        self.write_bytes(holder, place, NODE_HEADER, len, fill)
+        self.fill_in((holder, place), kind, before, 0..len, len, fill)
     }
 
-    /// Makes a body, whose first bytes are those that there are before where `kept` says so.
-    fn make_body(
+    /// Gives a node's data a new body, of which the first `kept` bytes are those that there are before. In its own place there is a header
+    /// that says so, and the key.
+    fn move_out(
         &mut self,
         node: NodeId,
         kind: NodeType,
+        before: &Data,
+        kept: usize,
         (len, capacity): (usize, usize),
-        kept: Option<(&Data, usize)>,
         fill: Fill<'_>,
-    ) -> Result<NodeId> {
+    ) -> Result<()> {
         let this = &*self;
         let fill: Fill<'_> = &mut |at, out| {
-            let Some((before, end)) = kept else { return fill(at, out) };
-            let (old, new) = out.split_at_mut(end.saturating_sub(at).min(out.len()));
+            let (old, new) = out.split_at_mut(kept.saturating_sub(at).min(out.len()));
             this.read_data(before, at, old)?;
-            if new.is_empty() { Ok(()) } else { fill(at + old.len(), new) }
+            if new.is_empty() { Ok(()) } else { fill(at + old.len() - kept, new) }
         };
         let body = match body_class_of(capacity) {
             Some(class) => {
                 let mut data = vec![0; len];
                 fill(0, &mut data)?;
-                this.create_small(node.home(), kind, class, len, &[&data])
+                this.create_small(node.home(), kind, class, len, &mut copy_of(&data))
             }
-            None => this.create_large(node.home(), kind, (len, capacity), Use::Body, fill),
+            None => this.create_large(node.home(), kind, (len, capacity), true, fill),
         }?;
         self.set.create(body);
-        Ok(body)
-    }
-
-    /// Notes that a node's data is in a new body. In its own place there is a header that says so, and the key.
-    fn move_to(&mut self, node: NodeId, kind: NodeType, before: &Data, body: NodeId) -> Result<()> {
         if before.body.is_none() && before.home.slot.is_none() {
             let kept = NODE_HEADER + self.key_of(before, kind)?.len();
             self.set_extent(node, before.home, (kept, kept), header(kind, MOVED))?;
@@ -411,8 +411,7 @@ impl Transaction<'_> {
     pub(super) fn give_up_bodies_of_garbage(&mut self) -> Result<()> {
         let moved = self.set.moved.iter().filter(|(_, body)| body.is_some()).map(|(node, _)| *node);
         for node in moved.collect::<Vec<_>>() {
-            let touched = self.set.touched(node);
-            if touched.created && touched.ins == 0 && touched.outs == 0 {
+            if self.set.touched(node).is_garbage() {
                 self.lead(&edge_to_body(node), NONE)?;
             }
         }

@@ -1,11 +1,13 @@
 //! Many pairs at once: their nodes under one hold of the s-node's pages, their edges with one look at the write set each.
 
+use super::Transaction;
+use super::runs::copy_of_all;
 use super::write_set::NONE;
-use super::{Transaction, fill};
 use crate::edges::EdgeKey;
 use crate::error::Result;
 use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, Permission, SnodeId};
-use crate::layout::node::{class_of, slot_bytes, slots_of};
+use crate::layout::node::{NODE_HEADER, class_of, slot_bytes, slots_of, write_header};
+use std::iter::Peekable;
 
 /// A change of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +44,9 @@ impl<'c> KvChange<'c> {
     }
 }
 
-/// The class of slabs that the node of a put goes to; `None` for one with pages of its own, or no put.
-fn class_of_put(change: &KvChange<'_>) -> Option<u8> {
-    change.put().and_then(|(key, value)| class_of(2 + key.len() + value.len()))
+/// The class of slabs that the node of a pair goes to; `None` for one with pages of its own.
+fn class_of_pair((key, value): &(&[u8], &[u8])) -> Option<u8> {
+    class_of(2 + key.len() + value.len())
 }
 
 impl Transaction<'_> {
@@ -57,20 +59,20 @@ impl Transaction<'_> {
         nodes: &mut Vec<NodeId>,
     ) -> Result<()> {
         nodes.clear();
-        let mut next = next_put(changes, 0);
-        if next == changes.len() {
+        let mut puts = changes.iter().filter_map(KvChange::put).peekable();
+        if puts.peek().is_none() {
             return Ok(());
         }
         let home = self.enter(snode, Permission::Write)?;
-        while let Some(change) = changes.get(next) {
+        while let Some(put) = puts.peek() {
             let start = nodes.len();
-            if let (None, Some((key, value))) = (class_of_put(change), change.put()) {
+            if let (None, (key, value)) = (class_of_pair(put), *put) {
+                puts.next();
                 let len = (key.len() as u16).to_le_bytes();
                 nodes.push(self.make_node(home, kind, &[&len, key, value])?);
-                next = next_put(changes, next + 1);
                 continue;
             }
-            let made = self.create_small_pairs(home, kind, changes, &mut next, nodes);
+            let made = self.create_small_pairs(home, kind, &mut puts, nodes);
             // Also after a failure: the abort takes them back.
             self.set.create_many(&nodes[start..]);
             made?;
@@ -78,33 +80,31 @@ impl Transaction<'_> {
         self.own(snode, nodes)
     }
 
-    /// Makes the nodes of the puts from `next` on, up to the first that is too large for a slab.
-    fn create_small_pairs(
+    /// Makes the nodes of the next pairs, up to the first that is too large for a slab.
+    fn create_small_pairs<'c>(
         &self,
         snode: HomeId,
         kind: NodeType,
-        changes: &[KvChange<'_>],
-        next: &mut usize,
+        pairs: &mut Peekable<impl Iterator<Item = (&'c [u8], &'c [u8])> + Clone>,
         nodes: &mut Vec<NodeId>,
     ) -> Result<()> {
         let store = self.store;
         let partition = store.partition(snode)?;
         self.with_room(|| {
             store.write(&mut partition.write(), |pages, contents| {
-                while let Some(class) = changes.get(*next).and_then(class_of_put) {
+                while let Some(class) = pairs.peek().and_then(class_of_pair) {
                     let bytes = slot_bytes(class).unwrap_or(crate::PAGE_BYTES);
-                    let puts = changes[*next..].iter().filter(|change| change.put().is_some());
-                    let alike = puts.take(slots_of(bytes)).take_while(|put| class_of_put(put) == Some(class));
+                    let next = pairs.clone().take(slots_of(bytes));
+                    let alike = next.take_while(|pair| class_of_pair(pair) == Some(class)).count();
                     let slab = &mut contents.slabs[usize::from(class)];
-                    let (page, slots) = slab.reserve(pages, &store.numbers.data, class, alike.count())?;
+                    let (page, slots) = slab.reserve(pages, &store.numbers.data, class, alike)?;
                     let raw = pages.bytes_mut(page)?;
-                    for slot in slots {
-                        let Some((key, value)) = changes.get(*next).and_then(KvChange::put) else { break };
+                    for (slot, (key, value)) in slots.zip(&mut *pairs) {
                         let len = (key.len() as u16).to_le_bytes();
                         let out = &mut raw[slot * bytes..(slot + 1) * bytes];
-                        fill(out, kind, 2 + key.len() + value.len(), &[&len, key, value]);
+                        write_header(out, kind.0, 2 + key.len() + value.len());
+                        copy_of_all(&[&len, key, value])(0, &mut out[NODE_HEADER..])?;
                         nodes.push(NodeId::at(snode, page, slot * bytes));
-                        *next = next_put(changes, *next + 1);
                     }
                 }
                 Ok(())
@@ -125,10 +125,7 @@ impl Transaction<'_> {
         let (mut found, mut outs) = (0, 0);
         for ((change, key), old) in changes.iter().zip(&pairs.hashes).zip(&pairs.before) {
             let edge = EdgeKey { source, etype, key: *key, info: Info::Key(change.key()) };
-            let new = match change {
-                KvChange::Put(..) => nodes.next().copied().unwrap_or(NONE),
-                KvChange::Delete(_) => NONE,
-            };
+            let new = change.put().and_then(|_| nodes.next()).copied().unwrap_or(NONE);
             let now = self.set.lead(&edge, *old, new);
             found += u64::from(now != NONE);
             outs += i64::from(new != NONE) - i64::from(now != NONE);
@@ -136,10 +133,4 @@ impl Transaction<'_> {
         self.set.touch_source(source, outs);
         found
     }
-}
-
-/// The place of the first put from `from` on; behind the last change when there is none.
-fn next_put(changes: &[KvChange<'_>], from: usize) -> usize {
-    let rest = changes.get(from..).unwrap_or(&[]);
-    rest.iter().position(|change| change.put().is_some()).map_or(changes.len(), |ahead| from + ahead)
 }

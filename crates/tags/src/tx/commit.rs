@@ -6,24 +6,23 @@
 //!    a record that survives a power cut without its pages does not count.
 
 use super::Transaction;
-use super::apply::{change_edges, free_nodes, take_back};
+use super::apply::{change_edges, free_nodes, overwrite, take_back};
+use super::patch::apply_to_node;
 use super::write_set::{Change, NONE, Touched};
 use crate::edges::EdgeChange;
 use crate::error::{Error, Result, StepError};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
-use crate::journal::log::{HEADER_BYTES, JournalReservation};
+use crate::journal::log::HEADER_BYTES;
 use crate::journal::record::{NEXT_PAGE_BYTES, PAGE_ENTRY_BYTES, RecordWriter};
 use crate::journal::writes::PageWrite;
 use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::page_store::PageAddresses;
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
-use crate::pages::pool::{CacheFull, CacheReservation};
 use crate::partition::{Partition, RemainingEdges};
-use crate::reserve::{BlockReservation, Purpose};
+use crate::reserve::{Blocks, Room};
 use crate::space::Run;
 use crate::store::Store;
-use crate::sync::RwLockReadGuard;
 use weft_core::checksum::crc32c;
 
 /// Pages written by one call.
@@ -42,9 +41,6 @@ struct NewNodes {
     runs: Vec<NodeId>,
     garbage: Vec<NodeId>,
 }
-
-/// The reservations of a commit, held until its record is in the journal.
-type Reservations<'s> = (JournalReservation<'s>, CacheReservation<'s>, BlockReservation<'s>);
 
 /// Where a page was written.
 struct Written {
@@ -68,7 +64,7 @@ impl<'s> Transaction<'s> {
         self.spill()?;
         self.set.tell_apart();
         let nodes = self.sort_nodes();
-        let (_gate, room) = self.keep_room(&nodes)?;
+        let room = self.keep_room(&nodes)?;
         self.check_ending_types()?;
         if self.held.iter().any(|snode| store.pool.erasure.is_of(snode.0)) {
             store.pool.erasure.note_record();
@@ -83,7 +79,6 @@ impl<'s> Transaction<'s> {
             begin_writes(store, writes)?;
             store.journal.append(&record.bytes, &*store.medium)
         });
-        drop(room);
         match &lsn {
             Ok(lsn) => {
                 self.publish_homes(*lsn);
@@ -95,11 +90,12 @@ impl<'s> Transaction<'s> {
                 self.ended = true;
             }
         }
+        drop(room);
         lsn
     }
 
-    /// Keeps room in the journal, in the cache and on the medium for all that the commit does, and checkpoints away.
-    fn keep_room(&self, nodes: &NewNodes) -> Result<(RwLockReadGuard<'s, ()>, Reservations<'s>)> {
+    /// Keeps room for all that the commit does, and checkpoints away.
+    fn keep_room(&self, nodes: &NewNodes) -> Result<Room<'s>> {
         let store = self.store;
         let bytes = self.record_bound(nodes);
         if bytes > store.journal.capacity() {
@@ -109,34 +105,8 @@ impl<'s> Transaction<'s> {
         let own = (nodes.filled.len() + nodes.runs.len()) as u64;
         let runs = self.set.runs.iter().map(|(node, run)| run.pages.len() + self.run_pages(*node));
         let freed = (self.set.nodes_touched() + nodes.garbage.len() + runs.sum::<usize>()) as u64;
-        let (mut purpose, mut has_room) = (Purpose::Insert, false);
-        loop {
-            store.make_room_for(bytes)?;
-            let gate = store.gate.read();
-            // Other commits may have taken the room meanwhile, or have kept it for what they are about to append.
-            let Some(room) = store.journal.reserve(bytes, &*store.medium)? else {
-                drop(gate);
-                store.checkpoint()?;
-                continue;
-            };
-            // A store that has stopped applies nothing any more: it would be read, and never be durable.
-            store.journal.check()?;
-            match store.pool.reserve(self.pages_touched(nodes)) {
-                Ok(reservation) => match store.reserve_blocks(own, freed, purpose)? {
-                    Some(blocks) => return Ok((gate, (room, reservation, blocks))),
-                    None if purpose == Purpose::Insert && self.set.only_takes() => {
-                        purpose = Purpose::Delete;
-                        continue;
-                    }
-                    None if has_room => return Err(store.full()),
-                    None => has_room = true,
-                },
-                Err(CacheFull::Ever) => return Err(Error::CacheFull { pages: store.pool.capacity() }),
-                Err(CacheFull::Now) => {}
-            }
-            drop((room, gate));
-            store.checkpoint()?;
-        }
+        let blocks = Blocks { taken: own, rewritten: own, freed, only_takes: self.set.only_takes() };
+        store.admit(bytes, || self.pages_touched(nodes), Some(blocks))
     }
 
     /// A type that is being deleted must not get an edge behind the look at all there are.
@@ -372,10 +342,12 @@ impl<'s> Transaction<'s> {
         let mut updates: Vec<_> = self.set.updates.iter().filter(|(node, _)| is_kept(node)).collect();
         updates.sort_unstable_by_key(|(node, _)| **node);
         for (node, update) in updates {
-            super::patch::apply_update(store, partition, *node, update)?;
-            match &update.patches {
-                Some(patches) => record.patches(*node, patches),
-                None => record.bytes(*node, &update.bytes),
+            if let Some(patches) = &update.patches {
+                apply_to_node(store, partition, *node, patches)?;
+                record.patches(*node, patches);
+            } else {
+                overwrite(store, partition, *node, &update.bytes)?;
+                record.bytes(*node, &update.bytes);
             }
         }
         Ok(())
@@ -390,10 +362,9 @@ impl<'s> Transaction<'s> {
     ) -> Result<()> {
         let store = self.store;
         let is_plain = |touched: &Touched| {
-            let is_garbage = touched.created && touched.ins == 0 && touched.outs == 0;
             let keeps =
                 if touched.created { touched.ins == 1 } else { touched.ins == 0 && touched.outs >= 0 };
-            is_garbage || keeps
+            touched.is_garbage() || keeps
         };
         let others = self.set.nodes().iter().map(|(node, touched)| (*node, *touched));
         let mine = |(node, touched): &(NodeId, Touched)| node.home() == snode && !is_plain(touched);

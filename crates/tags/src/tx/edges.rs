@@ -10,7 +10,7 @@ use crate::edges::{Edge, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, Permission};
 use crate::options::EdgeRule;
-use crate::partition::{FAULT_ROUNDS, NodeScope, begins_with_key, header_at};
+use crate::partition::{FAULT_ROUNDS, begins_with_key, header_at};
 use crate::store::Store;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -53,7 +53,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`].
     pub fn in_edges(&self, node: NodeId) -> Result<u64> {
-        self.place_of(node, NodeScope::Committed)?;
+        self.look_for(node)?;
         self.read(node.home(), |pages, contents| {
             // Only roots have edges of the store's own that lead to themselves.
             let is_own = |etype| etype == EdgeType::PERMISSION;

@@ -23,6 +23,7 @@ use crate::partition::{NodePlace, NodeScope, find_node, header_at};
 use crate::store::Store;
 use crate::sync::ThreadId;
 use access::Access;
+use runs::{Fill, copy_of_all};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use weft_core::Credentials;
@@ -51,14 +52,6 @@ pub struct Transaction<'s> {
     /// When it began, so that ids of s-nodes rest while it may know them.
     era: u64,
     ended: bool,
-}
-
-/// What room is taken for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    Node,
-    /// The data of a node that has outgrown its place.
-    Body,
 }
 
 /// A place in a transaction to come back to.
@@ -98,7 +91,7 @@ impl Store {
 impl<'s> Transaction<'s> {
     fn new(store: &'s Store, id: u64, credentials: Option<&Credentials>) -> Transaction<'s> {
         let durability = Durability::default();
-        let rule = credentials.map(|_| store.edge_rule);
+        let rule = credentials.map(|_| store.options.edge_rule);
         let limited = credentials.filter(|credentials| !credentials.is_superuser());
         let access = limited.map(|credentials| Box::new(Access::new(credentials)));
         Transaction {
@@ -149,11 +142,8 @@ impl<'s> Transaction<'s> {
             return Err(absent());
         }
         let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
-        self.store.locks.take(
-            here,
-            home,
-            left.map_or(self.store.lock_wait, |left| left.min(self.store.lock_wait)),
-        )?;
+        let most = self.store.options.lock_wait;
+        self.store.locks.take(here, home, left.map_or(most, |left| left.min(most)))?;
         // Who was waited for may have deleted it.
         if !self.store.snodes.is_visible(home) {
             self.store.locks.release(&[home]);
@@ -161,17 +151,6 @@ impl<'s> Transaction<'s> {
         }
         self.held.push(home);
         Ok(true)
-    }
-
-    /// As [`Transaction::hold`], for a transaction that holds nothing; waits for `limit` at most. Whether the s-node is there and is
-    /// held now.
-    pub(crate) fn hold_within(&mut self, snode: HomeId, limit: Duration) -> bool {
-        debug_assert!(self.held.is_empty());
-        if self.store.locks.take(self.thread, snode, limit).is_err() {
-            return false;
-        }
-        self.held.push(snode);
-        self.store.snodes.is_visible(snode)
     }
 
     /// Makes a node in an s-node. It becomes visible with the commit, if an edge leads to it or out of it then.
@@ -203,14 +182,8 @@ impl<'s> Transaction<'s> {
     fn make_node(&mut self, snode: HomeId, kind: NodeType, pieces: &[&[u8]]) -> Result<NodeId> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
         let node = match class_of(len) {
-            Some(class) => self.create_small(snode, kind, class, len, pieces),
-            None => {
-                let fill = &mut |from, out: &mut [u8]| {
-                    copy_pieces(pieces, from, out);
-                    Ok(())
-                };
-                self.create_large(snode, kind, (len, len), Use::Node, fill)
-            }
+            Some(class) => self.create_small(snode, kind, class, len, &mut copy_of_all(pieces)),
+            None => self.create_large(snode, kind, (len, len), false, &mut copy_of_all(pieces)),
         }?;
         self.set.create(node);
         Ok(node)
@@ -222,7 +195,7 @@ impl<'s> Transaction<'s> {
         kind: NodeType,
         class: u8,
         len: usize,
-        pieces: &[&[u8]],
+        fill: Fill<'_>,
     ) -> Result<NodeId> {
         let store = self.store;
         let partition = store.partition(snode)?;
@@ -231,7 +204,9 @@ impl<'s> Transaction<'s> {
                 let slab = &mut contents.slabs[usize::from(class)];
                 let (page, slots) = slab.reserve(pages, &store.numbers.data, class, 1)?;
                 let offset = slots.start * slot_bytes(class).unwrap_or(crate::PAGE_BYTES);
-                fill(&mut pages.bytes_mut(page)?[offset..], kind, len, pieces);
+                let out = &mut pages.bytes_mut(page)?[offset..];
+                write_header(out, kind.0, len);
+                fill(0, &mut out[NODE_HEADER..NODE_HEADER + len])?;
                 Ok(NodeId::at(snode, page, offset))
             })
         })
@@ -395,23 +370,5 @@ impl Drop for Transaction<'_> {
         }
         self.release();
         self.store.snodes.eras.leave(self.era);
-    }
-}
-
-fn fill(out: &mut [u8], kind: NodeType, len: usize, pieces: &[&[u8]]) {
-    write_header(out, kind.0, len);
-    copy_pieces(pieces, 0, &mut out[NODE_HEADER..NODE_HEADER + len]);
-}
-
-/// Copies what pieces that follow each other have from byte `from` on.
-fn copy_pieces(pieces: &[&[u8]], mut from: usize, mut out: &mut [u8]) {
-    for piece in pieces {
-        let Some(rest) = piece.get(from..) else {
-            from -= piece.len();
-            continue;
-        };
-        let len = rest.len().min(out.len());
-        out[..len].copy_from_slice(&rest[..len]);
-        (from, out) = (0, &mut out[len..]);
     }
 }

@@ -4,8 +4,8 @@
 //! stretch. So an entry goes into a sorted array of 4 KiB for the bytes of the entry, and the commit and the replay do
 //! the same to the same bytes.
 
+use super::Transaction;
 use super::write_set::Update;
-use super::{Transaction, apply};
 use crate::error::{Error, Result};
 use crate::ids::{NodeId, NodeType, Permission};
 use crate::layout::node::{NODE_HEADER, read_header};
@@ -208,22 +208,6 @@ pub(crate) fn apply_to_node(
         }
         Ok(())
     })
-}
-
-/// Makes the changes of a transaction to a node that is committed.
-pub(crate) fn apply_update(
-    store: &Store,
-    partition: &mut crate::partition::Partition,
-    node: NodeId,
-    update: &Update,
-) -> Result<()> {
-    match &update.patches {
-        Some(patches) => apply_to_node(store, partition, node, patches),
-        None => {
-            apply::overwrite(store, partition, node, &update.bytes)?;
-            apply::clear_rest(store, partition, node, &update.bytes)
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 //! block: at the commit, or before where there are many. The record then says where the pages are, so a part of a node of any size is
 //! written for the cost of the part.
 
-use super::{Transaction, Use, apply};
+use super::{Transaction, apply};
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, run_pages, write_header};
 use crate::pages::desc::{Desc, PageKind};
 use crate::partition::{NodePlace, Partition, run_numbers, visit_bytes};
-use crate::reserve::Purpose;
+use crate::reserve::Blocks;
 use crate::store::Store;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -66,18 +66,28 @@ pub(super) fn copy_of(bytes: &[u8]) -> impl FnMut(usize, &mut [u8]) -> Result<()
     }
 }
 
+/// Likewise, of pieces that follow each other.
+pub(super) fn copy_of_all(pieces: &[&[u8]]) -> impl FnMut(usize, &mut [u8]) -> Result<()> {
+    move |mut from, mut out| {
+        for piece in pieces {
+            let rest = piece.get(from..).unwrap_or(&[]);
+            let len = rest.len().min(out.len());
+            out[..len].copy_from_slice(&rest[..len]);
+            (from, out) = (from.saturating_sub(piece.len()), &mut out[len..]);
+        }
+        Ok(())
+    }
+}
+
 /// Fills the pages of a new node from byte `start` on, of which its header is the first.
 fn fill_pages(out: &mut [u8], start: usize, kind: NodeType, len: usize, fill: Fill<'_>) -> Result<()> {
-    let end = (start + out.len()).min(NODE_HEADER + len);
-    let data_at = if start == 0 {
+    let end = out.len().min(NODE_HEADER + len - start);
+    let header = if start == 0 { NODE_HEADER } else { 0 };
+    if header > 0 {
         write_header(out, kind.0, len);
-        NODE_HEADER
-    } else {
-        start
-    };
-    let (data, rest) = out.split_at_mut(end - start);
-    rest.fill(0);
-    fill(data_at - NODE_HEADER, &mut data[data_at - start..])
+    }
+    out[end..].fill(0);
+    fill(start + header - NODE_HEADER, &mut out[header..end])
 }
 
 impl Transaction<'_> {
@@ -87,7 +97,7 @@ impl Transaction<'_> {
         snode: HomeId,
         kind: NodeType,
         (len, capacity): (usize, usize),
-        of: Use,
+        is_body: bool,
         fill: Fill<'_>,
     ) -> Result<NodeId> {
         if len > NODE_BYTES_MAX {
@@ -98,7 +108,7 @@ impl Transaction<'_> {
         let (pages, numbers) = (run_pages(len), run_pages(capacity.clamp(len, NODE_BYTES_MAX)));
         let taken = store.numbers.data.lock().take(numbers);
         let head = taken.ok_or(Error::Full { what: "page numbers" })?;
-        let body = [u64::from(pages), 0, u64::from(of == Use::Body), u64::from(numbers)];
+        let body = [u64::from(pages), 0, u64::from(is_body), u64::from(numbers)];
         let mut out = AlignedBuf::zeroed(PAGES_AT_ONCE.min(pages as usize) * PAGE_BYTES);
         for first in (0..pages).step_by(PAGES_AT_ONCE) {
             let bytes = &mut out[..PAGES_AT_ONCE.min((pages - first) as usize) * PAGE_BYTES];
@@ -126,20 +136,12 @@ impl Transaction<'_> {
     /// Writes pages to new blocks, and says which and with which checksum each.
     fn write_blocks(&self, snode: HomeId, bytes: &[u8], mut each: impl FnMut(u32, u64, u32)) -> Result<()> {
         let store = self.store;
-        let (mut done, mut has_room) = (0, false);
+        let mut done = 0;
         while done < bytes.len() {
             let left = ((bytes.len() - done) / PAGE_BYTES) as u64;
-            // The gate keeps checkpoints away until it is known what the blocks are for.
-            let gate = store.gate.read();
-            let Some(_blocks) = store.reserve_blocks(left, left, Purpose::Insert)? else {
-                drop(gate);
-                if has_room {
-                    return Err(store.full());
-                }
-                store.checkpoint()?;
-                has_room = true;
-                continue;
-            };
+            // It keeps checkpoints away until it is known what the blocks are for.
+            let blocks = Blocks { taken: left, rewritten: left, freed: left, only_takes: false };
+            let _room = store.admit(0, || 0, Some(blocks))?;
             let run = store.space.lock().take(left, &*store.medium)?;
             let bytes = &bytes[done..][..run.blocks as usize * PAGE_BYTES];
             store.medium.write(run.block, &store.pool.tag_of(snode.0), &[IoSlice::new(bytes)]).map_err(
@@ -306,15 +308,13 @@ impl Transaction<'_> {
                 group.push((*node, *at));
             }
         }
+        let mut rest = &out[..];
         // Blocks are one s-node's at a time: some s-nodes' are erased.
-        let mut rest = group.as_slice();
-        while let Some((first, _)) = rest.first() {
-            let snode = first.home();
-            let count = rest.iter().take_while(|(node, _)| node.home() == snode).count();
-            let (now, later) = rest.split_at(count);
-            let start = (group.len() - rest.len()) * PAGE_BYTES;
-            let mut written = Vec::with_capacity(count);
-            let done = self.write_blocks(snode, &out[start..start + count * PAGE_BYTES], |at, block, crc| {
+        for now in group.chunk_by(|(one, _), (next, _)| one.home() == next.home()) {
+            let (bytes, later) = rest.split_at(now.len() * PAGE_BYTES);
+            let snode = now[0].0.home();
+            let mut written = Vec::with_capacity(now.len());
+            let done = self.write_blocks(snode, bytes, |at, block, crc| {
                 written.push((now[at as usize], NewPage::Medium { block, crc }, block));
             });
             for ((node, at), page, block) in written {

@@ -69,7 +69,7 @@ impl Transaction<'_> {
         store.set_erasure(home, root.tags.flags);
         store.pool.classes.set(home, root.tags.owner, root.tags.class);
         // Nobody else can find it, so this does not wait.
-        store.locks.take(self.thread, home, store.lock_wait)?;
+        store.locks.take(self.thread, home, store.options.lock_wait)?;
         self.held.push(home);
         let root = match self.make_node(home, NodeType::ROOT, &[&root.encode()]) {
             Ok(root) => root,

@@ -45,6 +45,13 @@ pub(crate) struct Touched {
     pub outs: i64,
 }
 
+impl Touched {
+    /// Whether it is a node that was made and has no edge: it was never visible.
+    pub(crate) fn is_garbage(&self) -> bool {
+        self.created && self.ins == 0 && self.outs == 0
+    }
+}
+
 /// New data of a node.
 #[derive(Clone)]
 pub(crate) struct Update {
