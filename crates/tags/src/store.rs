@@ -1,7 +1,7 @@
 //! The store: what is open, and how its parts are reached.
 //!
 //! Locks, in the order in which they are taken: that of a shrink, s-nodes ([`SnodeLocks`], by transactions), the gate (shared by commits, alone by
-//! a checkpoint), the ids and the map of s-nodes, a partition, the pool's residency or its extent, versions of pages, descriptors; then the journal, the allocators and the catalog,
+//! a checkpoint), the ids and the map of s-nodes, partitions (those of all homes of a commit together), the pool's residency or its extent, versions of pages, descriptors; then the journal, the allocators and the catalog,
 //! of which no two are held at once, but for page numbers under the list of those that were given up. A write is begun and
 //! waited for under a lock of its own, in which nothing but hot words is touched.
 

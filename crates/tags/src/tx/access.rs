@@ -87,7 +87,7 @@ impl Transaction<'_> {
         let root = self.root_of(snode)?;
         let mut found = self.root_data(root)?.gives(&caller, permission);
         for principal in principals(&caller) {
-            let (_, _, now) = self.look_up(&edge_of(root, principal, permission))?;
+            let (_, now) = self.look_up(&edge_of(root, principal, permission))?;
             found |= now != NONE;
         }
         if let Some(access) = &mut self.access {

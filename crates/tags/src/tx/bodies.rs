@@ -313,7 +313,7 @@ impl Transaction<'_> {
             self.read_data(before, 0, &mut data[..part.start])?;
             self.read_data(before, part.end, &mut data[part.end..])?;
             fill(0, &mut data[part])?;
-            self.set.update(holder, whole.into());
+            self.set.update(holder, whole.into(), None);
             return Ok(());
         }
         if (holder, len) != (before.holder, before.len) {
@@ -383,7 +383,7 @@ impl Transaction<'_> {
             let rest = kept.next_multiple_of(PAGE_BYTES) - kept;
             self.write_bytes(node, before.home, kept, rest, &mut zeros)?;
         } else if before.body.is_none() {
-            self.set.update(node, header(kind, MOVED).into());
+            self.set.update(node, header(kind, MOVED).into(), None);
         }
         self.lead(&edge_to_body(node), body)?;
         self.set.move_to(node, Some(body));

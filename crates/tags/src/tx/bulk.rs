@@ -74,7 +74,7 @@ impl Transaction<'_> {
             }
             let made = self.create_small_pairs(home, kind, &mut puts, nodes);
             // Also after a failure: the abort takes them back.
-            self.set.create_many(&nodes[start..]);
+            nodes[start..].iter().for_each(|node| self.set.create(*node));
             made?;
         }
         self.own(snode, nodes)
@@ -130,7 +130,7 @@ impl Transaction<'_> {
             found += u64::from(now != NONE);
             outs += i64::from(new != NONE) - i64::from(now != NONE);
         }
-        self.set.touch_source(source, outs);
+        self.set.touch(source, 0, outs);
         found
     }
 }

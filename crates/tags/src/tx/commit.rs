@@ -1,14 +1,15 @@
 //! The commit.
 //!
 //! 1. Pages that the transaction's nodes have filled go to their place, whole; nothing leads to them yet.
-//! 2. The changes are applied in memory, s-node by s-node, each under its partition's lock, and written down.
+//! 2. The changes are applied in memory, under the locks of the partitions of all its homes, and written down.
 //! 3. The record goes to the journal. It names the pages of step 1 with their checksums, so one sync is enough for both:
 //!    a record that survives a power cut without its pages does not count.
 
 use super::Transaction;
 use super::apply::{change_edges, free_nodes, overwrite, take_back};
 use super::patch::apply_to_node;
-use super::write_set::{Change, NONE, Touched};
+use super::runs::{NewPage, apply_run};
+use super::write_set::{Change, NONE, Summed};
 use crate::edges::EdgeChange;
 use crate::error::{Error, Result, StepError};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
@@ -32,24 +33,22 @@ const EDGE_ENTRY_BYTES: usize = 64;
 /// The most bytes of an entry for an s-node.
 const SNODE_ENTRY_BYTES: usize = 16;
 
-/// What of a transaction's new nodes goes where.
-#[derive(Default)]
-struct NewNodes {
-    /// Pages of slabs, with the slots of this transaction.
-    filled: Vec<(u32, Slots)>,
-    open: Vec<(u32, Slots)>,
-    runs: Vec<NodeId>,
-    garbage: Vec<NodeId>,
+/// A page of a slab, with the slots of this transaction.
+struct SlabPage {
+    home: HomeId,
+    page: u32,
+    slots: Slots,
 }
 
-/// Where a page was written.
-struct Written {
-    page: u32,
-    block: u64,
-    crc: u32,
-    slots: Slots,
-    /// It is on the medium, or in its cache, already.
-    has_arrived: bool,
+/// What of a transaction's new nodes goes where, in the order of their homes.
+#[derive(Default)]
+struct NewNodes {
+    filled: Vec<SlabPage>,
+    open: Vec<SlabPage>,
+    runs: Vec<NodeId>,
+    /// Pages of nodes with pages of their own that the record names: the node, the place of the page in it, and its block.
+    run_pages: Vec<(NodeId, u32, u64)>,
+    edges: Summed,
 }
 
 impl<'s> Transaction<'s> {
@@ -62,18 +61,17 @@ impl<'s> Transaction<'s> {
         self.give_up_bodies_of_garbage()?;
         self.disown_garbage()?;
         self.spill()?;
-        self.set.tell_apart();
         let nodes = self.sort_nodes();
         let room = self.keep_room(&nodes)?;
         self.check_ending_types()?;
         if self.held.iter().any(|snode| store.pool.erasure.is_of(snode.0)) {
             store.pool.erasure.note_record();
         }
-        let (written, writes) = self.write_filled(&nodes)?;
+        let writes = self.write_filled(&nodes)?;
         // From here on a failure leaves memory between two states.
         let mut record = RecordWriter::default();
         self.record_new_homes(&mut record);
-        let applied = self.apply(&nodes, &written, &mut record);
+        let applied = self.apply(&nodes, &mut record);
         let lsn = applied.and_then(|()| {
             // Before the record is there: a sync that makes it durable waits for them.
             begin_writes(store, writes)?;
@@ -82,7 +80,7 @@ impl<'s> Transaction<'s> {
         match &lsn {
             Ok(lsn) => {
                 self.publish_homes(*lsn);
-                self.give_up_blocks_but(&nodes.garbage);
+                self.give_up_blocks_but(&nodes.edges.garbage);
             }
             Err(error) => {
                 store.journal.stop(error);
@@ -104,7 +102,7 @@ impl<'s> Transaction<'s> {
         // With the pages that it writes itself, and those that lose nodes.
         let own = (nodes.filled.len() + nodes.runs.len()) as u64;
         let runs = self.set.runs.iter().map(|(node, run)| run.pages.len() + self.run_pages(*node));
-        let freed = (self.set.nodes_touched() + nodes.garbage.len() + runs.sum::<usize>()) as u64;
+        let freed = (nodes.edges.touched + nodes.edges.garbage.len() + runs.sum::<usize>()) as u64;
         let blocks = Blocks { taken: own, rewritten: own, freed, only_takes: self.set.only_takes() };
         store.admit(bytes, || self.pages_touched(nodes), Some(blocks))
     }
@@ -119,100 +117,90 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// Writes the pages that the new nodes have filled, or plans to.
-    fn write_filled(&self, nodes: &NewNodes) -> Result<(Vec<Vec<Written>>, Vec<PageWrite>)> {
-        let store = self.store;
-        let (mut written, mut writes) = (Vec::with_capacity(self.held.len()), Vec::new());
+    /// Writes the pages that the new nodes have filled, or plans to. Where this fails, they still differ from what their blocks hold, so the
+    /// next checkpoint writes them.
+    fn write_filled(&self, nodes: &NewNodes) -> Result<Vec<PageWrite>> {
+        let (store, mut writes) = (self.store, Vec::new());
         // Of these pages, which are full, only updates of nodes that were there before can change something, and what clears the slots of
         // those that go.
-        let is_now = self.changes_pages();
-        let mut done = self.held.iter().try_for_each(|snode| {
-            let mut of_snode = Vec::new();
-            let done = write_pages(store, *snode, &nodes.filled, is_now, &mut of_snode, &mut writes);
-            written.push(of_snode);
-            done
-        });
+        let erases = |home: &HomeId| store.pool.erasure.is_of(home.0);
+        let is_now = !self.set.updates.is_empty() || self.held.iter().any(erases);
+        for of_home in nodes.filled.chunk_by(|one, next| one.home == next.home) {
+            write_pages(store, of_home, is_now, &mut writes)?;
+        }
         // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
         // of these pages is free.
-        if done.is_ok() && !self.set.only_adds() {
-            done = store.settle(&store.journal.writes.of(&self.held));
+        if !self.set.only_adds() {
+            store.settle(&store.journal.writes.of(&self.held))?;
         }
-        match done {
-            Ok(()) => Ok((written, writes)),
-            Err(error) => {
-                self.give_up_written(&written);
-                Err(error)
-            }
-        }
+        Ok(writes)
     }
 
-    /// Gives up blocks that were written, or were going to be, and that nothing will lead to.
-    fn give_up_written(&self, written: &[Vec<Written>]) {
-        // What was written before goes with the next opening.
-        self.store.pool.erasure.note_left_over();
-        for (snode, written) in self.held.iter().zip(written) {
-            written.iter().for_each(|at| self.store.release_block(at.block, snode.0));
-        }
-    }
-
-    /// Which pages the new nodes have filled. A node without edges is garbage: it was never visible.
+    /// Which pages the new nodes have filled.
     fn sort_nodes(&mut self) -> NewNodes {
+        let mut nodes = NewNodes { edges: self.set.sum_up(), ..NewNodes::default() };
         self.set.created.sort_unstable();
-        let mut nodes = NewNodes::default();
-        let mut led = self.set.led().iter().peekable();
+        let mut next_garbage = nodes.edges.garbage.iter().peekable();
         for of_page in self.set.created.chunk_by(|a, b| a.page() == b.page()) {
             let page = of_page[0].page().unwrap_or(0);
             let desc = self.store.pool.table.describe(page);
             let mut slots = Slots::default();
             for node in of_page {
-                let is_garbage = || {
-                    let touched = self.set.nodes().get(node).copied().unwrap_or_default();
-                    touched.ins == 0 && touched.outs == 0
-                };
-                if led.next_if_eq(&node).is_none() && is_garbage() {
-                    nodes.garbage.push(*node);
-                } else if desc.kind != PageKind::Slab {
+                if next_garbage.next_if_eq(&node).is_some() {
+                    continue;
+                }
+                if desc.kind != PageKind::Slab {
                     nodes.runs.push(*node);
                 } else if let Some(slot) = slot_at(desc.class, node.offset()) {
                     set_slot(&mut slots, slot);
                 }
             }
+            if slots == Slots::default() {
+                continue;
+            }
             // Full of committed nodes and of this transaction's: nobody will write it again until one is freed.
             let kept = count_slots(&std::array::from_fn(|word| desc.body[word] | slots[word]));
-            if kept == slot_bytes(desc.class).map_or(0, slots_of) && slots != Slots::default() {
-                nodes.filled.push((page, slots));
-            } else if slots != Slots::default() {
-                nodes.open.push((page, slots));
-            }
+            let is_full = kept == slot_bytes(desc.class).map_or(0, slots_of);
+            let pages = if is_full { &mut nodes.filled } else { &mut nodes.open };
+            pages.push(SlabPage { home: HomeId(desc.snode), page, slots });
         }
+        nodes.run_pages = self.recorded_pages(&nodes.runs, &nodes.edges.garbage);
         nodes
+    }
+
+    /// The pages of nodes with pages of their own that the record names: all of new nodes, of others those that were written.
+    fn recorded_pages(&self, new: &[NodeId], garbage: &[NodeId]) -> Vec<(NodeId, u32, u64)> {
+        let table = &self.store.pool.table;
+        let recorded = |node: NodeId, at: u32| {
+            let written = self.set.runs.get(&node).and_then(|run| run.pages.get(&at));
+            let before = || table.describe(node.page().unwrap_or(0) + at).block;
+            (node, at, written.map_or_else(before, NewPage::block))
+        };
+        let pages_of = |node: &NodeId| match self.set.runs.get(node) {
+            Some(run) => run.extent.pages,
+            None => self.run_pages(*node) as u32,
+        };
+        let made = new.iter().flat_map(|node| (0..pages_of(node)).map(|at| recorded(*node, at)));
+        let is_known = |node: &NodeId| [new, garbage].iter().all(|nodes| nodes.binary_search(node).is_err());
+        let changed = self.set.runs.iter().filter(|(node, _)| is_known(node));
+        let written = changed.flat_map(|(node, run)| run.pages.keys().map(|at| recorded(*node, *at)));
+        made.chain(written).collect()
     }
 
     /// The most bytes that the record can have.
     fn record_bound(&self, nodes: &NewNodes) -> usize {
-        let made = nodes.runs.iter().flat_map(|node| {
-            let head = node.page().unwrap_or(0);
-            (head..head + self.run_pages(*node) as u32)
-                .map(|page| (page, self.store.pool.table.describe(page).block))
+        let mut last = None;
+        let pages = nodes.run_pages.iter().map(|(node, at, block)| {
+            let follows = last.replace((*node, at + 1, block + 1)) == Some((*node, *at, *block));
+            if follows { NEXT_PAGE_BYTES } else { PAGE_ENTRY_BYTES }
         });
-        let written = self.set.runs.iter().flat_map(|(node, run)| {
-            let head = node.page().unwrap_or(0);
-            run.pages.iter().map(move |(at, page)| (head + at, page.block()))
-        });
-        let mut next = (0, 0);
-        let pages = made.chain(written).map(|(page, block)| {
-            let follows = std::mem::replace(&mut next, (page + 1, block + 1)) == (page, block);
-            // One in the midst of a new node parts the pages on both sides of it.
-            if follows { NEXT_PAGE_BYTES } else { 2 * PAGE_ENTRY_BYTES }
-        });
-        let runs: usize = pages.sum();
         let updates: usize = self.set.updates.values().map(|update| update.journal_bytes() + 32).sum();
         HEADER_BYTES
             + nodes.filled.len() * PAGE_ENTRY_BYTES
-            + runs
-            + nodes.open.iter().map(|(_, slots)| PAGE_BYTES + 16 * count_slots(slots)).sum::<usize>()
+            + pages.sum::<usize>()
+            + nodes.open.iter().map(|open| PAGE_BYTES + 16 * count_slots(&open.slots)).sum::<usize>()
             + updates
-            + (self.set.changes.len() + self.set.nodes_touched()) * EDGE_ENTRY_BYTES
+            + (self.set.changes.len() + nodes.edges.touched) * EDGE_ENTRY_BYTES
             + (self.set.new_homes.len() + self.set.gone_homes.len()) * SNODE_ENTRY_BYTES
     }
 
@@ -225,52 +213,41 @@ impl<'s> Transaction<'s> {
         let store = self.store;
         // A new s-node's first edges and counts make their tables.
         let tables = store.numbers.tables.lock().used() + 2 * self.set.new_homes.len() as u64;
-        let changes = (self.set.changes.len() + self.set.nodes_touched()) as u64;
+        let changes = (self.set.changes.len() + new.edges.touched) as u64;
         // Each change may touch a page of its own, but no more pages than there are. Now and then one makes a group of pages grow, which
         // changes those beside its own and adds some; what is counted of nodes, which mostly have no page there, makes up for more.
         let updated = self.set.updates.len() as u64;
         // Pages that a checkpoint has written since they were filled keep their frames while they are written, some at a time.
-        let is_clean = |page: u32| !store.pool.table.load(page).is_dirty();
-        let clean = new.filled.iter().filter(|(page, _)| is_clean(*page)).count().min(pages_at_once(store));
+        let is_clean = |filled: &&SlabPage| !store.pool.table.load(filled.page).is_dirty();
+        let clean = new.filled.iter().filter(is_clean).count().min(pages_at_once(store));
         (changes.min(tables) + self.set.changes.len() as u64 / 16 + updated + 16) as usize
             + clean
             + self.pages_cleared(new)
-    }
-
-    /// Whether the commit may change pages that it has filled.
-    fn changes_pages(&self) -> bool {
-        let erases = |snode: &HomeId| self.store.pool.erasure.is_of(snode.0);
-        !self.set.updates.is_empty() || self.held.iter().any(erases)
     }
 
     /// The most pages in which slots are cleared, or what an update leaves of longer data, for s-nodes whose bytes are erased.
     fn pages_cleared(&self, new: &NewNodes) -> usize {
         let erases = |node: &&NodeId| self.store.pool.erasure.is_of(node.home().0);
         let pages = self.store.numbers.data.lock().used();
-        let freed = self.set.nodes().keys().chain(self.set.lost()).chain(&new.garbage);
-        let freed = freed.filter(erases).count();
+        let Summed { counted, garbage, .. } = &new.edges;
+        let freed = counted.iter().map(|(node, _)| node).chain(garbage).filter(erases).count();
         freed.min(pages as usize) + self.set.updates.keys().filter(erases).count()
     }
 
-    fn apply(&mut self, nodes: &NewNodes, written: &[Vec<Written>], record: &mut RecordWriter) -> Result<()> {
+    fn apply(&mut self, nodes: &NewNodes, record: &mut RecordWriter) -> Result<()> {
         let store = self.store;
-        let snodes = self.held.clone();
-        let partitions = snodes.iter().map(|snode| store.partition(*snode)).collect::<Result<Vec<_>>>()?;
-        for ((snode, partition), written) in snodes.iter().zip(&partitions).zip(written) {
-            let mut partition = partition.write();
-            self.apply_nodes(&mut partition, nodes, written, record)?;
+        let partitions = self.held.iter().map(|home| store.partition(*home)).collect::<Result<Vec<_>>>()?;
+        // Readers see all of it at once.
+        let mut alone: Vec<_> = partitions.iter().map(|partition| partition.write()).collect();
+        for partition in &mut alone {
+            self.apply_nodes(partition, nodes, record)?;
             let changes = self.set.changes.iter().map(|change| &**change);
-            change_edges(store, &mut partition, changes, |change| record.edge(change))?;
-            if let [_] = snodes.as_slice() {
-                // One s-node: readers see all of it at once.
-                self.apply_counts(&mut partition, *snode, record)?;
-            }
+            change_edges(store, partition, changes, |change| record.edge(change))?;
         }
-        if snodes.len() > 1 {
-            for (snode, partition) in snodes.iter().zip(&partitions) {
-                self.apply_counts(&mut partition.write(), *snode, record)?;
-            }
+        for partition in &mut alone {
+            self.apply_counts(partition, nodes, record)?;
         }
+        drop(alone);
         self.apply_gone_homes(record)
     }
 
@@ -278,55 +255,36 @@ impl<'s> Transaction<'s> {
         &mut self,
         partition: &mut Partition,
         nodes: &NewNodes,
-        written: &[Written],
         record: &mut RecordWriter,
     ) -> Result<()> {
         let store = self.store;
         let snode = partition.snode;
-        for garbage in nodes.garbage.iter().filter(|node| node.home() == snode) {
+        let is_mine = |page: &&SlabPage| page.home == snode;
+        for garbage in nodes.edges.garbage.iter().filter(|node| node.home() == snode) {
             take_back(store, partition, *garbage)?;
         }
         let mut touched = Vec::new();
-        for at in written {
-            let before = store.pool.table.describe(at.page).block;
-            store.release_block(before, snode.0);
-            store.pool.place(at.page, at.block, at.crc);
-            if at.has_arrived {
-                store.pool.clean(at.page);
-            }
-            let desc = commit_slots(store, partition, at.page, &at.slots);
-            record.page(at.page, &desc);
-            touched.push(at.page);
+        for SlabPage { page, slots, .. } in nodes.filled.iter().filter(is_mine) {
+            record.page(*page, &commit_slots(store, partition, *page, slots));
+            touched.push(*page);
         }
-        let is_kept = |node: &NodeId| node.home() == snode && !nodes.garbage.contains(node);
+        let is_kept = |node: &NodeId| node.home() == snode && !nodes.edges.garbage.contains(node);
         for (node, run) in self.set.runs.iter().filter(|(node, _)| is_kept(node)) {
-            // Those of a node that is new are recorded with the others that it has.
-            let is_new = nodes.runs.contains(node);
-            super::runs::apply_run(store, *node, run, |page, desc| {
-                if !is_new {
-                    record.page(page, desc);
-                }
-            })?;
+            apply_run(store, *node, run)?;
         }
-        for node in nodes.runs.iter().filter(|node| node.home() == snode) {
-            let Some(head) = node.page() else { continue };
+        for head in nodes.runs.iter().filter(|node| node.home() == snode).filter_map(|node| node.page()) {
+            let Some(slot) = store.pool.table.desc(head) else { continue };
+            store.pool.versions.note_desc(head, slot);
+            slot.lock().body[1] = 1;
             partition.contents.nodes += 1;
-            for page in head..head + self.run_pages(*node) as u32 {
-                let Some(slot) = store.pool.table.desc(page) else { continue };
-                if page == head {
-                    store.pool.versions.note_desc(page, slot);
-                    slot.lock().body[1] = 1;
-                }
-                let desc = slot.lock();
-                record.page(page, &desc);
-                touched.push(page);
-            }
         }
-        for (page, slots) in &nodes.open {
+        for (node, at, _) in nodes.run_pages.iter().filter(|(node, ..)| node.home() == snode) {
+            let page = node.page().unwrap_or(0) + at;
+            record.page(page, &store.pool.table.describe(page));
+            touched.push(page);
+        }
+        for SlabPage { page, slots, .. } in nodes.open.iter().filter(is_mine) {
             let desc = store.pool.table.describe(*page);
-            if desc.snode != snode.0 {
-                continue;
-            }
             let start = record.bytes.len();
             store.write(partition, |pages, _| {
                 record.bytes.truncate(start);
@@ -357,38 +315,23 @@ impl<'s> Transaction<'s> {
     fn apply_counts(
         &mut self,
         partition: &mut Partition,
-        snode: HomeId,
+        nodes: &NewNodes,
         record: &mut RecordWriter,
     ) -> Result<()> {
         let store = self.store;
-        let is_plain = |touched: &Touched| {
-            let keeps =
-                if touched.created { touched.ins == 1 } else { touched.ins == 0 && touched.outs >= 0 };
-            touched.is_garbage() || keeps
-        };
-        let others = self.set.nodes().iter().map(|(node, touched)| (*node, *touched));
-        let mine = |(node, touched): &(NodeId, Touched)| node.home() == snode && !is_plain(touched);
-        let mut others: Vec<_> = others.filter(mine).collect();
-        // Not in an order that transactions before this one have a part in: their maps are used again.
-        others.sort_unstable_by_key(|(node, _)| *node);
-        let lost = self.set.lost();
-        if others.is_empty() && lost.iter().all(|node| node.home() != snode) {
+        let snode = partition.snode;
+        let counted = &nodes.edges.counted;
+        let behind = &counted[counted.partition_point(|(node, _)| node.home() < snode)..];
+        let mine = &behind[..behind.partition_point(|(node, _)| node.home() == snode)];
+        if mine.is_empty() {
             // An s-node of which nothing changes is not taken for one that has.
             return Ok(());
         }
-        let nth = |at: usize| match lost.get(at) {
-            Some(node) => Some((*node, Touched { created: false, ins: -1, outs: 0 })),
-            None => others.get(at - lost.len()).copied(),
-        };
         let mut gone = Vec::new();
         let mut bodies = Vec::new();
         let mut next = 0;
         store.write(partition, |pages, contents| {
-            while let Some((node, touched)) = nth(next) {
-                if node.home() != snode {
-                    next += 1;
-                    continue;
-                }
+            while let Some((node, touched)) = mine.get(next).copied() {
                 let before = if touched.created { 0 } else { contents.count_of(pages, node)? };
                 let count = before.checked_add_signed(touched.ins).ok_or_else(|| {
                     Error::damaged(format!("node {node}: {} in-edges and {before} known", -touched.ins))
@@ -475,76 +418,57 @@ fn pages_at_once(store: &Store) -> usize {
     WRITE_PAGES.min(store.pool.capacity() / 16).max(1)
 }
 
-/// Writes the filled pages of one s-node to new blocks that follow each other, or plans to, unless it is to be done now.
-fn write_pages(
-    store: &Store,
-    snode: HomeId,
-    filled: &[(u32, Slots)],
-    is_now: bool,
-    written: &mut Vec<Written>,
-    writes: &mut Vec<PageWrite>,
-) -> Result<()> {
-    let pages: Vec<_> =
-        filled.iter().filter(|(page, _)| store.pool.table.describe(*page).snode == snode.0).collect();
-    if pages.is_empty() {
-        return Ok(());
-    }
+/// Writes the filled pages of one home to new blocks that follow each other, or plans to, unless it is to be done now.
+fn write_pages(store: &Store, filled: &[SlabPage], is_now: bool, writes: &mut Vec<PageWrite>) -> Result<()> {
     // All pages of a write are in the cache at once.
     let most = pages_at_once(store);
-    let mut rest = pages.as_slice();
+    let mut rest = filled;
     while !rest.is_empty() {
         let run = store.space.lock().take(rest.len().min(most) as u64, &*store.medium)?;
         let (now, later) = rest.split_at(run.blocks as usize);
-        let planned = write_run(store, snode, now, run, is_now);
-        let blocks = run.block..run.block + run.blocks;
-        let (now, write) =
-            planned.inspect_err(|_| blocks.for_each(|block| store.release_block(block, snode.0)))?;
-        written.extend(now);
-        writes.extend(write);
+        writes.extend(write_run(store, now, run, is_now)?);
         rest = later;
     }
     Ok(())
 }
 
-/// Writes pages to a run of blocks, or says what is to be written there.
-fn write_run(
-    store: &Store,
-    snode: HomeId,
-    filled: &[&(u32, Slots)],
-    run: Run,
-    is_now: bool,
-) -> Result<(Vec<Written>, Option<PageWrite>)> {
-    // Those that a checkpoint has written since they were filled: clean, so that nothing would keep their frames.
-    let mut clean = Vec::new();
+/// Gives pages a run of blocks, and writes them there, or says what is to be written. Until that has arrived they differ from the medium.
+fn write_run(store: &Store, filled: &[SlabPage], run: Run, is_now: bool) -> Result<Option<PageWrite>> {
+    let home = filled[0].home;
+    // Those that a checkpoint has written since they were filled: nothing would keep their frames.
+    let mut were_clean = false;
     // Readers go on meanwhile, and no other transaction writes this s-node.
-    let (mut written, addresses) = store.read(snode, |reader, _| {
-        let mut written: Vec<Written> = Vec::with_capacity(filled.len());
-        let (mut addresses, mut missing) = (Vec::with_capacity(filled.len()), Vec::new());
-        for ((page, slots), block) in filled.iter().copied().zip(run.block..) {
-            match reader.keep(*page) {
+    let read = store.read(home, |reader, _| {
+        let (mut crcs, mut addresses) = (Vec::with_capacity(filled.len()), Vec::with_capacity(filled.len()));
+        let mut missing = Vec::new();
+        for filled in filled {
+            match reader.keep(filled.page) {
                 Ok((bytes, was_clean)) => {
-                    clean.extend(was_clean.then_some(*page));
+                    were_clean |= was_clean;
                     addresses.push(std::ptr::from_ref(bytes));
-                    let (page, crc, slots) = (*page, crc32c(bytes), *slots);
-                    written.push(Written { page, block, crc, slots, has_arrived: false });
+                    crcs.push(crc32c(bytes));
                 }
                 Err(StepError::Miss(page)) => missing.push(page),
                 Err(halt) => return Err(halt),
             }
         }
         StepError::unless_empty(missing)?;
-        Ok((written, addresses))
-    })?;
-    let (numbers, from) = (written.iter().map(|at| at.page).collect(), PageAddresses(addresses));
+        Ok((crcs, PageAddresses(addresses)))
+    });
+    let (crcs, from) = read.inspect_err(|_| store.space.lock().put_back(run))?;
+    for ((filled, crc), block) in filled.iter().zip(crcs).zip(run.block..) {
+        store.release_block(store.pool.table.describe(filled.page).block, home.0);
+        store.pool.place(filled.page, block, crc);
+        store.leaves.lock().touch(filled.page);
+    }
+    let pages = filled.iter().map(|filled| filled.page).collect();
     // SAFETY: the frames stay with the pages until these are clean, and mapped as long as the store, which waits for its writes when it
     // is dropped.
-    let write = unsafe { PageWrite::new(snode, store.pool.tag_of(snode.0), run.block, numbers, from) };
-    if !is_now && clean.is_empty() {
-        return Ok((written, Some(write)));
+    let write = unsafe { PageWrite::new(home, store.pool.tag_of(home.0), run.block, pages, from) };
+    // There may be more that were clean than the cache has room for, so it cannot keep them until the commit is over.
+    if !is_now && !were_clean {
+        return Ok(Some(write));
     }
-    write.settle(&*store.medium, |_| ())?;
-    written.iter_mut().for_each(|at| at.has_arrived = true);
-    // There may be more of them than the cache has room for, so it cannot keep them until the commit is over.
-    clean.iter().for_each(|page| store.pool.clean(*page));
-    Ok((written, None))
+    write.settle(&*store.medium, |page| store.pool.clean(page))?;
+    Ok(None)
 }

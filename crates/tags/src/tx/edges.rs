@@ -72,28 +72,27 @@ impl Transaction<'_> {
     pub fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>> {
         let edge = self.store.edge_key(source, etype, info)?;
         self.place(source, Permission::Read)?;
-        let (_, _, now) = self.look_up(&edge)?;
+        let (_, now) = self.look_up(&edge)?;
         Ok((now != NONE).then_some(now))
     }
 
-    /// The change of the edge in this transaction, its committed destination, and the one in this transaction.
-    pub(super) fn look_up(&mut self, edge: &EdgeKey<'_>) -> Result<(Option<usize>, NodeId, NodeId)> {
-        if let Some(at) = self.set.change(edge) {
-            let change = &self.set.changes[at];
-            return Ok((Some(at), change.old, change.new));
+    /// The edge's committed destination, and the one in this transaction.
+    pub(super) fn look_up(&mut self, edge: &EdgeKey<'_>) -> Result<(NodeId, NodeId)> {
+        if let Some(change) = self.set.change(edge) {
+            return Ok((change.old, change.new));
         }
         let old = if self.set.touched(edge.source).created {
             NONE
         } else {
             self.store.find_edge(edge)?.unwrap_or(NONE)
         };
-        Ok((None, old, old))
+        Ok((old, old))
     }
 
     /// Leads an edge of the store's own to a node, or nowhere.
     pub(super) fn lead(&mut self, edge: &EdgeKey<'_>, to: NodeId) -> Result<()> {
-        let (touched, old, _) = self.look_up(edge)?;
-        self.set.set_edge(edge, touched, old, to);
+        let (old, _) = self.look_up(edge)?;
+        self.set.set_edge(edge, old, to);
         Ok(())
     }
 
@@ -106,13 +105,13 @@ impl Transaction<'_> {
     pub fn create_edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>, to: NodeId) -> Result<()> {
         let edge = self.store.edge_key(source, etype, info)?;
         self.place(source, Permission::Write)?;
-        let (touched, old, now) = self.look_up(&edge)?;
+        let (old, now) = self.look_up(&edge)?;
         if now != NONE {
             return Err(Error::EdgeExists(source));
         }
         self.check_destination(&edge, to)?;
         self.check_types(&edge)?;
-        self.set.set_edge(&edge, touched, old, to);
+        self.set.set_edge(&edge, old, to);
         Ok(())
     }
 
@@ -129,7 +128,7 @@ impl Transaction<'_> {
     ) -> Result<Option<NodeId>> {
         let edge = self.store.edge_key(source, etype, info)?;
         self.place(source, Permission::Write)?;
-        let (touched, old, now) = self.look_up(&edge)?;
+        let (old, now) = self.look_up(&edge)?;
         self.check_destination(&edge, to)?;
         if now == NONE {
             self.check_types(&edge)?;
@@ -137,7 +136,7 @@ impl Transaction<'_> {
             // Its count of in-edges changes; to take the edge away is up to who writes the source.
             self.hold(now.home())?;
         }
-        self.set.set_edge(&edge, touched, old, to);
+        self.set.set_edge(&edge, old, to);
         Ok((now != NONE).then_some(now))
     }
 
@@ -149,12 +148,12 @@ impl Transaction<'_> {
     pub fn delete_edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<NodeId> {
         let edge = self.store.edge_key(source, etype, info)?;
         self.place(source, Permission::Write)?;
-        let (touched, old, now) = self.look_up(&edge)?;
+        let (old, now) = self.look_up(&edge)?;
         if now == NONE {
             return Err(Error::NoSuchEdge(source));
         }
         self.hold(now.home())?;
-        self.set.set_edge(&edge, touched, old, NONE);
+        self.set.set_edge(&edge, old, NONE);
         Ok(now)
     }
 
@@ -177,7 +176,7 @@ impl Transaction<'_> {
         } else {
             store.read(source.home(), |pages, contents| contents.edges.all_of(pages, source))?
         };
-        if !self.set.is_touched(source) {
+        if !self.set.nodes().contains_key(&source) {
             return Ok(raw);
         }
         // A changed edge is known by its committed destination: two edges with one hash differ in that.
@@ -286,7 +285,8 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// The nodes that edges of one type lead to now, to be changed: for many keys of one source at once. [`NONE`] where there is no edge.
+    /// Fills `pairs` with the hashes of keys and the committed destinations of their edges out of one node, to be changed: [`NONE`] where there
+    /// is none.
     pub(crate) fn look_up_keys(
         &mut self,
         source: NodeId,
@@ -295,7 +295,23 @@ impl Transaction<'_> {
         pairs: &mut Pairs,
     ) -> Result<()> {
         self.place(source, Permission::Write)?;
-        self.store.committed_keys(source, etype, changes, pairs)
+        let (store, Pairs { hashes, before: found, .. }) = (self.store, pairs);
+        hashes.clear();
+        hashes.extend(changes.iter().map(|change| store.secret.bytes(change.key())));
+        found.clear();
+        for (hashes, changes) in hashes.chunks(GROUP).zip(changes.chunks(GROUP)) {
+            let (start, mut rounds) = (found.len(), FAULT_ROUNDS);
+            store.read(source.home(), |pages, contents| {
+                found.truncate(start);
+                let (of, group) = ((source, etype), (hashes, &mut rounds));
+                let key = |at: usize| changes[at].key();
+                contents.find_pairs::<GROUP>(pages, of, group, key, |_, node, _| {
+                    found.push(node.unwrap_or(NONE));
+                    Ok(true)
+                })
+            })?;
+        }
+        Ok(())
     }
 }
 
@@ -313,31 +329,3 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 
 /// Edge types that a transaction knows to go out from a node.
 pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
-
-impl Store {
-    /// Fills `pairs` with the hashes of keys and the committed destinations of their edges out of one node: [`NONE`] where there is none.
-    fn committed_keys(
-        &self,
-        source: NodeId,
-        etype: EdgeType,
-        changes: &[KvChange<'_>],
-        Pairs { hashes, before: found, .. }: &mut Pairs,
-    ) -> Result<()> {
-        hashes.clear();
-        hashes.extend(changes.iter().map(|change| self.secret.bytes(change.key())));
-        found.clear();
-        for (hashes, changes) in hashes.chunks(GROUP).zip(changes.chunks(GROUP)) {
-            let (start, mut rounds) = (found.len(), FAULT_ROUNDS);
-            self.read(source.home(), |pages, contents| {
-                found.truncate(start);
-                let (of, group) = ((source, etype), (hashes, &mut rounds));
-                let key = |at: usize| changes[at].key();
-                contents.find_pairs::<GROUP>(pages, of, group, key, |_, node, _| {
-                    found.push(node.unwrap_or(NONE));
-                    Ok(true)
-                })
-            })?;
-        }
-        Ok(())
-    }
-}

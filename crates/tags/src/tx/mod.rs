@@ -43,7 +43,6 @@ pub struct Transaction<'s> {
     held: Vec<HomeId>,
     set: WriteSet,
     durability: Durability,
-    savepoints: Vec<usize>,
     known_types: edges::KnownTypes,
     /// Who the caller is; `None` for one that may do everything.
     access: Option<Box<Access>>,
@@ -102,7 +101,6 @@ impl<'s> Transaction<'s> {
             held: Vec::new(),
             set: WriteSet::default(),
             durability,
-            savepoints: Vec::new(),
             known_types: edges::KnownTypes::default(),
             access,
             rule,
@@ -277,9 +275,8 @@ impl<'s> Transaction<'s> {
 
     /// A place to come back to with [`Transaction::undo_to`]: a transaction within this one.
     pub fn savepoint(&mut self) -> Savepoint {
-        let mark = self.set.savepoint();
-        self.savepoints.push(mark);
-        Savepoint { tx: self.id, depth: self.savepoints.len(), mark }
+        let (depth, mark) = self.set.savepoint();
+        Savepoint { tx: self.id, depth, mark }
     }
 
     /// Undoes everything since a savepoint, which stays: the transaction within is aborted, and another may begin.
@@ -304,17 +301,9 @@ impl<'s> Transaction<'s> {
         self.keep_savepoints(savepoint, savepoint.depth - 1)
     }
 
-    fn keep_savepoints(&mut self, savepoint: Savepoint, depth: usize) -> Result<()> {
-        let known =
-            savepoint.tx == self.id && self.savepoints.get(savepoint.depth - 1) == Some(&savepoint.mark);
-        if !known {
-            return Err(Error::NoSuchSavepoint);
-        }
-        while self.savepoints.len() > depth {
-            self.savepoints.pop();
-            self.set.forget_savepoint();
-        }
-        Ok(())
+    fn keep_savepoints(&mut self, Savepoint { tx, depth, mark }: Savepoint, kept: usize) -> Result<()> {
+        let is_known = tx == self.id && self.set.keep_savepoints((depth, mark), kept);
+        if is_known { Ok(()) } else { Err(Error::NoSuchSavepoint) }
     }
 
     /// Makes all changes visible, and durable as the transaction's [`Durability`] says. Returns the commit's number.

@@ -137,7 +137,7 @@ impl Transaction<'_> {
         for (node, bytes) in copies {
             // One that has moved, or is larger than a page, or comes twice.
             if !bytes.is_empty() && !self.set.updates.contains_key(&node) {
-                self.set.begin_patches(node, bytes);
+                self.set.update(node, bytes, Some(Vec::new()));
             }
         }
         Ok(())

@@ -274,7 +274,7 @@ impl Transaction<'_> {
             done += part.len();
             let extent = self.extent_of(node, place);
             self.set.put_page(node, extent, index, NewPage::Memory(page));
-            if self.set.pages_in_memory() >= PAGES_AT_ONCE {
+            if self.set.pages_in_memory >= PAGES_AT_ONCE {
                 self.spill()?;
             }
         }
@@ -300,7 +300,7 @@ impl Transaction<'_> {
     /// Writes the pages that are kept in memory to new blocks.
     pub(super) fn spill(&mut self) -> Result<()> {
         let mut group: Vec<(NodeId, u32)> = Vec::new();
-        let mut out = AlignedBuf::zeroed(self.set.pages_in_memory() * PAGE_BYTES);
+        let mut out = AlignedBuf::zeroed(self.set.pages_in_memory * PAGE_BYTES);
         for (node, run) in &self.set.runs {
             for (at, page) in &run.pages {
                 let NewPage::Memory(bytes) = page else { continue };
@@ -345,13 +345,8 @@ impl Transaction<'_> {
     }
 }
 
-/// What a commit does to a node's pages, each with its new descriptor.
-pub(super) fn apply_run(
-    store: &Store,
-    node: NodeId,
-    run: &RunWrite,
-    mut each: impl FnMut(u32, &Desc),
-) -> Result<()> {
+/// What a commit does to a node's pages.
+pub(super) fn apply_run(store: &Store, node: NodeId, run: &RunWrite) -> Result<()> {
     let Some(head) = node.page() else { return Err(Error::NoSuchNode(node)) };
     for (at, page) in &run.pages {
         let NewPage::Medium { block, crc } = *page else {
@@ -365,8 +360,7 @@ pub(super) fn apply_run(
             (desc.kind, desc.snode, desc.body) =
                 (PageKind::RunTail, node.home().0, [u64::from(*at), 0, 0, 0]);
         }
-        apply::put_page(store, head + at, desc.clone());
-        each(head + at, &desc);
+        apply::put_page(store, head + at, desc);
     }
     Ok(())
 }

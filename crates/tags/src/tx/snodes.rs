@@ -3,7 +3,7 @@
 use super::apply;
 use super::write_set::{NONE, Touched};
 use super::{NodeScope, Transaction};
-use crate::edges::{EdgeKey, RawEdge};
+use crate::edges::EdgeKey;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, Info, NodeId, NodeType, Permission, SnodeId};
 use crate::journal::record::RecordWriter;
@@ -125,7 +125,7 @@ impl Transaction<'_> {
         let root = self.make_node(home, NodeType::ROOT, &[&data])?;
         let snode = SnodeId::guest(home, number);
         let edge = self.edge_to_guest(snode, home)?;
-        self.set.set_edge(&edge, None, NONE, root);
+        self.set.set_edge(&edge, NONE, root);
         Ok(snode)
     }
 
@@ -142,7 +142,7 @@ impl Transaction<'_> {
         }
         let root = self.root_of(snode)?;
         for node in nodes {
-            self.set.set_edge(&edge_to_owner(*node), None, NONE, root);
+            self.set.set_edge(&edge_to_owner(*node), NONE, root);
         }
         Ok(())
     }
@@ -159,64 +159,46 @@ impl Transaction<'_> {
         if !home.is_shared() {
             return Ok(home.into());
         }
-        let owner = self.look_up(&edge_to_owner(node))?.2;
+        let owner = self.look_up(&edge_to_owner(node))?.1;
         let root = self.root_data(if owner == NONE { node } else { owner }).map_err(absent)?;
         let snode = SnodeId::guest(home, root.number);
         self.root_of(snode).map_err(absent)?;
         Ok(snode)
     }
 
-    /// The nodes in shared homes that have lost their last edge, or have none yet, and the roots of their s-nodes.
-    fn owned_garbage(&mut self) -> Result<Vec<(NodeId, NodeId)>> {
-        let mut found = Vec::new();
+    /// Takes nodes that go with the commit, since they have lost their last edge or have none yet, from their s-nodes.
+    pub(super) fn disown_garbage(&mut self) -> Result<()> {
         if !self.held.iter().any(|home| home.is_shared()) {
-            return Ok(found);
+            return Ok(());
         }
-        // `touched` tells the map of all nodes.
-        self.set.touched(NONE);
-        let touched = self.set.nodes().iter().filter(|(_, touched)| !touched.created);
-        let nodes = self.set.created.iter().chain(touched.map(|(node, _)| node)).copied();
+        let nodes = self.set.nodes().keys().copied();
         let mut nodes: Vec<_> = nodes.filter(|node| node.home().is_shared()).collect();
         // Those of a home one after the other: they are looked for in the same pages.
         nodes.sort_unstable();
         for node in nodes {
-            if !self.has_edges(node)? {
-                let owner = self.look_up(&edge_to_owner(node))?.2;
-                found.extend((owner != NONE).then_some((node, owner)));
+            if !self.has_edges(node)? && self.look_up(&edge_to_owner(node))?.1 != NONE {
+                self.lead(&edge_to_owner(node), NONE)?;
             }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The nodes of the s-node with this root, in a shared home, that have lost their last edge, or have none yet.
     fn garbage_of(&mut self, root: NodeId) -> Result<Vec<NodeId>> {
-        let mut owned = self.set.take_owned();
-        owned.fresh.retain(|node| node.home().is_shared());
-        owned.fresh.sort_unstable();
-        owned.fresh.dedup();
-        for node in owned.fresh.drain(..) {
-            let owner = self.look_up(&edge_to_owner(node))?.2;
-            if owner != NONE {
-                owned.of.entry(owner).or_default().insert(node);
-            }
+        let mut fresh = self.set.take_fresh();
+        fresh.sort_unstable();
+        for node in fresh {
+            let owner = self.look_up(&edge_to_owner(node))?.1;
+            self.set.owned.entry(owner).or_default().insert(node);
         }
         let mut garbage = Vec::new();
-        for node in owned.of.get(&root).into_iter().flatten() {
-            let is_owned = self.look_up(&edge_to_owner(*node))?.2 == root;
-            if is_owned && !self.has_edges(*node)? {
-                garbage.push(*node);
+        for node in self.set.owned.get(&root).cloned().unwrap_or_default() {
+            let is_owned = self.look_up(&edge_to_owner(node))?.1 == root;
+            if is_owned && !self.has_edges(node)? {
+                garbage.push(node);
             }
         }
-        self.set.keep_owned(owned);
         Ok(garbage)
-    }
-
-    /// Takes nodes that go with the commit from their s-nodes.
-    pub(super) fn disown_garbage(&mut self) -> Result<()> {
-        for (node, _) in self.owned_garbage()? {
-            self.lead(&edge_to_owner(node), NONE)?;
-        }
-        Ok(())
     }
 
     /// Deletes an s-node, which has no nodes but its root any more, and no edges but its permissions.
@@ -229,34 +211,28 @@ impl Transaction<'_> {
             return Err(Error::FirstSnode);
         }
         let home = self.enter(snode, Permission::Control)?;
-        if home.is_shared() {
-            return self.delete_guest(snode, home);
-        }
-        if !self.is_empty(home)? {
-            return Err(Error::SnodeNotEmpty(snode));
-        }
-        self.set.drop_home(home);
-        self.forget_permissions();
-        Ok(())
-    }
-
-    /// Its root goes with the last edge to it, as every node does.
-    fn delete_guest(&mut self, snode: SnodeId, home: HomeId) -> Result<()> {
         let root = self.root_of(snode)?;
         let raw = self.raw_edges(root)?;
-        let ins = self.in_edges(root)?;
-        // Nodes that go with the commit still have the s-node.
-        let garbage = if ins == 1 + raw.len() as u64 { Vec::new() } else { self.garbage_of(root)? };
-        let is_permission = |edge: &RawEdge| edge.etype == EdgeType::PERMISSION;
-        if !raw.iter().all(is_permission) || ins != 1 + (raw.len() + garbage.len()) as u64 {
+        // Beside its s-node and its permissions, nodes that go with the commit may still lead to it.
+        let others = self.in_edges(root)?.saturating_sub(1 + raw.len() as u64);
+        let garbage = if home.is_shared() && others > 0 { self.garbage_of(root)? } else { Vec::new() };
+        if raw.iter().any(|edge| edge.etype != EdgeType::PERMISSION)
+            || others != garbage.len() as u64
+            || !home.is_shared() && !self.is_alone(home, root)?
+        {
             return Err(Error::SnodeNotEmpty(snode));
         }
-        let permissions = raw.iter().filter_map(|edge| grant_of(edge.key));
-        let permissions = permissions.map(|(principal, permission)| edge_of(root, principal, permission));
-        let owned = garbage.into_iter().map(edge_to_owner);
-        let guest = self.edge_to_guest(snode, home)?;
-        for edge in permissions.chain(owned).chain([guest]) {
-            self.lead(&edge, NONE)?;
+        if home.is_shared() {
+            // Its root goes with the last edge to it, as every node does.
+            let permissions = raw.iter().filter_map(|edge| grant_of(edge.key));
+            let permissions = permissions.map(|(principal, permission)| edge_of(root, principal, permission));
+            let owned = garbage.into_iter().map(edge_to_owner);
+            let guest = self.edge_to_guest(snode, home)?;
+            for edge in permissions.chain(owned).chain([guest]) {
+                self.lead(&edge, NONE)?;
+            }
+        } else {
+            self.set.drop_home(home);
         }
         self.forget_permissions();
         Ok(())
@@ -330,7 +306,7 @@ impl Transaction<'_> {
     }
 
     fn set_root(&mut self, at: NodeId, root: &Root) {
-        self.set.update(at, root.node());
+        self.set.update(at, root.node(), None);
         self.forget_permissions();
     }
 
@@ -367,7 +343,7 @@ impl Transaction<'_> {
             return Ok(self.store.partition(home)?.read().root);
         }
         let edge = self.edge_to_guest(snode, home)?;
-        match self.look_up(&edge)?.2 {
+        match self.look_up(&edge)?.1 {
             NONE => Err(absent()),
             root => Ok(root),
         }
@@ -387,26 +363,19 @@ impl Transaction<'_> {
         is_set: bool,
     ) -> Result<bool> {
         let edge = edge_of(root, principal, permission);
-        let (touched, old, now) = self.look_up(&edge)?;
+        let (old, now) = self.look_up(&edge)?;
         let wanted = if is_set { root } else { NONE };
         if now != wanted {
-            self.set.set_edge(&edge, touched, old, wanted);
+            self.set.set_edge(&edge, old, wanted);
             self.forget_permissions();
         }
         Ok(now != wanted)
     }
 
-    /// Whether an s-node with a home of its own, as this transaction leaves it, has only its root, and that only permissions.
-    fn is_empty(&mut self, snode: HomeId) -> Result<bool> {
-        let root = self.root_of(snode.into())?;
-        let raw = self.raw_edges(root)?;
-        let ins = self.in_edges(root)?;
-        if raw.iter().any(|edge| edge.etype != EdgeType::PERMISSION) || ins != raw.len() as u64 + 1 {
-            return Ok(false);
-        }
+    /// Whether a home of an s-node's own, as this transaction leaves it, has only its root.
+    fn is_alone(&mut self, snode: HomeId, root: NodeId) -> Result<bool> {
         // In the midst of counting, bodies may be taken off before they are added.
         let mut nodes = self.store.partition(snode)?.read().contents.nodes as i64;
-        // `touched` has told the map of all nodes.
         let of_it = self.set.nodes().iter().filter(|(node, _)| node.home() == snode);
         let touched: Vec<_> = of_it.map(|(node, touched)| (*node, *touched)).collect();
         for (node, touched) in touched {

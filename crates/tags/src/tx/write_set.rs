@@ -14,9 +14,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// Nodes that may be known to have other changes where those of many pairs are kept as lists.
-const KNOWN_MAX: usize = 4;
-
 /// No destination.
 pub(crate) const NONE: NodeId = NodeId(0);
 
@@ -50,6 +47,22 @@ impl Touched {
     pub(crate) fn is_garbage(&self) -> bool {
         self.created && self.ins == 0 && self.outs == 0
     }
+
+    /// Whether its in-edges are as many as where nothing is kept of them, and it cannot have lost its last edge.
+    fn is_plain(&self) -> bool {
+        if self.created { self.ins == 1 } else { self.ins == 0 && self.outs >= 0 }
+    }
+}
+
+/// What a transaction did to edges of nodes, as its commit needs it.
+#[derive(Default)]
+pub(crate) struct Summed {
+    /// Nodes whose in-edges are to be counted, and that may go, in the order of their ids.
+    pub counted: Vec<(NodeId, Touched)>,
+    /// Nodes that were made and have no edge, likewise.
+    pub garbage: Vec<NodeId>,
+    /// How many nodes' edges were touched, at most.
+    pub touched: usize,
 }
 
 /// New data of a node.
@@ -88,29 +101,8 @@ struct Ordered {
     words: Vec<u64>,
 }
 
-/// Nodes in shared homes with changed edges, by their owners: whoever deletes s-nodes looks at those of each only.
-#[derive(Default)]
-pub(crate) struct Owned {
-    /// Those since the last call, which nobody has asked for the owner of.
-    pub fresh: Vec<NodeId>,
-    /// A node may have been taken back, or have edges again.
-    pub of: FxHashMap<NodeId, BTreeSet<NodeId>>,
-}
-
-enum Undo {
-    Added,
-    Redirected(u32, NodeId),
-    Created(NodeId),
-    Touched(NodeId, Touched),
-    Updated(NodeId, Option<Update>),
-    Moved(NodeId, Option<Option<NodeId>>),
-    Page(NodeId, u32, Option<NewPage>),
-    Extent(NodeId, Extent),
-    Torn,
-    HomeMade,
-    HomeDropped,
-    Deleted(NodeId),
-}
+/// Takes a step of the transaction back.
+type Undo = Box<dyn FnOnce(&mut WriteSet, &mut Undone) + Send + Sync>;
 
 /// What going back to a savepoint has to take back outside of the set.
 #[derive(Default)]
@@ -127,15 +119,19 @@ pub(crate) struct WriteSet {
     pub(crate) changes: Vec<Change>,
     index: HashTable<u32>,
     ordered: Ordered,
-    /// Kept from the first deletion of an s-node with nodes on.
-    owned: Option<Box<Owned>>,
     infos: Vec<u8>,
+    /// What was done to edges of nodes, but for what the three lists say that follow: many pairs at once need no map of their nodes.
     nodes: FxHashMap<NodeId, Touched>,
+    /// Nodes in shared homes, in the order in which they came to `nodes`; who deletes an s-node sorts them into `owned`.
+    fresh: Vec<NodeId>,
+    /// Nodes by the roots of their s-nodes: whoever deletes s-nodes looks at those of each only. One may have been taken back since, or
+    /// have edges again.
+    pub(crate) owned: FxHashMap<NodeId, BTreeSet<NodeId>>,
     pub(crate) created: Vec<NodeId>,
-    /// Created nodes with one edge to them, in the order of `created`, of which `nodes` does not know: many pairs at once need no
-    /// map of their nodes.
-    led: Vec<NodeId>,
-    /// Committed nodes with an edge less, of which `nodes` does not know. A node may be in both, and more than once.
+    /// Of the created nodes, those that `nodes` knows.
+    created_known: usize,
+    /// Nodes with an edge to them more or less, of which `nodes` does not know. A node may be there more than once.
+    gained: Vec<NodeId>,
     lost: Vec<NodeId>,
     /// New data of nodes and bodies in slabs; for a node that moves, its header.
     pub(crate) updates: FxHashMap<NodeId, Update>,
@@ -145,7 +141,8 @@ pub(crate) struct WriteSet {
     pub(crate) runs: BTreeMap<NodeId, RunWrite>,
     /// Blocks that such pages were written to, those included that were written again since.
     pub(crate) blocks: Vec<(u64, HomeId)>,
-    in_memory: usize,
+    /// Pages of `runs` that wait in memory to be written.
+    pub(crate) pages_in_memory: usize,
     /// A write of a part of a node has failed half-way.
     pub(crate) is_torn: bool,
     /// Homes that are new, with their roots.
@@ -155,7 +152,8 @@ pub(crate) struct WriteSet {
     /// Nodes without edges that this transaction sees no more.
     pub(crate) deleted: FxHashSet<NodeId>,
     undo: Vec<Undo>,
-    savepoints: usize,
+    /// How long the undo log was at each of them.
+    savepoints: Vec<usize>,
 }
 
 impl WriteSet {
@@ -185,10 +183,9 @@ impl WriteSet {
 
     /// The change of an edge, if this transaction has touched it.
     #[inline]
-    pub(crate) fn change(&self, edge: &EdgeKey<'_>) -> Option<usize> {
-        let found =
-            self.index.find(edge.hash(), |at| is_change_of(&self.changes[*at as usize], &self.infos, edge));
-        found.map(|at| *at as usize)
+    pub(crate) fn change(&self, edge: &EdgeKey<'_>) -> Option<&EdgeChange> {
+        let is_it = |at: &u32| is_change_of(&self.changes[*at as usize], &self.infos, edge);
+        self.index.find(edge.hash(), is_it).map(|at| &self.changes[*at as usize].edge)
     }
 
     /// Enters the changes since the last call in their order, before [`WriteSet::changes_of`] and [`WriteSet::changes_at`]: who does
@@ -222,39 +219,17 @@ impl WriteSet {
 
     /// Leads an edge to `new`, from `old` in the committed state when it was not touched before.
     #[inline]
-    pub(crate) fn set_edge(&mut self, edge: &EdgeKey<'_>, touched: Option<usize>, old: NodeId, new: NodeId) {
-        let before = match touched {
-            Some(at) => {
-                let before = std::mem::replace(&mut self.changes[at].edge.new, new);
-                self.note(|| Undo::Redirected(at as u32, before));
-                before
-            }
-            None => {
-                let at = self.add(edge, old, new);
-                let (changes, infos) = (&self.changes, &self.infos);
-                self.index.insert_unique(edge.hash(), at, |at| rehash(&changes[*at as usize], infos));
-                old
-            }
-        };
-        if before == new {
-            return;
-        }
-        let outs = i64::from(new != NONE) - i64::from(before != NONE);
+    pub(crate) fn set_edge(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) {
+        let before = self.lead(edge, old, new);
         // Also where it has as many as before: what it has is not what is committed.
-        if !edge.etype.keeps_nothing() {
-            self.touch(edge.source, 0, outs);
-        }
-        if before != NONE {
-            self.touch(before, -1, 0);
-        }
-        if new != NONE {
-            self.touch(new, 1, 0);
+        if before != new && !edge.etype.keeps_nothing() {
+            self.touch(edge.source, 0, i64::from(new != NONE) - i64::from(before != NONE));
         }
     }
 
-    /// Adds a change of an edge that had none, which the caller enters in the index; where it is.
+    /// Adds a change of an edge that had none, which the caller enters in the index.
     #[inline]
-    fn add(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) -> u32 {
+    fn add(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) {
         let (form, info): (_, &[u8]) = match edge.info {
             Info::Number(_) => (InfoForm::Number, &[]),
             Info::Key(key) => (InfoForm::Key, key),
@@ -264,12 +239,10 @@ impl WriteSet {
         let EdgeKey { source, etype, key, .. } = *edge;
         let edge = EdgeChange { source, etype, form, key, old, new };
         self.changes.push(Change { edge, info_at, info_len });
-        self.note(|| Undo::Added);
-        self.changes.len() as u32 - 1
+        self.note(WriteSet::take_back_change);
     }
 
-    /// Leads an edge by key to a node that was made for it with [`WriteSet::create_many`], or nowhere; where it led. The
-    /// count of the source's edges is left to [`WriteSet::touch_source`], once for many edges.
+    /// As [`WriteSet::set_edge`]; where it led. The count of the source's edges is left to [`WriteSet::touch`], once for many edges.
     #[inline]
     pub(crate) fn lead(&mut self, edge: &EdgeKey<'_>, old: NodeId, new: NodeId) -> NodeId {
         let (changes, infos) = (&self.changes, &self.infos);
@@ -277,16 +250,16 @@ impl WriteSet {
         let entry = self.index.entry(edge.hash(), is_it, |at| rehash(&changes[*at as usize], infos));
         let before = match entry {
             Entry::Occupied(found) => {
-                let at = *found.get();
-                let before = std::mem::replace(&mut self.changes[at as usize].edge.new, new);
-                if self.savepoints > 0 && before != new {
-                    self.undo.push(Undo::Redirected(at, before));
-                }
-                // The node before may be one of those that were just made.
-                self.settle();
+                let at = *found.get() as usize;
+                let before = std::mem::replace(&mut self.changes[at].edge.new, new);
+                self.note(move |set, _| {
+                    let edge = set.changes[at].edge;
+                    set.changes[at].edge.new = before;
+                    set.touch_ends(&edge, edge.new, before);
+                });
                 before
             }
-            // A deletion of what is not there changes nothing.
+            // What is as it was changes nothing.
             Entry::Vacant(_) if old == new => old,
             Entry::Vacant(place) => {
                 place.insert(self.changes.len() as u32);
@@ -294,50 +267,111 @@ impl WriteSet {
                 old
             }
         };
-        let lost = (before != NONE && before != new).then_some(before);
-        if self.savepoints == 0 {
-            self.lost.extend(lost);
-            self.led.extend((new != NONE).then_some(new));
-        } else {
-            lost.into_iter().for_each(|node| self.touch(node, -1, 0));
-            if new != NONE {
-                self.touch(new, 1, 0);
-            }
+        if before != new {
+            self.lost.extend((before != NONE).then_some(before));
+            self.gained.extend((new != NONE).then_some(new));
         }
         before
     }
 
+    /// Takes back the last change, of an edge that had none before.
+    fn take_back_change(&mut self, _: &mut Undone) {
+        let Some(change) = self.changes.pop() else { return };
+        let at = self.changes.len() as u32;
+        if let Ok(entry) = self.index.find_entry(rehash(&change, &self.infos), |found| *found == at) {
+            entry.remove();
+        }
+        self.infos.truncate(change.info_at as usize);
+        if self.changes.len() < self.ordered.words.len()
+            && let Some(word) = self.ordered.words.pop()
+        {
+            self.ordered.by_place.remove(&(change.source, change.etype, word, at));
+        }
+        self.touch_ends(&change.edge, change.new, change.old);
+    }
+
+    /// Notes that an edge leads from `before` to `now` again.
+    fn touch_ends(&mut self, edge: &EdgeChange, before: NodeId, now: NodeId) {
+        for (node, ins) in [(before, -1), (now, 1)] {
+            if before != now && node != NONE {
+                self.touch(node, ins, 0);
+            }
+        }
+        if !edge.etype.keeps_nothing() {
+            self.touch(edge.source, 0, i64::from(now != NONE) - i64::from(before != NONE));
+        }
+    }
+
     /// Tells `nodes` of what it does not know yet.
     fn settle(&mut self) {
-        let WriteSet { nodes, led, lost, owned, .. } = self;
-        if let Some(owned) = owned {
-            owned.fresh.extend(led.iter().chain(lost.iter()));
+        if self.created_known == self.created.len() && self.gained.is_empty() && self.lost.is_empty() {
+            return;
         }
-        for node in led.drain(..) {
-            let touched = nodes.entry(node).or_default();
-            (touched.created, touched.ins) = (true, touched.ins + 1);
+        let WriteSet { nodes, fresh, created, created_known, gained, lost, .. } = self;
+        for node in &created[*created_known..] {
+            known(nodes, fresh, *node).created = true;
         }
-        for node in lost.drain(..) {
-            nodes.entry(node).or_default().ins -= 1;
-        }
+        *created_known = created.len();
+        gained.drain(..).for_each(|node| known(nodes, fresh, node).ins += 1);
+        lost.drain(..).for_each(|node| known(nodes, fresh, node).ins -= 1);
     }
 
-    /// Lets each node be known in one place only: in `led`, in `lost`, once, or in `nodes`. To be called before these are asked for.
-    pub(crate) fn tell_apart(&mut self) {
-        self.lost.sort_unstable();
-        self.led.sort_unstable();
-        let twice = self.lost.windows(2).any(|pair| pair[0] == pair[1]);
-        let known =
-            |node: &NodeId| self.lost.binary_search(node).is_ok() || self.led.binary_search(node).is_ok();
-        // More nodes are known elsewhere only where a transaction does more than changing pairs.
-        if twice || self.nodes.len() > KNOWN_MAX || self.nodes.keys().any(known) {
+    /// Sums up what was done to edges of nodes.
+    pub(crate) fn sum_up(&mut self) -> Summed {
+        let listed = self.gained.len() + self.lost.len();
+        let touched = self.nodes.len() + listed;
+        if self.nodes.len() > listed {
             self.settle();
         }
-    }
-
-    /// Created nodes with one edge to them and nothing else, in the order of their ids; others than [`WriteSet::nodes`].
-    pub(crate) fn led(&self) -> &[NodeId] {
-        &self.led
+        for nodes in [&mut self.created[self.created_known..], &mut self.gained, &mut self.lost] {
+            nodes.sort_unstable();
+        }
+        let mut created = &self.created[self.created_known..];
+        let (mut gained, mut lost) = (&self.gained[..], &self.lost[..]);
+        let is_listed =
+            |node: &NodeId| [created, gained, lost].iter().any(|of| of.binary_search(node).is_ok());
+        let wanted = self.nodes.iter().filter(|(node, touched)| !touched.is_plain() || is_listed(node));
+        let mut known: Vec<_> = wanted.map(|(node, touched)| (*node, *touched)).collect();
+        known.sort_unstable_by_key(|(node, _)| *node);
+        let mut known = &known[..];
+        let mut summed = Summed { counted: Vec::with_capacity(lost.len()), garbage: Vec::new(), touched };
+        let first = |nodes: &[NodeId]| nodes.first().map_or(u64::MAX, |node| node.0);
+        loop {
+            let next_known = known.first().map_or(u64::MAX, |(node, _)| node.0);
+            // Of many pairs at once most nodes were made and got one edge, or have lost one.
+            while let ([made, rest @ ..], [led, next @ ..]) = (created, gained)
+                && made == led
+                && made.0 < next_known.min(first(lost))
+                && next.first() != Some(led)
+            {
+                (created, gained) = (rest, next);
+            }
+            let others = next_known.min(first(created)).min(first(gained));
+            while let [node, rest @ ..] = lost
+                && node.0 < others
+                && rest.first() != Some(node)
+            {
+                summed.counted.push((*node, Touched { ins: -1, ..Touched::default() }));
+                lost = rest;
+            }
+            let node = NodeId(others.min(first(lost)));
+            if node.0 == u64::MAX {
+                return summed;
+            }
+            let mut touched = Touched::default();
+            if let [(first, before), rest @ ..] = known
+                && *first == node
+            {
+                (touched, known) = (*before, rest);
+            }
+            touched.created |= take_all(&mut created, node) > 0;
+            touched.ins += take_all(&mut gained, node) - take_all(&mut lost, node);
+            if touched.is_garbage() {
+                summed.garbage.push(node);
+            } else if !touched.is_plain() {
+                summed.counted.push((node, touched));
+            }
+        }
     }
 
     /// Whether nothing that was there before is changed or goes.
@@ -348,146 +382,98 @@ impl WriteSet {
             && self.changes.iter().all(|change| change.old == NONE)
     }
 
-    /// Committed nodes with an edge less and no other change, in the order of their places; others than [`WriteSet::nodes`].
-    pub(crate) fn lost(&self) -> &[NodeId] {
-        &self.lost
-    }
-
-    /// What was done to edges of nodes, after [`WriteSet::tell_apart`].
-    pub(crate) fn nodes(&self) -> &FxHashMap<NodeId, Touched> {
-        &self.nodes
-    }
-
-    /// How many nodes' edges were touched, at most.
-    pub(crate) fn nodes_touched(&self) -> usize {
-        self.nodes.len() + self.led.len() + self.lost.len()
-    }
-
-    /// Notes that out-edges of a node have changed, and how many more they are.
-    pub(crate) fn touch_source(&mut self, node: NodeId, outs: i64) {
-        self.touch(node, 0, outs);
-    }
-
     /// Keeps how to undo a step, where there is a savepoint.
     #[inline]
-    fn note(&mut self, undo: impl FnOnce() -> Undo) {
-        if self.savepoints > 0 {
-            self.undo.push(undo());
+    fn note(&mut self, undo: impl FnOnce(&mut WriteSet, &mut Undone) + Send + Sync + 'static) {
+        if !self.savepoints.is_empty() {
+            self.undo.push(Box::new(undo));
         }
     }
 
-    /// The nodes with changed edges by their owners, as far as they are known; to be [kept](WriteSet::keep_owned).
-    pub(crate) fn take_owned(&mut self) -> Box<Owned> {
+    /// The nodes with changed edges that came since the last call.
+    pub(crate) fn take_fresh(&mut self) -> Vec<NodeId> {
         self.settle();
-        self.owned.take().unwrap_or_else(|| {
-            let nodes = self.created.iter().chain(self.nodes.keys()).copied();
-            Box::new(Owned { fresh: nodes.collect(), ..Owned::default() })
-        })
+        std::mem::take(&mut self.fresh)
     }
 
-    /// Goes on with noting nodes with changed edges.
-    pub(crate) fn keep_owned(&mut self, owned: Box<Owned>) {
-        self.owned = Some(owned);
-    }
-
-    fn touch(&mut self, node: NodeId, ins: i64, outs: i64) {
-        debug_assert!(self.savepoints == 0 || self.led.is_empty() && self.lost.is_empty());
-        let touched = self.nodes.entry(node).or_default();
-        let before = *touched;
+    /// Notes that a node has so many in-edges and out-edges more.
+    pub(crate) fn touch(&mut self, node: NodeId, ins: i64, outs: i64) {
+        let touched = known(&mut self.nodes, &mut self.fresh, node);
         touched.ins += ins;
         touched.outs += outs;
-        self.note_owned(node);
-        self.note(|| Undo::Touched(node, before));
     }
 
     /// Notes a node that this transaction has made.
     pub(crate) fn create(&mut self, node: NodeId) {
         self.created.push(node);
-        self.nodes.insert(node, Touched { created: true, ins: 0, outs: 0 });
-        self.note_owned(node);
-        self.note(|| Undo::Created(node));
-    }
-
-    /// Notes nodes that this transaction has made, each of which [`WriteSet::lead`] is about to lead an edge to.
-    pub(crate) fn create_many(&mut self, nodes: &[NodeId]) {
-        if self.savepoints > 0 {
-            nodes.iter().for_each(|node| self.create(*node));
-        } else {
-            // What is known of a node that has no edge yet is the default.
-            self.created.extend_from_slice(nodes);
-        }
+        self.note(move |set, gone| {
+            set.created.pop();
+            set.created_known = set.created_known.min(set.created.len());
+            set.nodes.remove(&node);
+            set.runs.remove(&node);
+            gone.nodes.push(node);
+        });
     }
 
     /// Notes a home that this transaction has made. Its root, which is noted as created, is held by it.
     pub(crate) fn make_home(&mut self, home: HomeId, root: NodeId) {
         self.touch(root, 1, 0);
         self.new_homes.push((home, root));
-        self.note(|| Undo::HomeMade);
+        self.note(|set, gone| gone.homes.extend(set.new_homes.pop().map(|(home, _)| home)));
     }
 
     /// Notes that a home goes with the commit.
     pub(crate) fn drop_home(&mut self, home: HomeId) {
         self.gone_homes.push(home);
-        self.note(|| Undo::HomeDropped);
+        self.note(|set, _| _ = set.gone_homes.pop());
     }
 
     /// Notes that this transaction sees a node no more, which has no edges.
     pub(crate) fn delete(&mut self, node: NodeId) {
         if self.deleted.insert(node) {
-            self.note(|| Undo::Deleted(node));
+            self.note(move |set, _| _ = set.deleted.remove(&node));
         }
+    }
+
+    /// What this transaction did to edges of nodes, those included that it has made.
+    pub(crate) fn nodes(&mut self) -> &FxHashMap<NodeId, Touched> {
+        self.settle();
+        &self.nodes
     }
 
     /// What this transaction did to a node's edges.
     pub(crate) fn touched(&mut self, node: NodeId) -> Touched {
-        self.settle();
-        self.nodes.get(&node).copied().unwrap_or_default()
-    }
-
-    /// Whether this transaction has changed an edge out of a node, but those that do not keep it, or an edge to it.
-    pub(crate) fn is_touched(&mut self, node: NodeId) -> bool {
-        self.settle();
-        self.nodes.contains_key(&node)
+        self.nodes().get(&node).copied().unwrap_or_default()
     }
 
     /// Notes where a node's data is.
     pub(crate) fn move_to(&mut self, node: NodeId, body: Option<NodeId>) {
         let before = self.moved.insert(node, body);
-        self.note(|| Undo::Moved(node, before));
+        self.note(move |set, _| restore(&mut set.moved, node, before));
     }
 
-    /// Keeps new data of a node or body.
-    pub(crate) fn update(&mut self, node: NodeId, bytes: Box<[u8]>) {
-        let before = self.updates.insert(node, Update { bytes, patches: None });
-        self.note(|| Undo::Updated(node, before));
-    }
-
-    /// Keeps a copy of a committed node that is going to be changed in part.
-    pub(crate) fn begin_patches(&mut self, node: NodeId, bytes: Box<[u8]>) {
-        self.updates.insert(node, Update { bytes, patches: Some(Vec::new()) });
-        self.note(|| Undo::Updated(node, None));
+    /// Keeps new data of a node or body, or a copy of a committed node that is going to be changed in part, with no patches yet.
+    pub(crate) fn update(&mut self, node: NodeId, bytes: Box<[u8]>, patches: Option<Vec<u8>>) {
+        let before = self.updates.insert(node, Update { bytes, patches });
+        self.note(move |set, _| restore(&mut set.updates, node, before));
     }
 
     /// The new data of a node, to be changed in part.
     #[inline]
     pub(crate) fn edit(&mut self, node: NodeId) -> Option<&mut Update> {
         let update = self.updates.get_mut(&node)?;
-        if self.savepoints > 0 {
-            self.undo.push(Undo::Updated(node, Some(update.clone())));
+        if !self.savepoints.is_empty() {
+            let before = update.clone();
+            self.undo.push(Box::new(move |set, _| _ = set.updates.insert(node, before)));
         }
         Some(update)
-    }
-
-    /// Pages of nodes with pages of their own that wait in memory to be written.
-    pub(crate) fn pages_in_memory(&self) -> usize {
-        self.in_memory
     }
 
     /// Keeps a page of a node with pages of its own, which has this extent.
     pub(crate) fn put_page(&mut self, node: NodeId, extent: Extent, at: u32, page: NewPage) {
         self.set_extent(node, extent, extent);
         let before = self.swap_page(node, at, Some(page));
-        self.note(|| Undo::Page(node, at, before));
+        self.note(move |set, _| drop(set.swap_page(node, at, before)));
     }
 
     /// Notes that a page was written, to a block of this s-node.
@@ -500,19 +486,19 @@ impl WriteSet {
     /// Notes that a write has failed half-way, so that only what was before can be committed.
     pub(crate) fn note_torn(&mut self) {
         if !std::mem::replace(&mut self.is_torn, true) {
-            self.note(|| Undo::Torn);
+            self.note(|set, _| set.is_torn = false);
         }
     }
 
     fn swap_page(&mut self, node: NodeId, at: u32, page: Option<NewPage>) -> Option<NewPage> {
         let is_in_memory = |page: &Option<NewPage>| usize::from(matches!(page, Some(NewPage::Memory(_))));
         let pages = &mut self.runs.entry(node).or_default().pages;
-        self.in_memory += is_in_memory(&page);
+        self.pages_in_memory += is_in_memory(&page);
         let before = match page {
             Some(page) => pages.insert(at, page),
             None => pages.remove(&at),
         };
-        self.in_memory -= is_in_memory(&before);
+        self.pages_in_memory -= is_in_memory(&before);
         before
     }
 
@@ -521,94 +507,62 @@ impl WriteSet {
         let run = self.runs.entry(node).or_default();
         run.extent = extent;
         let behind: Vec<u32> = run.pages.range(extent.pages..).map(|(at, _)| *at).collect();
-        if self.savepoints > 0 && before != extent {
-            self.undo.push(Undo::Extent(node, before));
+        if before != extent {
+            self.note(move |set, _| set.runs.entry(node).or_default().extent = before);
         }
         for at in behind {
             let page = self.swap_page(node, at, None);
-            self.note(|| Undo::Page(node, at, page));
+            self.note(move |set, _| drop(set.swap_page(node, at, page)));
         }
     }
 
-    /// Begins to keep the undo log, and returns the place to come back to.
-    pub(crate) fn savepoint(&mut self) -> usize {
-        self.settle();
-        self.savepoints += 1;
-        self.undo.len()
+    /// Begins to keep the undo log; how many savepoints there are now, and how long the log is.
+    pub(crate) fn savepoint(&mut self) -> (usize, usize) {
+        self.savepoints.push(self.undo.len());
+        (self.savepoints.len(), self.undo.len())
+    }
+
+    /// Forgets all savepoints but the first `kept`; `false` where there is none at this depth. Without any the undo log is not needed.
+    pub(crate) fn keep_savepoints(&mut self, (depth, mark): (usize, usize), kept: usize) -> bool {
+        let is_known = self.savepoints.get(depth - 1) == Some(&mark);
+        if is_known {
+            self.savepoints.truncate(kept);
+            self.undo.truncate(if kept == 0 { 0 } else { self.undo.len() });
+        }
+        is_known
     }
 
     /// Goes back to a place, and returns what was made since.
     pub(crate) fn undo_to(&mut self, mark: usize) -> Undone {
+        self.settle();
         let mut gone = Undone::default();
-        while self.undo.len() > mark {
-            match self.undo.pop() {
-                Some(Undo::Added) => {
-                    let Some(change) = self.changes.pop() else { continue };
-                    let hash = rehash(&change, &self.infos);
-                    let at = self.changes.len() as u32;
-                    if let Ok(entry) = self.index.find_entry(hash, |found| *found == at) {
-                        entry.remove();
-                    }
-                    self.infos.truncate(change.info_at as usize);
-                    self.note_owned(change.source);
-                    if self.changes.len() < self.ordered.words.len()
-                        && let Some(word) = self.ordered.words.pop()
-                    {
-                        self.ordered.by_place.remove(&(change.source, change.etype, word, at));
-                    }
-                }
-                Some(Undo::Redirected(at, before)) => {
-                    self.changes[at as usize].edge.new = before;
-                    self.note_owned(self.changes[at as usize].source);
-                }
-                Some(Undo::Created(node)) => {
-                    self.created.pop();
-                    self.nodes.remove(&node);
-                    self.runs.remove(&node);
-                    gone.nodes.push(node);
-                }
-                Some(Undo::Touched(node, before)) => {
-                    self.nodes.insert(node, before);
-                    self.note_owned(node);
-                }
-                Some(Undo::Updated(node, before)) => restore(&mut self.updates, node, before),
-                Some(Undo::Moved(node, before)) => restore(&mut self.moved, node, before),
-                Some(Undo::Page(node, at, before)) => drop(self.swap_page(node, at, before)),
-                Some(Undo::Extent(node, before)) => {
-                    self.runs.entry(node).or_default().extent = before;
-                }
-                Some(Undo::Torn) => self.is_torn = false,
-                Some(Undo::HomeMade) => gone.homes.extend(self.new_homes.pop().map(|(home, _)| home)),
-                Some(Undo::HomeDropped) => {
-                    self.gone_homes.pop();
-                }
-                Some(Undo::Deleted(node)) => {
-                    self.deleted.remove(&node);
-                }
-                None => break,
-            }
+        for undo in self.undo.split_off(mark).into_iter().rev() {
+            undo(self, &mut gone);
         }
-        if !gone.homes.is_empty() {
-            // Nobody can be asked for owners in a home that is gone.
-            self.owned = None;
-        }
+        // Nobody can be asked for owners in a home that is gone.
+        self.fresh.retain(|node| !gone.homes.contains(&node.home()));
         gone
     }
+}
 
-    /// Notes that a node's owner is to be asked for, again.
-    fn note_owned(&mut self, node: NodeId) {
-        if let Some(owned) = &mut self.owned {
-            owned.fresh.push(node);
-        }
-    }
+/// Takes a node from the beginning of a list; how often it was there.
+#[inline]
+fn take_all(nodes: &mut &[NodeId], node: NodeId) -> i64 {
+    let count = nodes.iter().take_while(|first| **first == node).count();
+    *nodes = &nodes[count..];
+    count as i64
+}
 
-    /// Forgets the innermost savepoint. Without any the undo log is not needed.
-    pub(crate) fn forget_savepoint(&mut self) {
-        self.savepoints -= 1;
-        if self.savepoints == 0 {
-            self.undo.clear();
-        }
-    }
+/// What is known of a node's edges.
+fn known<'n>(
+    nodes: &'n mut FxHashMap<NodeId, Touched>,
+    fresh: &mut Vec<NodeId>,
+    node: NodeId,
+) -> &'n mut Touched {
+    nodes.entry(node).or_insert_with(|| {
+        fresh.extend(node.home().is_shared().then_some(node));
+        Touched::default()
+    })
 }
 
 /// What is known of a node becomes what it was before.
