@@ -77,18 +77,13 @@ impl Hosted {
         self.mounted.snapshot(self.server.volume().program_view())
     }
 
-    /// Processes connected now.
-    pub fn clients(&self) -> usize {
-        self.server.clients()
-    }
-
     /// Waits until no process is connected, or the user interrupts. `tell` gets how many there are, once, when it takes
     /// longer than a moment.
     pub fn wait_for_clients(&self, interrupted: impl Fn() -> bool, tell: impl FnOnce(usize)) {
         if self.server.wait_idle(LEAVE_QUIETLY) {
             return;
         }
-        tell(self.clients());
+        tell(self.server.clients());
         while !interrupted() && !self.server.wait_idle(Duration::from_millis(100)) {}
     }
 

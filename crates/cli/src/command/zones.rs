@@ -155,7 +155,7 @@ fn cell(look: &ZoneCell, style: Style) -> String {
 }
 
 fn picture(zones: &[Zone], snapshot: &Snapshot, style: Style, columns: usize) -> String {
-    let zone_bytes = snapshot.volume.zone_bytes;
+    let v = &snapshot.volume;
     let mut streams: BTreeMap<u16, Legend> = BTreeMap::new();
     for zone in zones.iter().filter(|zone| is_data(zone)) {
         let of = streams.entry(zone.stream_id).or_default();
@@ -167,9 +167,15 @@ fn picture(zones: &[Zone], snapshot: &Snapshot, style: Style, columns: usize) ->
     let place = |id: u16| streams.keys().position(|known| *known == id).unwrap_or(0);
     let width = if style == Style::Letters { 3 } else { 1 };
     let cells = ((columns.saturating_sub(MARGIN) / width) / CELLS_STEP).max(1) * CELLS_STEP;
-    let mut text = heading(snapshot);
+    let mut text = format!(
+        "{}: {} zones of {}\n        {}\n\n",
+        v.name,
+        v.zones,
+        format_size(v.zone_bytes),
+        by_state(&snapshot.zones, v.open_zones_max)
+    );
     for (line, part) in zones.chunks(cells).enumerate() {
-        let drawn: String = part.iter().map(|zone| cell(&look(zone, zone_bytes, place), style)).collect();
+        let drawn: String = part.iter().map(|zone| cell(&look(zone, v.zone_bytes, place), style)).collect();
         let _ = writeln!(text, "{:>6}  {}", line * cells, drawn.trim_end());
     }
     text.push('\n');
@@ -207,17 +213,6 @@ fn painted(legend: &str, streams: usize, style: Style) -> String {
         }
     }
     text
-}
-
-fn heading(snapshot: &Snapshot) -> String {
-    let v = &snapshot.volume;
-    format!(
-        "{}: {} zones of {}\n        {}\n\n",
-        v.name,
-        v.zones,
-        format_size(v.zone_bytes),
-        by_state(&snapshot.zones, v.open_zones_max)
-    )
 }
 
 /// Zones by state in words, with the limit.

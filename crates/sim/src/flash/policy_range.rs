@@ -79,17 +79,16 @@ impl Target for PolicyRange {
         let pages = request.pages(self.blocks_per_page());
         let mut done = issued;
         match request.action {
-            Action::Read => {
+            Action::Read | Action::Write => {
                 let bytes = (pages.end - pages.start) as usize * self.page_bytes;
                 self.data.resize(bytes.max(self.data.len()), 0);
-                done = self.level.ftl_read(issued, pages.start, &mut self.data[..bytes])?.done;
-            }
-            Action::Write => {
-                self.host_bytes += u64::from(request.blocks) * BLOCK_BYTES as u64;
-                let tag = Tag { stream: StreamId(request.stream), ..Tag::default() };
-                let bytes = (pages.end - pages.start) as usize * self.page_bytes;
-                self.data.resize(bytes.max(self.data.len()), 0);
-                done = self.level.ftl_write(issued, pages.start, &self.data[..bytes], tag)?.done;
+                done = if request.action == Action::Read {
+                    self.level.ftl_read(issued, pages.start, &mut self.data[..bytes])?.done
+                } else {
+                    self.host_bytes += u64::from(request.blocks) * BLOCK_BYTES as u64;
+                    let tag = Tag { stream: StreamId(request.stream), ..Tag::default() };
+                    self.level.ftl_write(issued, pages.start, &self.data[..bytes], tag)?.done
+                };
             }
             Action::Deallocate if pages.is_empty() => {}
             Action::Deallocate => done = self.level.trim(issued, pages.start, pages.end - pages.start)?,

@@ -9,9 +9,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// What stands for standard input and output.
-const STANDARD: &str = "-";
-
 /// A volume, and the directory or file on it that is meant; the whole volume when none is named.
 fn volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), CliError> {
     Ok(match FileArg::parse(text)? {
@@ -20,7 +17,7 @@ fn volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), CliError> {
     })
 }
 
-/// Whether a file is named rather than a standard stream.
+/// The file that is named; none for -, which stands for standard input and output.
 fn named(file: &Path) -> Option<&Path> {
-    (file != Path::new(STANDARD)).then_some(file)
+    (file != Path::new("-")).then_some(file)
 }

@@ -64,13 +64,6 @@ pub struct CreateArgs {
     force: bool,
 }
 
-impl CreateArgs {
-    fn setup(&self) -> Result<FlashSetup, CliError> {
-        let setup = FlashSetup::new(self.flash.geometry()?);
-        Ok(FlashSetup { oob_bytes: self.oob_bytes.unwrap_or(setup.oob_bytes), ..setup })
-    }
-}
-
 /// Version of the JSON.
 const INFO_VERSION: u32 = 1;
 
@@ -167,7 +160,8 @@ pub fn run(args: &InfoArgs) -> Result<(), CliError> {
 /// Makes a device in an image file.
 pub fn create(args: &CreateArgs) -> Result<(), CliError> {
     CliError::unless_forced(&args.image, args.image.exists(), args.force)?;
-    let setup = args.setup()?;
+    let setup = FlashSetup::new(args.flash.geometry()?);
+    let setup = FlashSetup { oob_bytes: args.oob_bytes.unwrap_or(setup.oob_bytes), ..setup };
     let fdp = args.presentation == ImagePresentation::Fdp;
     if args.presentation == ImagePresentation::OpenChannel {
         if !args.drive.is_standard() {
