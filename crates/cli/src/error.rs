@@ -1,6 +1,5 @@
 //! The errors of the command: what failed, on which object, and the next step for the user.
 
-use crate::tree::Tree;
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -142,11 +141,6 @@ impl CliError {
     /// A sentence and its remedy.
     pub fn said(what: impl Into<String>, remedy: impl Into<String>) -> CliError {
         CliError::ended(1, what, remedy)
-    }
-
-    /// A file of a tree.
-    pub fn file(what: &'static str, tree: &dyn Tree, path: &[u8], source: io::Error) -> CliError {
-        CliError::File { what, path: tree.show(path), source }
     }
 
     /// As [`CliError::said`], with another exit status.

@@ -6,6 +6,7 @@ pub mod volume;
 
 pub use crate::sys::xattr::Xattr;
 
+use crate::error::CliError;
 use std::io;
 use weft_vfs::{FileKind, PATH_MAX};
 
@@ -157,6 +158,13 @@ pub trait Tree {
 
     /// Sets permission bits and times, and the owner where the user may; of a symlink its own, and no bits.
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()>;
+}
+
+impl CliError {
+    /// A file of a tree.
+    pub fn file(what: &'static str, tree: &dyn Tree, path: &[u8], source: io::Error) -> CliError {
+        CliError::File { what, path: tree.show(path), source }
+    }
 }
 
 /// Directories within directories that commands follow: as many as a path of one call can name.
