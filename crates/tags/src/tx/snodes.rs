@@ -297,7 +297,9 @@ impl Transaction<'_> {
         if (tags.owner, tags.class) != (root.tags.owner, root.tags.class) && !home.is_shared() {
             // At once, too. It is only for the cache and the medium.
             self.store.pool.classes.set(home, tags.owner, tags.class);
-            self.store.pool.reclass();
+            if tags.class != root.tags.class {
+                self.store.pool.reclass();
+            }
         }
         // A new owner has control.
         let is_controlled = root.is_controlled || tags.owner != root.tags.owner;
