@@ -351,16 +351,21 @@ impl EdgeTable {
         &mut self,
         pages: &mut PageWriter<'_>,
         source: NodeId,
-        RawEdge { etype, key, to }: RawEdge,
+        edge: RawEdge,
         freed: &mut Vec<u32>,
     ) -> Step<bool> {
-        let found = self.find(pages, source, etype, key, |it| Ok(it == to))?;
-        let Some((place, _)) = found else { return Ok(false) };
         let head = self.main.find(pages, source.0, |place, cell| {
-            Ok((cell[1] & !KEYED == bundle_word(etype)).then_some((place, cell[2])))
+            Ok((cell[1] & !KEYED == bundle_word(edge.etype)).then_some((place, cell[2])))
         })?;
         let bundle = head.and_then(|(head, id)| Some((head, self.bundles.get(&id)?)));
-        let Some((head, bundle)) = bundle else { return self.main.remove(pages, place).map(|()| true) };
+        let Some((head, bundle)) = bundle else {
+            let Some(place) = self.find_in_main(pages, source, edge)? else { return Ok(false) };
+            return self.main.remove(pages, place).map(|()| true);
+        };
+        // Looked for in the bundle alone: a damaged page may have a cell of the same edge in the main table, too.
+        let it = [edge.key, edge.to.0];
+        let place = bundle.find(pages, edge.key, |place, cell| Ok((cell == it).then_some(place)))?;
+        let Some(place) = place else { return Ok(false) };
         if !bundle.is_last(pages, place)? {
             return bundle.remove(pages, place).map(|()| true);
         }
@@ -371,6 +376,14 @@ impl EdgeTable {
         let id = bundle.id;
         freed.extend(self.bundles_mut().remove(&id).iter().flat_map(Bundle::pages));
         Ok(true)
+    }
+
+    /// The cell of an edge in the main table.
+    fn find_in_main(&self, pages: &impl Pages, source: NodeId, edge: RawEdge) -> Step<Option<CellAddr>> {
+        let it = [u64::from(edge.etype.0), edge.key, edge.to.0];
+        self.main.find(pages, source.0, |place, [_, word, key, to]| {
+            Ok(([word & !KEYED, key, to] == it).then_some(place))
+        })
     }
 
     /// Makes a change, whatever it takes.
@@ -386,8 +399,8 @@ impl EdgeTable {
         let is_made = match (old.0, to.0) {
             (0, _) => self.insert(pages, new, source, form, edge(to)).map(|()| true)?,
             (_, 0) => self.remove(pages, source, edge(old), freed)?,
-            _ => match self.find(pages, source, etype, key, |it| Ok(it == old))? {
-                Some((place, _)) => {
+            _ => match self.find_in_main(pages, source, edge(old))? {
+                Some(place) => {
                     let cell = main_cell(source, form, edge(to));
                     self.main.replace(pages, place, cell).map(|()| true)?
                 }
@@ -457,5 +470,40 @@ mod tests {
         assert_eq!((edges.main.walk().count(), edges.bundles.is_empty()), (1, false));
         let all = store.write(&mut partition.write(), |pages, _| edges.all_of(pages, one)).unwrap();
         assert_eq!(all.len(), 60);
+    }
+
+    #[test]
+    fn a_cell_beside_the_bundle_of_its_type_is_no_edge() {
+        let store = store();
+        let partition = store.partition(HomeId::FIRST).unwrap();
+        let mut edges = EdgeTable::new(store.secret);
+        let (source, etype) = (NodeId(8), EdgeType(3));
+        let edge = |key: u64| RawEdge { etype, key, to: NodeId(8 * (key + 1)) };
+        let numbers = &store.numbers.tables;
+        for key in 0..200 {
+            let step = |pages: &mut PageWriter<'_>, _: &mut _| {
+                edges.insert(pages, numbers, source, InfoForm::Number, edge(key))
+            };
+            store.write(&mut partition.write(), step).unwrap();
+        }
+        assert_eq!(edges.bundles.len(), 1);
+        // As a damaged page may have it: before the cell that names the bundle, and of an edge that is not in it.
+        let cell = main_cell(source, InfoForm::Number, edge(1000));
+        let head = [source.0, bundle_word(etype), FIRST_BUNDLE, 1];
+        let mut freed = Vec::new();
+        let was_there = store.write(&mut partition.write(), |pages, _| {
+            let place = edges.main.find(pages, source.0, |place, _| Ok(Some(place)))?;
+            edges.main.remove(pages, place.unwrap())?;
+            assert_eq!(edges.main.try_insert(pages, cell)?, None);
+            assert_eq!(edges.main.try_insert(pages, head)?, None);
+            edges.remove(pages, source, edge(1000), &mut freed)
+        });
+        assert!(!was_there.unwrap());
+        let went =
+            store.write(&mut partition.write(), |pages, _| edges.remove(pages, source, edge(1), &mut freed));
+        assert!(went.unwrap() && freed.is_empty());
+        let left = edges.bundles[&FIRST_BUNDLE].walk().next().unwrap();
+        let left = store.write(&mut partition.write(), |pages, _| Ok(Bundle::count(pages.words(left)?)));
+        assert!(left.unwrap() < 200);
     }
 }
