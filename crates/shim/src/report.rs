@@ -100,6 +100,11 @@ pub fn refuse(refusal: Refusal) -> Errno {
     refuse_for(refusal, None)
 }
 
+/// A refusal as the result of a call.
+pub fn refused(refusal: Refusal) -> Result<i32, Errno> {
+    Err(refuse(refusal))
+}
+
 /// As [`refuse`], with the error of the volume behind it in the report.
 #[cold]
 pub fn refuse_for(refusal: Refusal, cause: Option<Errno>) -> Errno {

@@ -9,8 +9,9 @@
 //! error, so streams of its own never reach the table.
 
 use crate::descriptors::{self, table};
-use crate::hooks::data;
+use crate::file::pump::End;
 use crate::report::{Refusal, refuse};
+use crate::routing::finish;
 use crate::sys;
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 use std::ptr;
@@ -79,6 +80,12 @@ struct Entry {
     fd: AtomicI32,
     /// 1 for wide characters, -1 for bytes, 0 not yet known.
     orientation: AtomicI32,
+}
+
+impl Entry {
+    fn end(&self) -> End {
+        End::of(self.fd.load(Acquire))
+    }
 }
 
 static ENTRIES: [Entry; STREAMS_MAX] = [const {
@@ -155,19 +162,14 @@ fn entry_of<'a>(cookie: *mut c_void) -> &'a Entry {
 }
 
 unsafe extern "C" fn read_cookie(cookie: *mut c_void, out: *mut c_char, len: size_t) -> ssize_t {
-    let fd = entry_of(cookie).fd.load(Acquire);
     // SAFETY: libc passes its own buffer.
     let out = unsafe { std::slice::from_raw_parts_mut(out.cast(), len) };
-    match data::read_any(fd, out) {
-        Ok(n) => n as ssize_t,
-        Err(error) => crate::routing::fail(error),
-    }
+    finish(entry_of(cookie).end().read(out, None))
 }
 
 /// Returns how much was written; less than all is an error, as `fopencookie(3)` wants it.
 unsafe extern "C" fn write_cookie(cookie: *mut c_void, bytes: *const c_char, len: size_t) -> ssize_t {
     let entry = entry_of(cookie);
-    let fd = entry.fd.load(Acquire);
     let stream = entry.stream.load(Acquire);
     if !stream.is_null() && stream != ptr::dangling_mut() {
         // libc counts the bytes on in its own streams, but not in these: a later `fseek` would go to where writing began.
@@ -177,7 +179,7 @@ unsafe extern "C" fn write_cookie(cookie: *mut c_void, bytes: *const c_char, len
     // SAFETY: libc passes its own buffer.
     let mut rest: &[u8] = unsafe { std::slice::from_raw_parts(bytes.cast(), len) };
     while !rest.is_empty() {
-        match data::write_any(fd, rest) {
+        match entry.end().write(rest, None) {
             Ok(0) => break,
             Ok(n) => rest = rest.get(n..).unwrap_or(&[]),
             Err(error) => {
@@ -190,23 +192,16 @@ unsafe extern "C" fn write_cookie(cookie: *mut c_void, bytes: *const c_char, len
 }
 
 unsafe extern "C" fn seek_cookie(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
-    let fd = entry_of(cookie).fd.load(Acquire);
     // SAFETY: libc passes its own variable.
     let offset = unsafe { &mut *offset };
-    match data::seek_any(fd, *offset, whence) {
-        Ok(at) => {
-            *offset = at as i64;
-            0
-        }
-        Err(error) => crate::routing::fail(error),
-    }
+    finish(entry_of(cookie).end().seek(*offset, whence).map(|at| *offset = at as i64))
 }
 
 unsafe extern "C" fn close_cookie(cookie: *mut c_void) -> c_int {
     let entry = entry_of(cookie);
     let fd = entry.fd.swap(-1, AcqRel);
     entry.stream.store(ptr::null_mut(), Release);
-    crate::routing::finish(descriptors::close_any(fd))
+    finish(descriptors::close_any(fd))
 }
 
 /// The `open` flags that a stream's mode means.
@@ -265,7 +260,7 @@ pub fn open(fd: c_int, flags: c_int) -> Result<*mut FILE, Errno> {
 fn go_to_end(fd: c_int, flags: c_int) {
     if flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE == libc::O_WRONLY {
         // What has no end, as a pipe, is at it.
-        let _ = data::seek_any(fd, 0, libc::SEEK_END);
+        let _ = End::of(fd).seek(0, libc::SEEK_END);
     }
 }
 

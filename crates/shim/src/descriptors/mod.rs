@@ -9,6 +9,7 @@ pub mod table;
 
 use crate::ipc::fifo;
 use crate::report::{Refusal, refuse};
+use crate::routing::Place;
 use crate::{process, streams, sys};
 use libc::c_int;
 use weft_client::busy::Busy;
@@ -31,15 +32,16 @@ fn checked(flags: c_int) -> Result<c_int, Errno> {
 }
 
 /// Opens a path on the volume; the new descriptor.
-pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int, mode: u32) -> Result<c_int, Errno> {
+pub fn open(place: Place, flags: c_int, mode: u32) -> Result<c_int, Errno> {
     let _busy = Busy::new();
     let flags = checked(flags)?;
     let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
     let mode = if creates { mode & 0o7777 & !process::umask() } else { 0 };
-    let open = match client.open(at, path, flags & !libc::O_CLOEXEC, mode) {
+    let client = place.client;
+    let open = match client.open(place.at, place.path, flags & !libc::O_CLOEXEC, mode) {
         // The server's answer for what has no bytes on the volume.
         Err(libc::ENXIO) => {
-            return fifo::open(client, at, path, flags)?.ok_or_else(|| refuse(Refusal::SpecialFile));
+            return fifo::open(place, flags)?.ok_or_else(|| refuse(Refusal::SpecialFile));
         }
         result => result?,
     };

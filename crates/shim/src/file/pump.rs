@@ -1,5 +1,5 @@
-//! Moves bytes from one descriptor to another when at least one leads to a weft file: what `sendfile` and
-//! `copy_file_range` do inside the kernel.
+//! Descriptors that may lead to a weft file or to one of the kernel's, and what moves bytes between two of which one at
+//! least does: what `sendfile` and `copy_file_range` do inside the kernel.
 
 use crate::descriptors::table;
 use crate::{process, sys};
@@ -11,7 +11,7 @@ const CHUNK_BYTES: usize = 128 * 1024;
 /// Most bytes of one call, as in Linux.
 const TRANSFER_MAX: usize = 0x7fff_f000;
 
-/// One side.
+/// What a descriptor leads to.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     /// A weft file.
@@ -21,12 +21,13 @@ pub enum End {
 }
 
 impl End {
-    /// What a descriptor leads to.
+    /// Of a descriptor.
     pub fn of(fd: c_int) -> End {
         table::get(fd).map_or(End::Kernel(fd), End::Weft)
     }
 
-    fn read(self, out: &mut [u8], offset: Option<u64>) -> Result<usize, Errno> {
+    /// Reads at its offset, or at `offset`.
+    pub fn read(self, out: &mut [u8], offset: Option<u64>) -> Result<usize, Errno> {
         match (self, offset) {
             (End::Weft(file), offset) => crate::file::read(file, out, offset),
             (End::Kernel(fd), None) => sys::read(fd, out),
@@ -34,7 +35,8 @@ impl End {
         }
     }
 
-    fn write(self, bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
+    /// Writes at its offset, or at `offset`.
+    pub fn write(self, bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
         match (self, offset) {
             (End::Weft(file), offset) => crate::file::write(file, bytes, offset),
             (End::Kernel(fd), None) => sys::write(fd, bytes),
@@ -42,18 +44,11 @@ impl End {
         }
     }
 
-    /// Takes back what was read and could not be written.
-    fn step_back(self, bytes: usize) {
-        let by = -(bytes as i64);
+    /// Moves its offset; the new one.
+    pub fn seek(self, offset: i64, whence: c_int) -> Result<u64, Errno> {
         match self {
-            End::Weft(file) => {
-                if let Ok(client) = process::client() {
-                    let _ = client.seek(file, by, libc::SEEK_CUR);
-                }
-            }
-            End::Kernel(fd) => {
-                let _ = sys::lseek(fd, by, libc::SEEK_CUR);
-            }
+            End::Weft(file) => process::client()?.seek(file, offset, whence),
+            End::Kernel(fd) => sys::lseek(fd, offset, whence),
         }
     }
 }
@@ -87,9 +82,8 @@ pub fn pump(
         };
         let mut written = 0;
         while written < got && result.is_ok() {
-            match to
-                .write(part.get(written..got).unwrap_or(&[]), to_start.map(|at| at + (done + written) as u64))
-            {
+            let rest = part.get(written..got).unwrap_or(&[]);
+            match to.write(rest, to_start.map(|at| at + (done + written) as u64)) {
                 Ok(0) => result = Err(libc::EIO),
                 Ok(n) => written += n,
                 Err(error) => result = Err(error),
@@ -98,7 +92,7 @@ pub fn pump(
         done += written;
         if written < got {
             if from_start.is_none() {
-                from.step_back(got - written);
+                let _ = from.seek(-((got - written) as i64), libc::SEEK_CUR);
             }
             break;
         }

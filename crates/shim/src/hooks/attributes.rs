@@ -1,11 +1,10 @@
 //! Attributes: reading them, access, space and limits.
 
-use crate::descriptors::table;
-use crate::hooks::change::{CWD, NOFOLLOW, SELF, checked};
+use crate::hooks::change::{NOFOLLOW, SELF, checked};
 use crate::process;
-use crate::routing::{Last, fail, finish, on_path};
+use crate::routing::{Last, Place, on_file, on_name, on_path, on_target};
 use libc::{c_char, c_int, c_uint};
-use weft_client::{Client, Errno, FileRef, WireAttr, WireStatfs};
+use weft_client::{Errno, FileRef, WireAttr, WireStatfs};
 
 /// `f_type` of a weft volume: "weft".
 const STATFS_TYPE: i64 = 0x7765_6674;
@@ -134,9 +133,9 @@ unsafe fn fstat_weft(file: FileRef, out: *mut libc::stat) -> Result<c_int, Errno
 }
 
 /// Space of the volume, asked by a path: the path must exist.
-fn space(client: &Client, at: FileRef, path: &[u8]) -> Result<WireStatfs, Errno> {
-    client.stat(at, path, 0)?;
-    client.statfs()
+fn space(place: Place) -> Result<WireStatfs, Errno> {
+    place.stat(0)?;
+    place.client.statfs()
 }
 
 fn space_of(file: FileRef) -> Result<WireStatfs, Errno> {
@@ -145,10 +144,9 @@ fn space_of(file: FileRef) -> Result<WireStatfs, Errno> {
     client.statfs()
 }
 
-fn access_weft(client: &Client, at: FileRef, path: &[u8], mode: c_int, flags: c_int) -> Result<c_int, Errno> {
+fn access_weft(place: Place, mode: c_int, flags: c_int) -> Result<(), Errno> {
     let mode = checked(mode, libc::R_OK | libc::W_OK | libc::X_OK)?;
-    let flags = checked(flags, libc::AT_EACCESS | NOFOLLOW | SELF)?;
-    client.access(at, path, mode, flags).map(|()| 0)
+    place.access(mode, checked(flags, libc::AT_EACCESS | NOFOLLOW | SELF)?)
 }
 
 /// The path of a call that takes none for an empty one, as Linux does since 6.11.
@@ -161,131 +159,91 @@ const STAT_FLAGS: c_int = NOFOLLOW | SELF | libc::AT_NO_AUTOMOUNT | 0x6000;
 
 hooks! {
     fn stat(path: *const c_char, out: *mut libc::stat) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::stat(path, out), |client, at, path| {
-            put_stat(&client.stat(at, path, 0)?, out)
-        })
+        on_target(path, |path| real::stat(path, out), |place| put_stat(&place.stat(0)?, out))
     }
 
     fn lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::lstat(path, out), |client, at, path| {
-            put_stat(&client.stat(at, path, NOFOLLOW)?, out)
-        })
+        on_name(path, |path| real::lstat(path, out), |place| put_stat(&place.stat(NOFOLLOW)?, out))
     }
 
     fn fstat(fd: c_int, out: *mut libc::stat) -> c_int {
-        match table::get(fd) {
-            None => real::fstat(fd, out),
-            Some(file) => finish(fstat_weft(file, out)),
-        }
+        on_file(fd, || real::fstat(fd, out), |file| fstat_weft(file, out))
     }
 
     fn fstatat(dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int {
         let path = or_empty(path, flags);
-        let last = Last::from_at_flags(flags);
-        on_path(dirfd, path, last, |dirfd, path| real::fstatat(dirfd, path, out, flags), |client, at, path| {
-            put_stat(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out)
+        on_path(dirfd, path, Last::of(flags), |dirfd, path| real::fstatat(dirfd, path, out, flags), |place| {
+            put_stat(&place.stat(checked(flags, STAT_FLAGS)?)?, out)
         })
     }
 
     fn __xstat(version: c_int, path: *const c_char, out: *mut libc::stat) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::__xstat(version, path, out), |client, at, path| {
-            put_stat(&client.stat(at, path, 0)?, out)
-        })
+        on_target(path, |path| real::__xstat(version, path, out), |place| put_stat(&place.stat(0)?, out))
     }
 
     fn __lxstat(version: c_int, path: *const c_char, out: *mut libc::stat) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::__lxstat(version, path, out), |client, at, path| {
-            put_stat(&client.stat(at, path, NOFOLLOW)?, out)
-        })
+        on_name(path, |path| real::__lxstat(version, path, out), |place| put_stat(&place.stat(NOFOLLOW)?, out))
     }
 
     fn __fxstat(version: c_int, fd: c_int, out: *mut libc::stat) -> c_int {
-        match table::get(fd) {
-            None => real::__fxstat(version, fd, out),
-            Some(file) => finish(fstat_weft(file, out)),
-        }
+        on_file(fd, || real::__fxstat(version, fd, out), |file| fstat_weft(file, out))
     }
 
     fn __fxstatat(version: c_int, dirfd: c_int, path: *const c_char, out: *mut libc::stat, flags: c_int) -> c_int {
-        let last = Last::from_at_flags(flags);
-        on_path(
-            dirfd,
-            path,
-            last,
-            |dirfd, path| real::__fxstatat(version, dirfd, path, out, flags),
-            |client, at, path| put_stat(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out),
-        )
+        let real = |dirfd, path| real::__fxstatat(version, dirfd, path, out, flags);
+        on_path(dirfd, path, Last::of(flags), real, |place| {
+            put_stat(&place.stat(checked(flags, STAT_FLAGS)?)?, out)
+        })
     }
 
     fn statx(dirfd: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int {
         let path = or_empty(path, flags);
-        let last = Last::from_at_flags(flags);
-        on_path(dirfd, path, last, |dirfd, path| real::statx(dirfd, path, flags, mask, out), |client, at, path| {
-            put_statx(&client.stat(at, path, checked(flags, STAT_FLAGS)?)?, out)
+        on_path(dirfd, path, Last::of(flags), |dirfd, path| real::statx(dirfd, path, flags, mask, out), |place| {
+            put_statx(&place.stat(checked(flags, STAT_FLAGS)?)?, out)
         })
     }
 
     fn access(path: *const c_char, mode: c_int) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::access(path, mode), |client, at, path| {
-            access_weft(client, at, path, mode, 0)
-        })
+        on_target(path, |path| real::access(path, mode), |place| access_weft(place, mode, 0))
     }
 
     fn faccessat(dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int {
-        let last = Last::from_at_flags(flags);
-        on_path(dirfd, path, last, |dirfd, path| real::faccessat(dirfd, path, mode, flags), |client, at, path| {
-            access_weft(client, at, path, mode, flags)
+        on_path(dirfd, path, Last::of(flags), |dirfd, path| real::faccessat(dirfd, path, mode, flags), |place| {
+            access_weft(place, mode, flags)
         })
     }
 
     fn eaccess(path: *const c_char, mode: c_int) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::eaccess(path, mode), |client, at, path| {
-            access_weft(client, at, path, mode, libc::AT_EACCESS)
-        })
+        on_target(path, |path| real::eaccess(path, mode), |place| access_weft(place, mode, libc::AT_EACCESS))
     }
 
     fn euidaccess(path: *const c_char, mode: c_int) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::euidaccess(path, mode), |client, at, path| {
-            access_weft(client, at, path, mode, libc::AT_EACCESS)
-        })
+        on_target(path, |path| real::euidaccess(path, mode), |place| access_weft(place, mode, libc::AT_EACCESS))
     }
 
     fn statfs(path: *const c_char, out: *mut libc::statfs) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::statfs(path, out), |client, at, path| {
-            put_statfs(&space(client, at, path)?, out)
-        })
+        on_target(path, |path| real::statfs(path, out), |place| put_statfs(&space(place)?, out))
     }
 
     fn fstatfs(fd: c_int, out: *mut libc::statfs) -> c_int {
-        match table::get(fd) {
-            None => real::fstatfs(fd, out),
-            Some(file) => finish(space_of(file).and_then(|space| put_statfs(&space, out))),
-        }
+        on_file(fd, || real::fstatfs(fd, out), |file| space_of(file).and_then(|space| put_statfs(&space, out)))
     }
 
     fn statvfs(path: *const c_char, out: *mut libc::statvfs) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::statvfs(path, out), |client, at, path| {
-            put_statvfs(&space(client, at, path)?, out)
-        })
+        on_target(path, |path| real::statvfs(path, out), |place| put_statvfs(&space(place)?, out))
     }
 
     fn fstatvfs(fd: c_int, out: *mut libc::statvfs) -> c_int {
-        match table::get(fd) {
-            None => real::fstatvfs(fd, out),
-            Some(file) => finish(space_of(file).and_then(|space| put_statvfs(&space, out))),
-        }
+        on_file(fd, || real::fstatvfs(fd, out), |file| space_of(file).and_then(|space| put_statvfs(&space, out)))
     }
 
     fn fpathconf(fd: c_int, name: c_int) -> libc::c_long {
-        match table::get(fd) {
-            None => real::fpathconf(fd, name),
-            Some(_) => path_limit(name).unwrap_or_else(|| fail(libc::EINVAL)),
-        }
+        on_file(fd, || real::fpathconf(fd, name), |_| path_limit(name).ok_or(libc::EINVAL))
     }
 
     fn pathconf(path: *const c_char, name: c_int) -> libc::c_long {
-        on_path(CWD, path, Last::Follow, |_, path| real::pathconf(path, name), |client, at, path| {
-            client.stat(at, path, 0)?;
+        on_target(path, |path| real::pathconf(path, name), |place| {
+            place.stat(0)?;
             path_limit(name).ok_or(libc::EINVAL)
         })
     }

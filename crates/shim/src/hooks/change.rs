@@ -2,13 +2,12 @@
 
 use crate::descriptors::table;
 use crate::process;
-use crate::routing::{Last, finish, on_path};
+use crate::routing::{Last, Place, on_file, on_name, on_path, on_target};
 use libc::{c_char, c_int, gid_t, mode_t, timespec, timeval, uid_t, utimbuf};
-use weft_client::{AttrChange, Client, Errno, FileRef};
+use weft_client::{AttrChange, Errno, FileRef};
 
 const SECOND_NS: i64 = 1_000_000_000;
 pub(super) const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
-pub(super) const CWD: c_int = libc::AT_FDCWD;
 pub(super) const SELF: c_int = libc::AT_EMPTY_PATH;
 
 fn owner(uid: uid_t, gid: gid_t) -> AttrChange {
@@ -19,58 +18,33 @@ fn permissions(mode: mode_t) -> AttrChange {
     AttrChange { mode: Some(mode & 0o7777), ..Default::default() }
 }
 
-fn change(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
-    flags: c_int,
-    change: &AttrChange,
-) -> Result<c_int, Errno> {
-    client.set_attr(at, path, flags, change).map(|()| 0)
-}
-
-/// The client, for what needs more than the name that `O_PATH` opens.
-pub(super) fn client_for_data(file: FileRef) -> Result<&'static Client, Errno> {
+/// An open file as a place, for what needs more than the name that `O_PATH` opens; the flags of its calls have [`SELF`].
+pub(super) fn place_for_data(file: FileRef) -> Result<Place<'static>, Errno> {
     let client = process::client()?;
-    if client.flags(file)? & libc::O_PATH != 0 { Err(libc::EBADF) } else { Ok(client) }
+    let is_name = client.flags(file)? & libc::O_PATH != 0;
+    if is_name { Err(libc::EBADF) } else { Ok(Place { client, at: file, path: b"" }) }
 }
 
-fn change_mode(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
-    flags: c_int,
-    mode: mode_t,
-) -> Result<c_int, Errno> {
+fn change_mode(place: Place, flags: c_int, mode: mode_t) -> Result<(), Errno> {
     let flags = checked(flags, NOFOLLOW)?;
     // As in Linux, symlinks have no permissions of their own.
-    if flags & NOFOLLOW != 0 && client.stat(at, path, NOFOLLOW)?.mode & libc::S_IFMT == libc::S_IFLNK {
+    if flags & NOFOLLOW != 0 && place.stat(NOFOLLOW)?.mode & libc::S_IFMT == libc::S_IFLNK {
         return Err(libc::EOPNOTSUPP);
     }
-    change(client, at, path, flags, &permissions(mode))
+    place.set_attr(flags, &permissions(mode))
 }
 
 /// An error of the path comes before one of the time, as in Linux.
-fn change_times(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
-    flags: c_int,
-    times: Result<AttrChange, Errno>,
-) -> Result<c_int, Errno> {
+fn change_times(place: Place, flags: c_int, times: Result<AttrChange, Errno>) -> Result<(), Errno> {
     match times {
-        Ok(times) => change(client, at, path, flags, &times),
-        Err(error) => client.stat(at, path, flags).and(Err(error)),
+        Ok(times) => place.set_attr(flags, &times),
+        Err(error) => place.stat(flags).and(Err(error)),
     }
 }
 
 /// Flags of a call, when it knows all of them.
 pub(super) fn checked(flags: c_int, known: c_int) -> Result<c_int, Errno> {
     if flags & !known == 0 { Ok(flags) } else { Err(libc::EINVAL) }
-}
-
-fn change_open(file: FileRef, change: &AttrChange) -> Result<c_int, Errno> {
-    client_for_data(file)?.set_attr(file, b"", libc::AT_EMPTY_PATH, change).map(|()| 0)
 }
 
 /// Access and modification time as `utimensat` takes them; null means now.
@@ -121,54 +95,38 @@ unsafe fn times_of_timeval(values: *const timeval) -> Result<AttrChange, Errno> 
 
 hooks! {
     fn chmod(path: *const c_char, mode: mode_t) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::chmod(path, mode), |client, at, path| {
-            change(client, at, path, 0, &permissions(mode))
-        })
+        on_target(path, |path| real::chmod(path, mode), |place| place.set_attr(0, &permissions(mode)))
     }
 
     fn fchmod(fd: c_int, mode: mode_t) -> c_int {
-        match table::get(fd) {
-            None => real::fchmod(fd, mode),
-            Some(file) => finish(change_open(file, &permissions(mode))),
-        }
+        on_file(fd, || real::fchmod(fd, mode), |file| place_for_data(file)?.set_attr(SELF, &permissions(mode)))
     }
 
     fn fchmodat(dirfd: c_int, path: *const c_char, mode: mode_t, flags: c_int) -> c_int {
-        let last = Last::from_at_flags(flags);
-        on_path(dirfd, path, last, |dirfd, path| real::fchmodat(dirfd, path, mode, flags), |client, at, path| {
-            change_mode(client, at, path, flags, mode)
+        on_path(dirfd, path, Last::of(flags), |dirfd, path| real::fchmodat(dirfd, path, mode, flags), |place| {
+            change_mode(place, flags, mode)
         })
     }
 
     fn lchmod(path: *const c_char, mode: mode_t) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::lchmod(path, mode), |client, at, path| {
-            change_mode(client, at, path, NOFOLLOW, mode)
-        })
+        on_name(path, |path| real::lchmod(path, mode), |place| change_mode(place, NOFOLLOW, mode))
     }
 
     fn chown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::chown(path, uid, gid), |client, at, path| {
-            change(client, at, path, 0, &owner(uid, gid))
-        })
+        on_target(path, |path| real::chown(path, uid, gid), |place| place.set_attr(0, &owner(uid, gid)))
     }
 
     fn lchown(path: *const c_char, uid: uid_t, gid: gid_t) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::lchown(path, uid, gid), |client, at, path| {
-            change(client, at, path, NOFOLLOW, &owner(uid, gid))
-        })
+        on_name(path, |path| real::lchown(path, uid, gid), |place| place.set_attr(NOFOLLOW, &owner(uid, gid)))
     }
 
     fn fchown(fd: c_int, uid: uid_t, gid: gid_t) -> c_int {
-        match table::get(fd) {
-            None => real::fchown(fd, uid, gid),
-            Some(file) => finish(change_open(file, &owner(uid, gid))),
-        }
+        on_file(fd, || real::fchown(fd, uid, gid), |file| place_for_data(file)?.set_attr(SELF, &owner(uid, gid)))
     }
 
     fn fchownat(dirfd: c_int, path: *const c_char, uid: uid_t, gid: gid_t, flags: c_int) -> c_int {
-        let last = Last::from_at_flags(flags);
-        on_path(dirfd, path, last, |dirfd, path| real::fchownat(dirfd, path, uid, gid, flags), |client, at, path| {
-            change(client, at, path, checked(flags, NOFOLLOW | SELF)?, &owner(uid, gid))
+        on_path(dirfd, path, Last::of(flags), |dirfd, path| real::fchownat(dirfd, path, uid, gid, flags), |place| {
+            place.set_attr(checked(flags, NOFOLLOW | SELF)?, &owner(uid, gid))
         })
     }
 
@@ -177,57 +135,45 @@ hooks! {
             // For libc this is an error; `futimens` is the function for descriptors.
             return real::utimensat(dirfd, path, when, flags);
         }
-        let last = Last::from_at_flags(flags);
-        on_path(dirfd, path, last, |dirfd, path| real::utimensat(dirfd, path, when, flags), |client, at, path| {
+        on_path(dirfd, path, Last::of(flags), |dirfd, path| real::utimensat(dirfd, path, when, flags), |place| {
             if omits_both(when) {
-                return Ok(0);
+                return Ok(());
             }
-            change_times(client, at, path, checked(flags, NOFOLLOW | SELF)?, times(when))
+            change_times(place, checked(flags, NOFOLLOW | SELF)?, times(when))
         })
     }
 
     fn futimens(fd: c_int, when: *const timespec) -> c_int {
-        match table::get(fd) {
-            None => real::futimens(fd, when),
-            Some(_) if omits_both(when) => 0,
-            Some(file) => finish(
-                client_for_data(file).and_then(|_| times(when)).and_then(|times| change_open(file, &times)),
-            ),
-        }
+        on_file(fd, || real::futimens(fd, when), |file| {
+            if omits_both(when) { Ok(()) } else { place_for_data(file)?.set_attr(SELF, &times(when)?) }
+        })
     }
 
     fn utimes(path: *const c_char, when: *const timeval) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::utimes(path, when), |client, at, path| {
-            change_times(client, at, path, 0, times_of_timeval(when))
-        })
+        on_target(path, |path| real::utimes(path, when), |place| change_times(place, 0, times_of_timeval(when)))
     }
 
     fn lutimes(path: *const c_char, when: *const timeval) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::lutimes(path, when), |client, at, path| {
-            change_times(client, at, path, NOFOLLOW, times_of_timeval(when))
-        })
+        on_name(path, |path| real::lutimes(path, when), |place| change_times(place, NOFOLLOW, times_of_timeval(when)))
     }
 
     fn futimes(fd: c_int, when: *const timeval) -> c_int {
-        match table::get(fd) {
-            None => real::futimes(fd, when),
-            Some(file) => finish(
-                client_for_data(file).and_then(|_| times_of_timeval(when)).and_then(|times| change_open(file, &times)),
-            ),
-        }
+        on_file(fd, || real::futimes(fd, when), |file| {
+            place_for_data(file)?.set_attr(SELF, &times_of_timeval(when)?)
+        })
     }
 
     fn futimesat(dirfd: c_int, path: *const c_char, when: *const timeval) -> c_int {
         if path.is_null() && table::is_weft(dirfd) {
             return body::futimes(dirfd, when);
         }
-        on_path(dirfd, path, Last::Follow, |dirfd, path| real::futimesat(dirfd, path, when), |client, at, path| {
-            change_times(client, at, path, 0, times_of_timeval(when))
+        on_path(dirfd, path, Last::Follow, |dirfd, path| real::futimesat(dirfd, path, when), |place| {
+            change_times(place, 0, times_of_timeval(when))
         })
     }
 
     fn utime(path: *const c_char, when: *const utimbuf) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::utime(path, when), |client, at, path| {
+        on_target(path, |path| real::utime(path, when), |place| {
             let times = match when.as_ref() {
                 None => times(std::ptr::null())?,
                 Some(when) => {
@@ -235,7 +181,7 @@ hooks! {
                     times([spec(when.actime), spec(when.modtime)].as_ptr())?
                 }
             };
-            change(client, at, path, 0, &times)
+            place.set_attr(0, &times)
         })
     }
 

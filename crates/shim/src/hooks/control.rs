@@ -2,7 +2,7 @@
 
 use crate::descriptors::{self, table};
 use crate::report::{Refusal, refuse};
-use crate::routing::{fail, finish};
+use crate::routing::{fail, finish, on_file};
 use crate::{process, sys};
 use libc::{c_int, c_ulong, off_t};
 use weft_client::{Client, Errno, FileRef, LockRange};
@@ -186,7 +186,7 @@ hooks! {
             None => real::flock(fd, operation),
             // Modes that lock nothing: the kernel tells what it makes of them.
             Some(_) if operation & LOCK_MAND != 0 => real::flock(fd, operation),
-            Some(file) => finish(process::client().and_then(|client| client.flock(file, operation)).map(|()| 0)),
+            Some(file) => finish(process::client().and_then(|client| client.flock(file, operation))),
         }
     }
 
@@ -214,9 +214,6 @@ hooks! {
     }
 
     fn ioctl(fd: c_int, request: c_ulong, arg: usize) -> c_int {
-        match table::get(fd) {
-            None => real::ioctl(fd, request, arg),
-            Some(file) => finish(device_control(fd, file, request, arg)),
-        }
+        on_file(fd, || real::ioctl(fd, request, arg), |file| device_control(fd, file, request, arg))
     }
 }

@@ -3,48 +3,47 @@
 //! When it lies on the volume, the kernel's own working directory is `/`: paths that the hooks do not see (of a function
 //! that is not hooked) then fail visibly instead of meeting files of some other directory.
 
-use crate::descriptors::{self, table};
-use crate::routing::{Last, fail, finish, on_path};
+use crate::descriptors;
+use crate::report::{Refusal, refused};
+use crate::routing::{Place, fail, finish, on_file, on_target};
 use crate::{process, sys};
 use libc::{c_char, c_int, size_t};
 use weft_client::scratch::Scratch;
-use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
+use weft_client::{Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 /// Makes an open directory (whose reference is taken over) the working directory.
-fn enter(client: &Client, file: FileRef, at: FileRef, path: &[u8]) -> Result<c_int, Errno> {
-    let result = client.access(at, path, libc::X_OK, libc::AT_EACCESS).and_then(|()| {
+fn enter(file: FileRef, place: Place) -> Result<(), Errno> {
+    let result = place.access(libc::X_OK, libc::AT_EACCESS).and_then(|()| {
         let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
-        match client.resolve(at, path, 0, room.as_mut_slice())? {
+        match place.client.resolve(place.at, place.path, 0, room.as_mut_slice())? {
             Resolution::Inside(len) if len < process::PATH_BYTES => Ok((room, len)),
             Resolution::Inside(_) => Err(libc::ENAMETOOLONG),
             Resolution::Outside(_) => Err(OUTSIDE),
         }
     });
-    match result {
-        Ok((room, len)) => {
-            let _ = sys::chdir(c"/");
-            let before = process::set_cwd(Some((file, room.get(..len).unwrap_or(b"/"))));
-            descriptors::release(before);
-            Ok(0)
-        }
-        Err(error) => {
-            let _ = client.give_back(file);
-            Err(error)
-        }
-    }
+    let (room, len) = result.inspect_err(|_| {
+        let _ = place.client.give_back(file);
+    })?;
+    set(file, room.get(..len).unwrap_or(b"/"));
+    Ok(())
+}
+
+fn set(file: FileRef, path: &[u8]) {
+    let _ = sys::chdir(c"/");
+    descriptors::release(process::set_cwd(Some((file, path))));
 }
 
 /// The same of an open directory, which may have been removed: it has the path then that it had.
-fn enter_open(client: &Client, dir: FileRef) -> Result<c_int, Errno> {
+fn enter_open(dir: FileRef) -> Result<(), Errno> {
+    let client = process::client()?;
     let file = client.open(dir, b".", libc::O_PATH | libc::O_DIRECTORY, 0)?.file;
     let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
     match client.path_of(dir, room.as_mut_slice()) {
         Ok(now) if now.deleted && now.len < process::PATH_BYTES => {
-            let _ = sys::chdir(c"/");
-            descriptors::release(process::set_cwd(Some((file, room.get(..now.len).unwrap_or(b"/")))));
-            Ok(0)
+            set(file, room.get(..now.len).unwrap_or(b"/"));
+            Ok(())
         }
-        _ => enter(client, file, dir, b"."),
+        _ => enter(file, Place { client, at: dir, path: b"." }),
     }
 }
 
@@ -80,63 +79,45 @@ unsafe fn put_cwd(path: &[u8], out: *mut c_char, room: size_t) -> Result<*mut c_
     }
 }
 
-/// Path of the working directory on the volume.
-struct Cwd(Result<(Scratch<[u8; RESOLVED_MAX]>, usize), Errno>);
-
-impl Cwd {
-    fn path(&self) -> Result<&[u8], Errno> {
-        match &self.0 {
-            Ok((bytes, len)) => Ok(bytes.get(..*len).unwrap_or(b"/")),
-            Err(error) => Err(*error),
-        }
-    }
-}
-
+/// Puts the path of the working directory on the volume where `getcwd` wants it. The server is asked, as somebody may have moved
+/// it, or its name may be gone (`ENOENT`).
 #[inline(never)]
-fn path_now(file: FileRef) -> Result<(Scratch<[u8; RESOLVED_MAX]>, usize), Errno> {
-    let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
-    match process::client()?.path_of(file, room.as_mut_slice())? {
+unsafe fn put_now(file: FileRef, out: *mut c_char, room: size_t) -> Result<*mut c_char, Errno> {
+    let mut path = Scratch::<[u8; RESOLVED_MAX]>::any()?;
+    match process::client()?.path_of(file, path.as_mut_slice())? {
         now if now.deleted => Err(libc::ENOENT),
-        now => Ok((room, now.len)),
+        // SAFETY: the caller's promise.
+        now => unsafe { put_cwd(path.get(..now.len).unwrap_or(b"/"), out, room) },
     }
 }
 
-/// The working directory when it lies on the volume. The server is asked, as somebody may have moved it, or its name may
-/// be gone (`ENOENT`).
-fn cwd() -> Option<Cwd> {
-    if !process::is_on() {
-        return None;
-    }
-    let (file, _) = process::cwd()?;
-    Some(Cwd(path_now(file)))
+/// The working directory when it lies on the volume.
+fn cwd() -> Option<FileRef> {
+    if process::is_on() { process::cwd().map(|(file, _)| file) } else { None }
 }
 
 hooks! {
     fn chdir(path: *const c_char) -> c_int {
-        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| leave(real::chdir(path)), |client, at, path| {
-            let open = client.open(at, path, libc::O_PATH | libc::O_DIRECTORY, 0)?;
-            enter(client, open.file, at, path)
+        on_target(path, |path| leave(real::chdir(path)), |place| {
+            enter(place.open(libc::O_PATH | libc::O_DIRECTORY)?.file, place)
         })
     }
 
     fn fchdir(fd: c_int) -> c_int {
-        match table::get(fd) {
-            None => leave(real::fchdir(fd)),
-            Some(file) => finish(process::client().and_then(|client| enter_open(client, file))),
-        }
+        on_file(fd, || leave(real::fchdir(fd)), enter_open)
     }
 
     fn getcwd(out: *mut c_char, room: size_t) -> *mut c_char {
         match cwd() {
             None => real::getcwd(out, room),
             Some(_) if !out.is_null() && room == 0 => fail(libc::EINVAL),
-            Some(cwd) => finish(cwd.path().and_then(|path| put_cwd(path, out, room))),
+            Some(cwd) => finish(put_now(cwd, out, room)),
         }
     }
 
     fn __getcwd_chk(out: *mut c_char, room: size_t, object: size_t) -> *mut c_char {
         match cwd() {
-            Some(cwd) if room <= object => finish(cwd.path().and_then(|path| put_cwd(path, out, room))),
+            Some(cwd) if room <= object => finish(put_now(cwd, out, room)),
             _ => real::__getcwd_chk(out, room, object),
         }
     }
@@ -145,7 +126,7 @@ hooks! {
         match cwd() {
             None => real::getwd(out),
             Some(_) if out.is_null() => fail(libc::EINVAL),
-            Some(cwd) => finish(cwd.path().and_then(|path| put_cwd(path, out, process::PATH_BYTES))),
+            Some(cwd) => finish(put_now(cwd, out, process::PATH_BYTES)),
         }
     }
 
@@ -160,13 +141,11 @@ hooks! {
     fn get_current_dir_name() -> *mut c_char {
         match cwd() {
             None => real::get_current_dir_name(),
-            Some(cwd) => finish(cwd.path().and_then(|path| put_cwd(path, std::ptr::null_mut(), 0))),
+            Some(cwd) => finish(put_now(cwd, std::ptr::null_mut(), 0)),
         }
     }
 
     fn chroot(path: *const c_char) -> c_int {
-        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::chroot(path), |_, _, _| {
-            Err(crate::report::refuse(crate::report::Refusal::Chroot))
-        })
+        on_target(path, |path| real::chroot(path), |_| refused(Refusal::Chroot))
     }
 }

@@ -1,16 +1,19 @@
 //! Reading, writing, seeking, syncing, sizes.
 
 use crate::descriptors::table;
-use crate::file::{pump, splicing};
+use crate::file::pump::{End, pump};
+use crate::file::splicing;
+use crate::hooks::change::place_for_data;
+use crate::mapping::pages;
 use crate::process::{self, file_limit};
-use crate::routing::{Last, fail, finish, on_path};
+use crate::routing::{Failed, Given, fail, finish, on_file, on_target};
 use crate::{file as weft_file, sys};
 use libc::{c_char, c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 use std::mem::MaybeUninit;
 use weft_client::busy::whole;
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::scratch::{AnyBytes, Scratch};
-use weft_client::{Errno, FileRef};
+use weft_client::{AttrChange, Errno, FileRef};
 
 /// Most parts of a vectored call, as in Linux.
 const PARTS_MAX: usize = 1024;
@@ -55,8 +58,17 @@ fn offset_of(offset: off_t) -> Result<u64, Errno> {
     u64::try_from(offset).map_err(|_| libc::EINVAL)
 }
 
-fn signed(result: Result<usize, Errno>) -> ssize_t {
-    finish(result.map(|n| n as ssize_t))
+/// Does one thing with the data behind a descriptor, which a signal handler cannot come into the middle of.
+#[inline(always)]
+fn on_data<T: Failed, V: Given<T>>(
+    fd: c_int,
+    real: impl FnOnce() -> T,
+    weft: impl FnOnce(FileRef) -> Result<V, Errno>,
+) -> T {
+    match table::get(fd) {
+        None => real(),
+        Some(file) => whole(|| finish(weft(file))),
+    }
 }
 
 /// An error of the file comes before one of the memory, as in Linux.
@@ -199,140 +211,101 @@ pub unsafe fn transfer(
     }
     let n = writev_weft(file, parts, count, offset)?;
     if sync {
-        fsync_weft(file)?;
+        weft_file::sync(file)?;
     }
     Ok(n)
 }
 
-fn fallocate_weft(file: FileRef, mode: c_int, offset: off_t, len: off_t) -> Result<c_int, Errno> {
-    if process::client()?.flags(file)? & libc::O_PATH != 0 {
-        return Err(libc::EBADF);
-    }
+fn fallocate_weft(file: FileRef, mode: c_int, offset: off_t, len: off_t) -> Result<(), Errno> {
+    place_for_data(file)?;
     if offset < 0 || len <= 0 {
         return Err(libc::EINVAL);
     }
-    weft_file::allocate(file, mode, offset as u64, len as u64).map(|()| 0)
-}
-
-fn fsync_weft(file: FileRef) -> Result<c_int, Errno> {
-    weft_file::sync(file).map(|()| 0)
+    weft_file::allocate(file, mode, offset as u64, len as u64)
 }
 
 fn syncfs_weft(file: FileRef) -> Result<(), Errno> {
-    crate::mapping::pages::write_back_all();
-    process::client()?.sync_volume(file)
-}
-
-/// Whether a descriptor is open, and for more than a name, for calls that otherwise do nothing.
-fn check_open(file: FileRef) -> Result<c_int, Errno> {
-    if process::client()?.flags(file)? & libc::O_PATH != 0 { Err(libc::EBADF) } else { Ok(0) }
+    let client = place_for_data(file)?.client;
+    pages::write_back_all();
+    client.sync_volume(file)
 }
 
 hooks! {
     fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::read(fd, buffer, len),
-            Some(file) => whole(|| signed(read_weft(file, buffer, len))),
-        }
+        on_data(fd, || real::read(fd, buffer, len), |file| read_weft(file, buffer, len))
     }
 
     fn __read_chk(fd: c_int, buffer: *mut c_void, len: size_t, room: size_t) -> ssize_t {
         match table::get(fd) {
-            Some(file) if len <= room => whole(|| signed(read_weft(file, buffer, len))),
+            Some(file) if len <= room => whole(|| finish(read_weft(file, buffer, len))),
             // libc ends the program when the buffer is too small.
             _ => real::__read_chk(fd, buffer, len, room),
         }
     }
 
     fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::write(fd, buffer, len),
-            Some(file) => whole(|| signed(write_weft(file, buffer, len))),
-        }
+        on_data(fd, || real::write(fd, buffer, len), |file| write_weft(file, buffer, len))
     }
 
     fn pread(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::pread(fd, buffer, len, offset),
-            Some(file) => whole(|| signed(pread_weft(file, buffer, len, offset))),
-        }
+        on_data(fd, || real::pread(fd, buffer, len, offset), |file| pread_weft(file, buffer, len, offset))
     }
 
     fn __pread_chk(fd: c_int, buffer: *mut c_void, len: size_t, offset: off_t, room: size_t) -> ssize_t {
         match table::get(fd) {
-            Some(file) if len <= room => whole(|| signed(pread_weft(file, buffer, len, offset))),
+            Some(file) if len <= room => whole(|| finish(pread_weft(file, buffer, len, offset))),
             _ => real::__pread_chk(fd, buffer, len, offset, room),
         }
     }
 
     fn pwrite(fd: c_int, buffer: *const c_void, len: size_t, offset: off_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::pwrite(fd, buffer, len, offset),
-            Some(file) => whole(|| signed(pwrite_weft(file, buffer, len, offset))),
-        }
+        on_data(fd, || real::pwrite(fd, buffer, len, offset), |file| pwrite_weft(file, buffer, len, offset))
     }
 
     fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        match table::get(fd) {
-            None => real::readv(fd, parts, count),
-            Some(file) => whole(|| signed(readv_weft(file, parts, count, None))),
-        }
+        on_data(fd, || real::readv(fd, parts, count), |file| readv_weft(file, parts, count, None))
     }
 
     fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-        match table::get(fd) {
-            None => real::writev(fd, parts, count),
-            Some(file) => whole(|| signed(writev_weft(file, parts, count, None))),
-        }
+        on_data(fd, || real::writev(fd, parts, count), |file| writev_weft(file, parts, count, None))
     }
 
     fn preadv(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::preadv(fd, parts, count, offset),
-            Some(file) => whole(|| signed(offset_of(offset).and_then(|offset| readv_weft(file, parts, count, Some(offset))))),
-        }
+        on_data(fd, || real::preadv(fd, parts, count, offset), |file| {
+            readv_weft(file, parts, count, Some(offset_of(offset)?))
+        })
     }
 
     fn pwritev(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::pwritev(fd, parts, count, offset),
-            Some(file) => whole(|| signed(offset_of(offset).and_then(|offset| writev_weft(file, parts, count, Some(offset))))),
-        }
+        on_data(fd, || real::pwritev(fd, parts, count, offset), |file| {
+            writev_weft(file, parts, count, Some(offset_of(offset)?))
+        })
     }
 
     fn preadv2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
-        match table::get(fd) {
-            None => real::preadv2(fd, parts, count, offset, flags),
-            Some(file) => whole(|| signed(transfer(file, false, parts, count, offset, flags))),
-        }
+        on_data(fd, || real::preadv2(fd, parts, count, offset, flags), |file| {
+            transfer(file, false, parts, count, offset, flags)
+        })
     }
 
     fn pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
-        match table::get(fd) {
-            None => real::pwritev2(fd, parts, count, offset, flags),
-            Some(file) => whole(|| signed(transfer(file, true, parts, count, offset, flags))),
-        }
+        on_data(fd, || real::pwritev2(fd, parts, count, offset, flags), |file| {
+            transfer(file, true, parts, count, offset, flags)
+        })
     }
 
     fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-        match table::get(fd) {
-            None => real::lseek(fd, offset, whence),
-            Some(file) => whole(|| finish(process::client().and_then(|client| client.seek(file, offset, whence)).map(|at| at as off_t))),
-        }
+        on_data(fd, || real::lseek(fd, offset, whence), |file| {
+            process::client()?.seek(file, offset, whence)
+        })
     }
 
     fn fsync(fd: c_int) -> c_int {
-        match table::get(fd) {
-            None => real::fsync(fd),
-            Some(file) => whole(|| finish(fsync_weft(file))),
-        }
+        on_data(fd, || real::fsync(fd), weft_file::sync)
     }
 
     fn fdatasync(fd: c_int) -> c_int {
-        match table::get(fd) {
-            None => real::fdatasync(fd),
-            Some(file) => whole(|| finish(fsync_weft(file))),
-        }
+        on_data(fd, || real::fdatasync(fd), weft_file::sync)
     }
 
     fn sync() -> () {
@@ -341,58 +314,40 @@ hooks! {
             && let Ok(client) = process::client()
         {
             // It has nobody to tell: the files' own `fsync` tells.
-            crate::mapping::pages::write_back_all();
+            pages::write_back_all();
             let _ = client.sync();
         }
         real::sync()
     }
 
     fn syncfs(fd: c_int) -> c_int {
-        match table::get(fd) {
-            None => real::syncfs(fd),
-            Some(file) => finish(check_open(file).and_then(|_| syncfs_weft(file)).map(|()| 0)),
-        }
+        on_file(fd, || real::syncfs(fd), syncfs_weft)
     }
 
     /// Starts write-back of a range and promises nothing: the flusher does that by itself.
     fn sync_file_range(fd: c_int, offset: off_t, len: off_t, flags: c_uint) -> c_int {
-        match table::get(fd) {
-            None => real::sync_file_range(fd, offset, len, flags),
-            Some(file) => finish(check_open(file).and_then(|done| {
-                if offset < 0 || len < 0 || flags & !7 != 0 { Err(libc::EINVAL) } else { Ok(done) }
-            })),
-        }
+        on_file(fd, || real::sync_file_range(fd, offset, len, flags), |file| {
+            place_for_data(file)?;
+            if offset < 0 || len < 0 || flags & !7 != 0 { Err(libc::EINVAL) } else { Ok(()) }
+        })
     }
 
     fn ftruncate(fd: c_int, size: off_t) -> c_int {
-        match table::get(fd) {
-            None => real::ftruncate(fd, size),
-            Some(file) => whole(|| finish(offset_of(size).and_then(|size| weft_file::resize(file, size)).map(|()| 0))),
-        }
+        on_data(fd, || real::ftruncate(fd, size), |file| weft_file::resize(file, offset_of(size)?))
     }
 
     fn truncate(path: *const c_char, size: off_t) -> c_int {
-        on_path(
-            libc::AT_FDCWD,
-            path,
-            Last::Follow,
-            |_, path| real::truncate(path, size),
-            |client, at, path| {
-                let size = offset_of(size)?;
-                if file_limit::is_set() {
-                    file_limit::check_size(size, || Ok(client.stat(at, path, 0)?.size))?;
-                }
-                let change = weft_client::AttrChange { size: Some(size), ..Default::default() };
-                client.set_attr(at, path, 0, &change).map(|()| 0)
-            },
-        )
+        on_target(path, |path| real::truncate(path, size), |place| {
+            let size = offset_of(size)?;
+            if file_limit::is_set() {
+                file_limit::check_size(size, || Ok(place.stat(0)?.size))?;
+            }
+            place.set_attr(0, &AttrChange { size: Some(size), ..Default::default() })
+        })
     }
 
     fn fallocate(fd: c_int, mode: c_int, offset: off_t, len: off_t) -> c_int {
-        match table::get(fd) {
-            None => real::fallocate(fd, mode, offset, len),
-            Some(file) => finish(fallocate_weft(file, mode, offset, len)),
-        }
+        on_file(fd, || real::fallocate(fd, mode, offset, len), |file| fallocate_weft(file, mode, offset, len))
     }
 
     /// Returns the error instead of setting errno.
@@ -407,7 +362,7 @@ hooks! {
     fn posix_fadvise(fd: c_int, offset: off_t, len: off_t, advice: c_int) -> c_int {
         match table::get(fd) {
             None => real::posix_fadvise(fd, offset, len, advice),
-            Some(file) => match check_open(file) {
+            Some(file) => match place_for_data(file) {
                 Err(error) => error,
                 Ok(_) if !(0..=5).contains(&advice) || len < 0 => libc::EINVAL,
                 Ok(_) => 0,
@@ -416,28 +371,24 @@ hooks! {
     }
 
     fn readahead(fd: c_int, offset: off_t, len: size_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::readahead(fd, offset, len),
-            Some(file) => finish(check_open(file).and_then(|_| {
-                let client = process::client()?;
-                if !is_readable(client.flags(file)?) {
-                    return Err(libc::EBADF);
-                }
-                let regular = client.fstat(file)?.mode & libc::S_IFMT == libc::S_IFREG;
-                if regular { Ok(0) } else { Err(libc::EINVAL) }
-            })),
-        }
+        on_file(fd, || real::readahead(fd, offset, len), |file| {
+            let client = place_for_data(file)?.client;
+            if !is_readable(client.flags(file)?) {
+                return Err(libc::EBADF);
+            }
+            let regular = client.fstat(file)?.mode & libc::S_IFMT == libc::S_IFREG;
+            if regular { Ok(0isize) } else { Err(libc::EINVAL) }
+        })
     }
 
     fn copy_file_range(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: size_t, flags: c_uint) -> ssize_t {
         if !table::is_weft(from) && !table::is_weft(to) {
             return real::copy_file_range(from, from_at, to, to_at, len, flags);
         }
-        let len = match check_copy(from, from_at.as_ref(), to, to_at.as_ref(), len, flags) {
-            Ok(len) => len,
-            Err(error) => return fail(error),
-        };
-        signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), to_at.as_mut(), len))
+        finish(
+            check_copy(from, from_at.as_ref(), to, to_at.as_ref(), len, flags)
+                .and_then(|len| pump(End::of(from), from_at.as_mut(), End::of(to), to_at.as_mut(), len)),
+        )
     }
 
     fn sendfile(to: c_int, from: c_int, from_at: *mut off_t, len: size_t) -> ssize_t {
@@ -452,14 +403,14 @@ hooks! {
             let _ = process::client().and_then(|client| client.note_access(file));
             return 0;
         }
-        signed(pump::pump(pump::End::of(from), from_at.as_mut(), pump::End::of(to), None, len))
+        finish(pump(End::of(from), from_at.as_mut(), End::of(to), None, len))
     }
 
     fn splice(from: c_int, from_at: *mut i64, to: c_int, to_at: *mut i64, len: size_t, flags: c_uint) -> ssize_t {
         if !table::is_weft(from) && !table::is_weft(to) {
             return real::splice(from, from_at, to, to_at, len, flags);
         }
-        signed(splicing::splice(from, from_at.as_mut(), to, to_at.as_mut(), len, flags))
+        finish(splicing::splice(from, from_at.as_mut(), to, to_at.as_mut(), len, flags))
     }
 }
 
@@ -577,28 +528,4 @@ fn check_send(from: c_int, from_at: Option<&off_t>, to: c_int, len: size_t) -> R
         return Err(libc::EINVAL);
     }
     Ok(())
-}
-
-/// Writes to any descriptor, weft's or the kernel's, for streams.
-pub fn write_any(fd: c_int, bytes: &[u8]) -> Result<usize, Errno> {
-    match table::get(fd) {
-        None => sys::write(fd, bytes),
-        Some(file) => weft_file::write(file, bytes, None),
-    }
-}
-
-/// Reads from any descriptor, for streams.
-pub fn read_any(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
-    match table::get(fd) {
-        None => sys::read(fd, out),
-        Some(file) => weft_file::read(file, out, None),
-    }
-}
-
-/// Moves the offset of any descriptor, for streams.
-pub fn seek_any(fd: c_int, offset: i64, whence: c_int) -> Result<u64, Errno> {
-    match table::get(fd) {
-        None => sys::lseek(fd, offset, whence),
-        Some(file) => process::client()?.seek(file, offset, whence),
-    }
 }

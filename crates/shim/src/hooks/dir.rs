@@ -6,7 +6,7 @@
 
 use crate::descriptors::{self, table};
 use crate::report::{Refusal, refuse};
-use crate::routing::{Last, fail, finish, on_path};
+use crate::routing::{Place, fail, finish, on_file, on_target};
 use crate::{process, sys};
 use libc::{DIR, c_char, c_int, c_long, dirent, size_t, ssize_t};
 use std::mem::offset_of;
@@ -211,9 +211,9 @@ pub fn getdents(file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
 }
 
 /// Opens a stream on a path of the volume.
-pub fn open_at(client: &weft_client::Client, at: FileRef, path: &[u8]) -> Result<*mut DIR, Errno> {
+pub fn open_at(place: Place) -> Result<*mut DIR, Errno> {
     let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let fd = descriptors::open(client, at, path, flags, 0)?;
+    let fd = descriptors::open(place, flags, 0)?;
     open_stream(fd).inspect_err(|_| {
         let _ = descriptors::close(fd);
     })
@@ -243,24 +243,22 @@ unsafe fn read_into(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent)
 
 hooks! {
     fn opendir(path: *const c_char) -> *mut DIR {
-        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::opendir(path), open_at)
+        on_target(path, |path| real::opendir(path), open_at)
     }
 
     fn fdopendir(fd: c_int) -> *mut DIR {
-        match table::get(fd) {
-            None => real::fdopendir(fd),
-            Some(file) => finish(process::client().and_then(|client| {
-                if client.fstat(file)?.mode & libc::S_IFMT != libc::S_IFDIR {
-                    return Err(libc::ENOTDIR);
-                }
-                let dir = open_stream(fd)?;
-                if let Some(stream) = stream(dir) {
-                    // The stream goes on where the descriptor stands.
-                    stream.seek(client.seek(file, 0, libc::SEEK_CUR).unwrap_or(0));
-                }
-                Ok(dir)
-            })),
-        }
+        on_file(fd, || real::fdopendir(fd), |file| {
+            let client = process::client()?;
+            if client.fstat(file)?.mode & libc::S_IFMT != libc::S_IFDIR {
+                return Err(libc::ENOTDIR);
+            }
+            let dir = open_stream(fd)?;
+            if let Some(stream) = stream(dir) {
+                // The stream goes on where the descriptor stands.
+                stream.seek(client.seek(file, 0, libc::SEEK_CUR).unwrap_or(0));
+            }
+            Ok(dir)
+        })
     }
 
     fn readdir(dir: *mut DIR) -> *mut dirent {
@@ -276,10 +274,7 @@ hooks! {
     }
 
     fn readdir_r(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
-        match read_into(dir, entry, result) {
-            None => real::readdir_r(dir, entry, result),
-            Some(error) => error,
-        }
+        read_into(dir, entry, result).unwrap_or_else(|| real::readdir_r(dir, entry, result))
     }
 
     fn closedir(dir: *mut DIR) -> c_int {
@@ -318,27 +313,22 @@ hooks! {
     }
 
     fn getdirentries(fd: c_int, out: *mut c_char, len: size_t, base: *mut i64) -> ssize_t {
-        let Some(file) = table::get(fd) else { return real::getdirentries(fd, out, len, base) };
-        match process::client().and_then(|client| client.seek(file, 0, libc::SEEK_CUR)) {
-            Ok(position) => {
-                let n = body::getdents64(fd, out.cast(), len);
-                if n >= 0 && !base.is_null() {
-                    *base = position as i64;
-                }
-                n
+        on_file(fd, || real::getdirentries(fd, out, len, base), |file| {
+            let position = process::client()?.seek(file, 0, libc::SEEK_CUR)?;
+            let n = body::getdents64(fd, out.cast(), len);
+            if n >= 0 && !base.is_null() {
+                *base = position as i64;
             }
-            Err(error) => fail(error),
-        }
+            Ok(n)
+        })
     }
 
     fn getdents64(fd: c_int, out: *mut libc::c_void, len: size_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::getdents64(fd, out, len),
-            Some(file) if !out.is_null() => {
-                let out = std::slice::from_raw_parts_mut(out.cast(), len.min(i32::MAX as usize));
-                finish(getdents(file, out).map(|n| n as ssize_t))
+        on_file(fd, || real::getdents64(fd, out, len), |file| {
+            if out.is_null() {
+                return Err(libc::EFAULT);
             }
-            Some(_) => fail(libc::EFAULT),
-        }
+            getdents(file, std::slice::from_raw_parts_mut(out.cast(), len.min(i32::MAX as usize)))
+        })
     }
 }

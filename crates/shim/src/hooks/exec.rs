@@ -83,7 +83,7 @@ unsafe fn execute_at(
     flags: c_int,
     nesting: u32,
 ) -> c_int {
-    let last = Last::from_at_flags(flags);
+    let last = Last::of(flags);
     let real = |dirfd: c_int, path: *const c_char| {
         // SAFETY: the program's own arguments.
         unsafe {
@@ -95,8 +95,8 @@ unsafe fn execute_at(
             }
         }
     };
-    on_path(dirfd, path, last, real, |client, at, inside| {
-        let program = program::load(client, at, inside)?;
+    on_path(dirfd, path, last, real, |place| {
+        let program = program::load(place)?;
         // SAFETY: as above.
         unsafe {
             match program {

@@ -39,8 +39,9 @@ pub mod entry {
             path,
             crate::routing::Last::Follow,
             |_, path| unsafe { real(path, flags) },
-            |client, at, path| {
-                let open = client.open(at, path, libc::O_RDONLY, 0)?;
+            |place| {
+                let client = place.client;
+                let open = place.open(libc::O_RDONLY)?;
                 let size = client.fstat(open.file)?.size;
                 let copy = program::copy(client, open.file, size, c"weft-library", libc::MFD_CLOEXEC);
                 let _ = client.give_back(open.file);

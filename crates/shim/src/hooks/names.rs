@@ -1,11 +1,14 @@
 //! Names: making, moving, linking and removing them, and where they lead.
 
 use crate::descriptors::table;
-use crate::routing::{Last, PathArgument, fail, finish, linked, on_path, on_two_paths};
-use crate::{process, report, sys};
+use crate::report::{Refusal, refused};
+use crate::routing::{
+    Last, PathArgument, Place, fail, finish, linked, on_name, on_path, on_target, on_two_paths,
+};
+use crate::{process, sys};
 use libc::{c_char, c_int, c_uint, c_void, dev_t, key_t, mode_t, size_t, ssize_t};
 use weft_client::scratch::Scratch;
-use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
+use weft_client::{Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 const CWD: c_int = libc::AT_FDCWD;
 
@@ -13,7 +16,8 @@ fn name(dirfd: c_int, path: *const c_char) -> PathArgument {
     PathArgument { dirfd, path, last: Last::NoFollow, exists: false }
 }
 
-fn directory_mode(mode: mode_t) -> u32 {
+/// Permissions of what is made, without those that the mask takes away.
+fn allowed(mode: mode_t) -> u32 {
     mode & 0o7777 & !process::umask()
 }
 
@@ -37,23 +41,7 @@ fn shown_path(file: FileRef, room: &mut [u8; RESOLVED_MAX + 256]) -> Result<&[u8
     Ok(room.get(..mount.len() + if root { 0 } else { len }).unwrap_or(&[]))
 }
 
-unsafe fn put_link(target: &[u8], out: *mut c_char, room: size_t) -> Result<ssize_t, Errno> {
-    if out.is_null() || room == 0 {
-        return Err(if room == 0 { libc::EINVAL } else { libc::EFAULT });
-    }
-    let len = target.len().min(room);
-    // SAFETY: the program promises `room` bytes.
-    unsafe { std::ptr::copy_nonoverlapping(target.as_ptr(), out.cast(), len) };
-    Ok(len as ssize_t)
-}
-
-unsafe fn read_link(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
-    out: *mut c_char,
-    room: size_t,
-) -> Result<ssize_t, Errno> {
+unsafe fn read_link(place: Place, out: *mut c_char, room: size_t) -> Result<usize, Errno> {
     // The kernel takes the room as an `int`.
     let room = usize::try_from(room as c_int).ok().filter(|room| *room > 0).ok_or(libc::EINVAL)?;
     if out.is_null() {
@@ -61,19 +49,14 @@ unsafe fn read_link(
     }
     // SAFETY: the program promises `room` bytes.
     let out = unsafe { std::slice::from_raw_parts_mut(out.cast(), room) };
-    client.readlink(at, path, out).map(|n| n as ssize_t).map_err(|error| match error {
+    place.client.readlink(place.at, place.path, out).map_err(|error| match error {
         // Without a path it is the descriptor's link that is missing.
-        libc::EINVAL if path.is_empty() => libc::ENOENT,
+        libc::EINVAL if place.path.is_empty() => libc::ENOENT,
         error => error,
     })
 }
 
-unsafe fn symlink_weft(
-    client: &Client,
-    target: *const c_char,
-    at: FileRef,
-    path: &[u8],
-) -> Result<c_int, Errno> {
+unsafe fn symlink_weft(target: *const c_char, place: Place) -> Result<(), Errno> {
     if target.is_null() {
         return Err(libc::EFAULT);
     }
@@ -82,14 +65,39 @@ unsafe fn symlink_weft(
     if target.len() >= process::PATH_BYTES {
         return Err(libc::ENAMETOOLONG);
     }
-    client.symlink(target, at, path).map(|()| 0)
+    place.client.symlink(target, place.at, place.path)
 }
 
-unsafe fn read_descriptor_link(file: FileRef, out: *mut c_char, room: size_t) -> Result<ssize_t, Errno> {
+unsafe fn read_descriptor_link(file: FileRef, out: *mut c_char, room: size_t) -> Result<usize, Errno> {
     let mut shown = Scratch::any()?;
-    let path = shown_path(file, &mut shown)?;
-    // SAFETY: the caller's promise.
-    unsafe { put_link(path, out, room) }
+    let target = shown_path(file, &mut shown)?;
+    if out.is_null() {
+        return Err(libc::EFAULT);
+    }
+    let len = target.len().min(room);
+    // SAFETY: the program promises `room` bytes.
+    unsafe { std::ptr::copy_nonoverlapping(target.as_ptr(), out.cast(), len) };
+    Ok(len)
+}
+
+/// `readlink` and `readlinkat`: the link of a descriptor of the program's, or that at a path.
+unsafe fn read_link_at(
+    dirfd: c_int,
+    path: *const c_char,
+    out: *mut c_char,
+    room: size_t,
+    real: impl Fn(c_int, *const c_char) -> ssize_t,
+) -> ssize_t {
+    if room == 0 {
+        return fail(libc::EINVAL);
+    }
+    // SAFETY: the program's own path, and its room.
+    unsafe {
+        match descriptor_path(path) {
+            Some(file) => finish(read_descriptor_link(file, out, room)),
+            None => on_path(dirfd, path, Last::NoFollow, real, |place| read_link(place, out, room)),
+        }
+    }
 }
 
 unsafe fn resolve_descriptor(file: FileRef, out: *mut c_char) -> Result<*mut c_char, Errno> {
@@ -137,7 +145,8 @@ fn without_leading_dots<'a>(base: &[u8], mut path: &'a [u8]) -> (usize, &'a [u8]
     }
 }
 
-unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -> Result<*mut c_char, Errno> {
+unsafe fn resolve(place: Place, out: *mut c_char) -> Result<*mut c_char, Errno> {
+    let Place { client, at, path } = place;
     let mut whole = Scratch::<[u8; RESOLVED_MAX + process::PATH_BYTES]>::any()?;
     let (at, path) = if path.first().is_none_or(|byte| *byte == b'/') {
         (at, path)
@@ -176,27 +185,21 @@ unsafe fn resolve(client: &Client, at: FileRef, path: &[u8], out: *mut c_char) -
 
 hooks! {
     fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::mkdir(path, mode), |client, at, path| {
-            client.mkdir(at, path, directory_mode(mode)).map(|()| 0)
-        })
+        on_name(path, |path| real::mkdir(path, mode), |place| place.mkdir(allowed(mode)))
     }
 
     fn mkdirat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
-        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mkdirat(dirfd, path, mode), |client, at, path| {
-            client.mkdir(at, path, directory_mode(mode)).map(|()| 0)
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mkdirat(dirfd, path, mode), |place| {
+            place.mkdir(allowed(mode))
         })
     }
 
     fn rmdir(path: *const c_char) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::rmdir(path), |client, at, path| {
-            client.unlink(at, path, libc::AT_REMOVEDIR).map(|()| 0)
-        })
+        on_name(path, |path| real::rmdir(path), |place| place.unlink(libc::AT_REMOVEDIR))
     }
 
     fn unlink(path: *const c_char) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::unlink(path), |client, at, path| {
-            client.unlink(at, path, 0).map(|()| 0)
-        })
+        on_name(path, |path| real::unlink(path), |place| place.unlink(0))
     }
 
     fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
@@ -204,16 +207,16 @@ hooks! {
         if flags & !libc::AT_REMOVEDIR != 0 {
             return fail(libc::EINVAL);
         }
-        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::unlinkat(dirfd, path, flags), |client, at, path| {
-            client.unlink(at, path, flags).map(|()| 0)
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::unlinkat(dirfd, path, flags), |place| {
+            place.unlink(flags)
         })
     }
 
     fn remove(path: *const c_char) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::remove(path), |client, at, path| {
-            match client.unlink(at, path, 0) {
-                Err(libc::EISDIR) => client.unlink(at, path, libc::AT_REMOVEDIR).map(|()| 0),
-                result => result.map(|()| 0),
+        on_name(path, |path| real::remove(path), |place| {
+            match place.unlink(0) {
+                Err(libc::EISDIR) => place.unlink(libc::AT_REMOVEDIR),
+                result => result,
             }
         })
     }
@@ -225,7 +228,7 @@ hooks! {
             |dir1, from, dir2, to| {
                 if dir1 == CWD && dir2 == CWD { real::rename(from, to) } else { real::renameat(dir1, from, dir2, to) }
             },
-            |client, at, from, at2, to| client.rename(at, from, at2, to, 0).map(|()| 0),
+            |from, to| from.rename(to, 0),
         )
     }
 
@@ -234,7 +237,7 @@ hooks! {
             name(dirfd, from),
             name(dirfd2, to),
             |dir1, from, dir2, to| real::renameat(dir1, from, dir2, to),
-            |client, at, from, at2, to| client.rename(at, from, at2, to, 0).map(|()| 0),
+            |from, to| from.rename(to, 0),
         )
     }
 
@@ -248,7 +251,7 @@ hooks! {
             name(dirfd, from),
             name(dirfd2, to),
             |dir1, from, dir2, to| real::renameat2(dir1, from, dir2, to, flags),
-            |client, at, from, at2, to| client.rename(at, from, at2, to, flags).map(|()| 0),
+            |from, to| from.rename(to, flags),
         )
     }
 
@@ -257,7 +260,7 @@ hooks! {
             PathArgument { exists: true, ..name(CWD, from) },
             name(CWD, to),
             |_, from, _, to| real::link(from, to),
-            |client, at, from, at2, to| client.link(at, from, at2, to, 0).map(|()| 0),
+            |from, to| from.link(to, 0),
         )
     }
 
@@ -279,8 +282,8 @@ hooks! {
         if let Some(file) = open {
             // Elsewhere the kernel says what is wrong with the path, or that it is another file system.
             let real = |dirfd2, to| real::linkat(dirfd, from, dirfd2, to, flags);
-            return on_path(dirfd2, to, Last::NoFollow, real, |client, at, path| {
-                client.link_file(file, at, path).map(|()| 0)
+            return on_path(dirfd2, to, Last::NoFollow, real, |place| {
+                place.client.link_file(file, place.at, place.path)
             });
         }
         let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::NoFollow };
@@ -288,44 +291,26 @@ hooks! {
             PathArgument { dirfd, path: from, last, exists: true },
             name(dirfd2, to),
             |dir1, from, dir2, to| real::linkat(dir1, from, dir2, to, flags),
-            |client, at, from, at2, to| client.link(at, from, at2, to, flags).map(|()| 0),
+            |from, to| from.link(to, flags),
         )
     }
 
     fn symlink(target: *const c_char, path: *const c_char) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::symlink(target, path), |client, at, path| {
-            symlink_weft(client, target, at, path)
-        })
+        on_name(path, |path| real::symlink(target, path), |place| symlink_weft(target, place))
     }
 
     fn symlinkat(target: *const c_char, dirfd: c_int, path: *const c_char) -> c_int {
-        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::symlinkat(target, dirfd, path), |client, at, path| {
-            symlink_weft(client, target, at, path)
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::symlinkat(target, dirfd, path), |place| {
+            symlink_weft(target, place)
         })
     }
 
     fn readlink(path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t {
-        if room == 0 {
-            return fail(libc::EINVAL);
-        }
-        if let Some(file) = descriptor_path(path) {
-            return finish(read_descriptor_link(file, out, room));
-        }
-        on_path(CWD, path, Last::NoFollow, |_, path| real::readlink(path, out, room), |client, at, path| {
-            read_link(client, at, path, out, room)
-        })
+        read_link_at(CWD, path, out, room, |_, path| real::readlink(path, out, room))
     }
 
     fn readlinkat(dirfd: c_int, path: *const c_char, out: *mut c_char, room: size_t) -> ssize_t {
-        if room == 0 {
-            return fail(libc::EINVAL);
-        }
-        if let Some(file) = descriptor_path(path) {
-            return finish(read_descriptor_link(file, out, room));
-        }
-        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::readlinkat(dirfd, path, out, room), |client, at, path| {
-            read_link(client, at, path, out, room)
-        })
+        read_link_at(dirfd, path, out, room, |dirfd, path| real::readlinkat(dirfd, path, out, room))
     }
 
     fn __readlink_chk(path: *const c_char, out: *mut c_char, len: size_t, room: size_t) -> ssize_t {
@@ -346,9 +331,7 @@ hooks! {
         if let Some(file) = descriptor_path(path) {
             return finish(resolve_descriptor(file, out));
         }
-        on_path(CWD, path, Last::Follow, |_, path| real::realpath(path, out), |client, at, path| {
-            resolve(client, at, path, out)
-        })
+        on_target(path, |path| real::realpath(path, out), |place| resolve(place, out))
     }
 
     fn __realpath_chk(path: *const c_char, out: *mut c_char, room: size_t) -> *mut c_char {
@@ -366,65 +349,49 @@ hooks! {
     }
 
     fn ftok(path: *const c_char, project: c_int) -> key_t {
-        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::ftok(path, project), |client, at, path| {
-            let attr = client.stat(at, path, 0)?;
+        on_target(path, |path| real::ftok(path, project), |place| {
+            let attr = place.stat(0)?;
             // As glibc: low bits of inode and device under the project's.
             Ok((attr.ino & 0xffff | (attr.dev & 0xff) << 16) as key_t | (project & 0xff) << 24)
         })
     }
 
     fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::mknod(path, mode, device), |client, at, path| {
-            client.mknod(at, path, mode & !process::umask(), device).map(|()| 0)
-        })
+        on_name(path, |path| real::mknod(path, mode, device), |place| place.mknod(mode & !process::umask(), device))
     }
 
     fn mknodat(dirfd: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
-        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mknodat(dirfd, path, mode, device), |client, at, path| {
-            client.mknod(at, path, mode & !process::umask(), device).map(|()| 0)
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mknodat(dirfd, path, mode, device), |place| {
+            place.mknod(mode & !process::umask(), device)
         })
     }
 
     fn __xmknod(version: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::__xmknod(version, path, mode, device), |client, at, path| {
-            let device = device.as_ref().copied().unwrap_or(0);
-            client.mknod(at, path, mode & !process::umask(), device).map(|()| 0)
+        on_name(path, |path| real::__xmknod(version, path, mode, device), |place| {
+            place.mknod(mode & !process::umask(), device.as_ref().copied().unwrap_or(0))
         })
     }
 
     fn __xmknodat(version: c_int, dirfd: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int {
-        on_path(
-            dirfd,
-            path,
-            Last::NoFollow,
-            |dirfd, path| real::__xmknodat(version, dirfd, path, mode, device),
-            |client, at, path| {
-                let device = device.as_ref().copied().unwrap_or(0);
-                client.mknod(at, path, mode & !process::umask(), device).map(|()| 0)
-            },
-        )
-    }
-
-    fn mkfifo(path: *const c_char, mode: mode_t) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::mkfifo(path, mode), |client, at, path| {
-            client.mknod(at, path, (mode & 0o7777 & !process::umask()) | libc::S_IFIFO, 0).map(|()| 0)
+        let real = |dirfd, path| real::__xmknodat(version, dirfd, path, mode, device);
+        on_path(dirfd, path, Last::NoFollow, real, |place| {
+            place.mknod(mode & !process::umask(), device.as_ref().copied().unwrap_or(0))
         })
     }
 
+    fn mkfifo(path: *const c_char, mode: mode_t) -> c_int {
+        on_name(path, |path| real::mkfifo(path, mode), |place| place.mknod(allowed(mode) | libc::S_IFIFO, 0))
+    }
+
     fn mkfifoat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
-        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mkfifoat(dirfd, path, mode), |client, at, path| {
-            client.mknod(at, path, (mode & 0o7777 & !process::umask()) | libc::S_IFIFO, 0).map(|()| 0)
+        on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mkfifoat(dirfd, path, mode), |place| {
+            place.mknod(allowed(mode) | libc::S_IFIFO, 0)
         })
     }
 
     fn name_to_handle_at(dirfd: c_int, path: *const c_char, handle: *mut c_void, mount_id: *mut c_int, flags: c_int) -> c_int {
         let last = if flags & libc::AT_SYMLINK_FOLLOW != 0 { Last::Follow } else { Last::NoFollow };
-        on_path(
-            dirfd,
-            path,
-            last,
-            |dirfd, path| real::name_to_handle_at(dirfd, path, handle, mount_id, flags),
-            |_, _, _| Err(report::refuse(report::Refusal::Handles)),
-        )
+        let real = |dirfd, path| real::name_to_handle_at(dirfd, path, handle, mount_id, flags);
+        on_path(dirfd, path, last, real, |_| refused(Refusal::Handles))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::advice::opened;
 use crate::descriptors::{self, table};
-use crate::routing::{Last, fail, finish, on_path};
+use crate::routing::{Last, fail, finish, on_file, on_path, on_target};
 use crate::sys;
 use libc::{c_char, c_int, c_uint};
 
@@ -17,54 +17,28 @@ fn last_of(flags: c_int) -> Last {
 
 hooks! {
     fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-        on_path(
-            libc::AT_FDCWD,
-            path,
-            last_of(flags),
-            |_, path| opened(real::open(path, flags, mode), flags),
-            |client, at, path| descriptors::open(client, at, path, flags, mode),
-        )
+        let real = |_, path| opened(real::open(path, flags, mode), flags);
+        on_path(libc::AT_FDCWD, path, last_of(flags), real, |place| descriptors::open(place, flags, mode))
     }
 
     fn openat(dirfd: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-        on_path(
-            dirfd,
-            path,
-            last_of(flags),
-            |dirfd, path| opened(real::openat(dirfd, path, flags, mode), flags),
-            |client, at, path| descriptors::open(client, at, path, flags, mode),
-        )
+        let real = |dirfd, path| opened(real::openat(dirfd, path, flags, mode), flags);
+        on_path(dirfd, path, last_of(flags), real, |place| descriptors::open(place, flags, mode))
     }
 
     fn __open_2(path: *const c_char, flags: c_int) -> c_int {
-        on_path(
-            libc::AT_FDCWD,
-            path,
-            last_of(flags),
-            |_, path| opened(real::__open_2(path, flags), flags),
-            |client, at, path| descriptors::open(client, at, path, flags, 0),
-        )
+        let real = |_, path| opened(real::__open_2(path, flags), flags);
+        on_path(libc::AT_FDCWD, path, last_of(flags), real, |place| descriptors::open(place, flags, 0))
     }
 
     fn __openat_2(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
-        on_path(
-            dirfd,
-            path,
-            last_of(flags),
-            |dirfd, path| opened(real::__openat_2(dirfd, path, flags), flags),
-            |client, at, path| descriptors::open(client, at, path, flags, 0),
-        )
+        let real = |dirfd, path| opened(real::__openat_2(dirfd, path, flags), flags);
+        on_path(dirfd, path, last_of(flags), real, |place| descriptors::open(place, flags, 0))
     }
 
     fn creat(path: *const c_char, mode: c_uint) -> c_int {
         let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-        on_path(
-            libc::AT_FDCWD,
-            path,
-            Last::Follow,
-            |_, path| opened(real::creat(path, mode), flags),
-            |client, at, path| descriptors::open(client, at, path, flags, mode),
-        )
+        on_target(path, |path| opened(real::creat(path, mode), flags), |place| descriptors::open(place, flags, mode))
     }
 
     fn close(fd: c_int) -> c_int {
@@ -73,7 +47,7 @@ hooks! {
 
     fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         if crate::process::is_on() {
-            finish(descriptors::close_range(first, last, flags).map(|()| 0))
+            finish(descriptors::close_range(first, last, flags))
         } else {
             real::close_range(first, last, flags)
         }
@@ -88,12 +62,9 @@ hooks! {
     }
 
     fn dup(fd: c_int) -> c_int {
-        match table::get(fd) {
-            None => real::dup(fd),
-            Some(file) => finish(descriptors::duplicate(file, || {
-                sys::fcntl(fd, libc::F_DUPFD, 0).map(|fd| fd as c_int)
-            })),
-        }
+        on_file(fd, || real::dup(fd), |file| {
+            descriptors::duplicate(file, || sys::fcntl(fd, libc::F_DUPFD, 0).map(|fd| fd as c_int))
+        })
     }
 
     fn dup2(old: c_int, new: c_int) -> c_int {

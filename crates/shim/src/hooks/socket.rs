@@ -3,7 +3,7 @@
 use crate::descriptors::passing;
 use crate::ipc::sockets;
 use crate::ipc::sockets::{Address, ReturnedAddress, SocketPath};
-use crate::routing::{Failed, Last, fail, finish, on_path};
+use crate::routing::{Failed, fail, finish, on_name, on_target};
 use crate::{process, sys};
 use libc::{c_char, c_int, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::CStr;
@@ -20,7 +20,7 @@ unsafe fn with_address<T: Failed + PartialEq>(
     let Some(path) = path else { return real(address, len) };
     // It may wait for the other end.
     let real = |address, len| busy::apart(|| real(address, len));
-    let elsewhere = |_, other: *const c_char| {
+    let elsewhere = |other: *const c_char| {
         if std::ptr::eq(other, path.as_ptr()) {
             return real(address, len);
         }
@@ -30,8 +30,8 @@ unsafe fn with_address<T: Failed + PartialEq>(
             Err(error) => fail(error),
         }
     };
-    on_path(libc::AT_FDCWD, path.as_ptr(), Last::Follow, elsewhere, |client, at, path| {
-        let address = sockets::find(client, at, path)?;
+    on_target(path.as_ptr(), elsewhere, |place| {
+        let address = sockets::find(place)?;
         let result = real(address.parts().0, address.parts().1);
         // A name without a socket behind it: of a process that ended, of another user, from before a restart.
         if result == T::FAILED && sys::errno() == libc::ENOENT {
@@ -158,18 +158,13 @@ hooks! {
             0 => Ok(()),
             _ => Err(sys::errno()),
         };
-        on_path(
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            Last::NoFollow,
-            |_, other| {
-                if std::ptr::eq(other, path.as_ptr()) {
-                    return real::bind(socket, address, len);
-                }
-                finish(Address::of(CStr::from_ptr(other)).and_then(|address| to(&address)).map(|()| 0))
-            },
-            |client, at, path| sockets::bind(client, at, path, 0o777 & !process::umask(), given, to),
-        )
+        let elsewhere = |other: *const c_char| {
+            if std::ptr::eq(other, path.as_ptr()) {
+                return real::bind(socket, address, len);
+            }
+            finish(Address::of(CStr::from_ptr(other)).and_then(|address| to(&address)))
+        };
+        on_name(path.as_ptr(), elsewhere, |place| sockets::bind(place, 0o777 & !process::umask(), given, to))
     }
 
     fn connect(socket: c_int, address: *const sockaddr, len: socklen_t) -> c_int {

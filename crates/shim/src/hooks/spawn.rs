@@ -279,8 +279,8 @@ impl SpawnCall<'_> {
                 unsafe { unreached::tell_of_path(libc::AT_FDCWD, path) };
                 spawn_at(path)
             },
-            |client, at, inside| {
-                Ok(match program::load(client, at, inside) {
+            |place| {
+                Ok(match program::load(place) {
                     Err(weft_client::OUTSIDE) => return Err(weft_client::OUTSIDE),
                     Err(error) => error,
                     Ok(Program::Binary(fd)) => {

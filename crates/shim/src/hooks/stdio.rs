@@ -1,10 +1,10 @@
 //! Streams: opening, closing, `fileno`.
 
-use crate::descriptors::{self, table};
-use crate::routing::{Last, fail, finish, on_path};
+use crate::descriptors;
+use crate::routing::{Place, fail, finish, is_on_volume, on_file, on_target};
 use crate::{process, streams, sys};
 use libc::{FILE, c_char, c_int, mode_t};
-use weft_client::{Client, Errno, FileRef};
+use weft_client::Errno;
 
 /// What `fopen` creates files with.
 const CREATE_MODE: mode_t = 0o666;
@@ -14,8 +14,8 @@ unsafe fn mode_flags(mode: *const c_char) -> Result<c_int, Errno> {
     if mode.is_null() { Err(libc::EINVAL) } else { streams::flags_of(unsafe { sys::bytes(mode) }) }
 }
 
-fn open_stream(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<*mut FILE, Errno> {
-    let fd = descriptors::open(client, at, path, flags, CREATE_MODE)?;
+fn open_stream(place: Place, flags: c_int, mode: mode_t) -> Result<*mut FILE, Errno> {
+    let fd = descriptors::open(place, flags, mode)?;
     streams::open(fd, flags).inspect_err(|_| {
         let _ = descriptors::close(fd);
     })
@@ -80,9 +80,7 @@ unsafe fn open_advised(path: *const c_char, mode: *const c_char) -> *mut FILE {
 
 hooks! {
     fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| open_advised(path, mode), |client, at, path| {
-            open_stream(client, at, path, mode_flags(mode)?)
-        })
+        on_target(path, |path| open_advised(path, mode), |place| open_stream(place, mode_flags(mode)?, CREATE_MODE))
     }
 
     fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
@@ -90,7 +88,7 @@ hooks! {
             return real::freopen(path, mode, stream);
         }
         let ours = streams::is_ours(stream);
-        if !ours && (path.is_null() || !crate::routing::is_on_volume(libc::AT_FDCWD, path)) {
+        if !ours && (path.is_null() || !is_on_volume(libc::AT_FDCWD, path)) {
             return real::freopen(path, mode, stream);
         }
         let result = mode_flags(mode).and_then(|flags| {
@@ -106,23 +104,21 @@ hooks! {
     }
 
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-        match table::get(fd) {
-            None => real::fdopen(fd, mode),
-            Some(file) => finish(mode_flags(mode).and_then(|flags| {
-                let client = process::client()?;
-                let open = client.flags(file)?;
-                let access = open & libc::O_ACCMODE;
-                let wanted = flags & libc::O_ACCMODE;
-                let denied = |only| access == only && wanted != only;
-                if denied(libc::O_RDONLY) || denied(libc::O_WRONLY) {
-                    return Err(libc::EINVAL);
-                }
-                if flags & libc::O_APPEND != 0 && open & libc::O_APPEND == 0 {
-                    client.set_flags(file, open | libc::O_APPEND)?;
-                }
-                streams::open(fd, flags)
-            })),
-        }
+        on_file(fd, || real::fdopen(fd, mode), |file| {
+            let flags = mode_flags(mode)?;
+            let client = process::client()?;
+            let open = client.flags(file)?;
+            let access = open & libc::O_ACCMODE;
+            let wanted = flags & libc::O_ACCMODE;
+            let denied = |only| access == only && wanted != only;
+            if denied(libc::O_RDONLY) || denied(libc::O_WRONLY) {
+                return Err(libc::EINVAL);
+            }
+            if flags & libc::O_APPEND != 0 && open & libc::O_APPEND == 0 {
+                client.set_flags(file, open | libc::O_APPEND)?;
+            }
+            streams::open(fd, flags)
+        })
     }
 
     fn fclose(stream: *mut FILE) -> c_int {
@@ -149,23 +145,18 @@ hooks! {
     }
 
     fn setmntent(path: *const c_char, mode: *const c_char) -> *mut FILE {
-        on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real::setmntent(path, mode), |client, at, path| {
-            open_stream(client, at, path, mode_flags(mode)? | libc::O_CLOEXEC)
+        on_target(path, |path| real::setmntent(path, mode), |place| {
+            open_stream(place, mode_flags(mode)? | libc::O_CLOEXEC, CREATE_MODE)
         })
     }
 
     /// libc's own opens in `/tmp` or by `TMPDIR` through inner functions; `/tmp` is outside unless the volume is there.
     fn tmpfile() -> *mut FILE {
-        let on_volume = crate::routing::is_on_volume(libc::AT_FDCWD, c"/tmp".as_ptr());
-        if !on_volume {
+        let tmp = c"/tmp".as_ptr();
+        if !is_on_volume(libc::AT_FDCWD, tmp) {
             return real::tmpfile();
         }
         let flags = libc::O_RDWR | libc::O_TMPFILE | libc::O_EXCL;
-        on_path(libc::AT_FDCWD, c"/tmp".as_ptr(), Last::Follow, |_, _| fail(libc::ENOENT), |client, at, path| {
-            let fd = descriptors::open(client, at, path, flags, 0o600)?;
-            streams::open(fd, libc::O_RDWR).inspect_err(|_| {
-                let _ = descriptors::close(fd);
-            })
-        })
+        on_target(tmp, |_| fail(libc::ENOENT), |place| open_stream(place, flags, 0o600))
     }
 }

@@ -1,11 +1,10 @@
 //! Extended attributes.
 
-use crate::descriptors::table;
-use crate::hooks::change::{CWD, NOFOLLOW, SELF, checked, client_for_data};
-use crate::routing::{Last, finish, on_path};
+use crate::hooks::change::{NOFOLLOW, SELF, checked, place_for_data};
+use crate::routing::{Place, on_file, on_name, on_target};
 use crate::sys;
 use libc::{c_char, c_int, c_void, size_t, ssize_t};
-use weft_client::{Client, Errno, FileRef};
+use weft_client::{Errno, FileRef};
 
 /// Longest name of an extended attribute, in bytes.
 const ATTRIBUTE_NAME_MAX: usize = 255;
@@ -16,11 +15,11 @@ unsafe fn attribute_name<'a>(name: *const c_char) -> Result<&'a [u8], Errno> {
     if name.is_empty() || name.len() > ATTRIBUTE_NAME_MAX { Err(libc::ERANGE) } else { Ok(name) }
 }
 
-/// The client, for a call on an open file with an attribute's name, which Linux looks at first.
-unsafe fn data_after_name(file: FileRef, name: *const c_char) -> Result<&'static Client, Errno> {
+/// An open file, for a call with an attribute's name, which Linux looks at first.
+unsafe fn place_after_name(file: FileRef, name: *const c_char) -> Result<Place<'static>, Errno> {
     // SAFETY: a C string, when it is not null.
     unsafe { attribute_name(name)? };
-    client_for_data(file)
+    place_for_data(file)
 }
 
 /// Most bytes of an attribute's value and of a list of names, as in Linux.
@@ -42,31 +41,26 @@ unsafe fn value_given<'a>(value: *const c_void, len: size_t) -> &'a [u8] {
 }
 
 unsafe fn get_xattr(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
+    place: Place,
     flags: c_int,
     name: *const c_char,
     value: *mut c_void,
     len: size_t,
-) -> Result<ssize_t, Errno> {
+) -> Result<usize, Errno> {
     // SAFETY: the caller's promises.
     let (name, out) = unsafe { (attribute_name(name)?, value_room(value, len)) };
-    client.get_xattr(at, path, flags, name, out).map(|n| n as ssize_t)
+    place.client.get_xattr(place.at, place.path, flags, name, out)
 }
 
-#[allow(clippy::too_many_arguments)]
 unsafe fn set_xattr(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
+    place: Place,
     flags: c_int,
     name: *const c_char,
     value: *const c_void,
     len: size_t,
     how: c_int,
-) -> Result<c_int, Errno> {
-    let how = checked(how, libc::XATTR_CREATE | libc::XATTR_REPLACE)?;
+) -> Result<(), Errno> {
+    let how = checked_how(how)?;
     // SAFETY: the caller's promises.
     let name = unsafe { attribute_name(name)? };
     if len > XATTR_BYTES_MAX {
@@ -74,104 +68,83 @@ unsafe fn set_xattr(
     }
     // SAFETY: as above.
     let value = unsafe { value_given(value, len) };
-    client.set_xattr(at, path, flags, name, value, how).map(|()| 0)
+    place.client.set_xattr(place.at, place.path, flags, name, value, how)
 }
 
-unsafe fn list_xattr(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
-    flags: c_int,
-    list: *mut c_char,
-    len: size_t,
-) -> Result<ssize_t, Errno> {
+fn checked_how(how: c_int) -> Result<c_int, Errno> {
+    checked(how, libc::XATTR_CREATE | libc::XATTR_REPLACE)
+}
+
+unsafe fn list_xattr(place: Place, flags: c_int, list: *mut c_char, len: size_t) -> Result<usize, Errno> {
     // SAFETY: the caller's promise.
     let out = unsafe { value_room(list.cast(), len) };
-    client.list_xattr(at, path, flags, out).map(|n| n as ssize_t)
+    place.client.list_xattr(place.at, place.path, flags, out)
+}
+
+unsafe fn remove_xattr(place: Place, flags: c_int, name: *const c_char) -> Result<(), Errno> {
+    // SAFETY: the caller's promise.
+    place.client.remove_xattr(place.at, place.path, flags, unsafe { attribute_name(name)? })
 }
 
 hooks! {
     fn getxattr(path: *const c_char, name: *const c_char, value: *mut c_void, len: size_t) -> ssize_t {
-        on_path(CWD, path, Last::Follow, |_, path| real::getxattr(path, name, value, len), |client, at, path| {
-            get_xattr(client, at, path, 0, name, value, len)
-        })
+        on_target(path, |path| real::getxattr(path, name, value, len), |place| get_xattr(place, 0, name, value, len))
     }
 
     fn lgetxattr(path: *const c_char, name: *const c_char, value: *mut c_void, len: size_t) -> ssize_t {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::lgetxattr(path, name, value, len), |client, at, path| {
-            get_xattr(client, at, path, NOFOLLOW, name, value, len)
+        on_name(path, |path| real::lgetxattr(path, name, value, len), |place| {
+            get_xattr(place, NOFOLLOW, name, value, len)
         })
     }
 
     fn fgetxattr(fd: c_int, name: *const c_char, value: *mut c_void, len: size_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::fgetxattr(fd, name, value, len),
-            Some(file) => finish(
-                data_after_name(file, name).and_then(|client| get_xattr(client, file, b"", SELF, name, value, len)),
-            ),
-        }
+        on_file(fd, || real::fgetxattr(fd, name, value, len), |file| {
+            get_xattr(place_after_name(file, name)?, SELF, name, value, len)
+        })
     }
 
     fn setxattr(path: *const c_char, name: *const c_char, value: *const c_void, len: size_t, how: c_int) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::setxattr(path, name, value, len, how), |client, at, path| {
-            set_xattr(client, at, path, 0, name, value, len, how)
+        on_target(path, |path| real::setxattr(path, name, value, len, how), |place| {
+            set_xattr(place, 0, name, value, len, how)
         })
     }
 
     fn lsetxattr(path: *const c_char, name: *const c_char, value: *const c_void, len: size_t, how: c_int) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::lsetxattr(path, name, value, len, how), |client, at, path| {
-            set_xattr(client, at, path, NOFOLLOW, name, value, len, how)
+        on_name(path, |path| real::lsetxattr(path, name, value, len, how), |place| {
+            set_xattr(place, NOFOLLOW, name, value, len, how)
         })
     }
 
     fn fsetxattr(fd: c_int, name: *const c_char, value: *const c_void, len: size_t, how: c_int) -> c_int {
-        match table::get(fd) {
-            None => real::fsetxattr(fd, name, value, len, how),
-            Some(file) => finish(
-                checked(how, libc::XATTR_CREATE | libc::XATTR_REPLACE)
-                    .and_then(|how| Ok((how, data_after_name(file, name)?)))
-                    .and_then(|(how, client)| set_xattr(client, file, b"", SELF, name, value, len, how)),
-            ),
-        }
+        on_file(fd, || real::fsetxattr(fd, name, value, len, how), |file| {
+            checked_how(how)?;
+            set_xattr(place_after_name(file, name)?, SELF, name, value, len, how)
+        })
     }
 
     fn listxattr(path: *const c_char, list: *mut c_char, len: size_t) -> ssize_t {
-        on_path(CWD, path, Last::Follow, |_, path| real::listxattr(path, list, len), |client, at, path| {
-            list_xattr(client, at, path, 0, list, len)
-        })
+        on_target(path, |path| real::listxattr(path, list, len), |place| list_xattr(place, 0, list, len))
     }
 
     fn llistxattr(path: *const c_char, list: *mut c_char, len: size_t) -> ssize_t {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::llistxattr(path, list, len), |client, at, path| {
-            list_xattr(client, at, path, NOFOLLOW, list, len)
-        })
+        on_name(path, |path| real::llistxattr(path, list, len), |place| list_xattr(place, NOFOLLOW, list, len))
     }
 
     fn flistxattr(fd: c_int, list: *mut c_char, len: size_t) -> ssize_t {
-        match table::get(fd) {
-            None => real::flistxattr(fd, list, len),
-            Some(file) => finish(client_for_data(file).and_then(|client| list_xattr(client, file, b"", SELF, list, len))),
-        }
+        on_file(fd, || real::flistxattr(fd, list, len), |file| {
+            list_xattr(place_for_data(file)?, SELF, list, len)
+        })
     }
 
     fn removexattr(path: *const c_char, name: *const c_char) -> c_int {
-        on_path(CWD, path, Last::Follow, |_, path| real::removexattr(path, name), |client, at, path| {
-            client.remove_xattr(at, path, 0, attribute_name(name)?).map(|()| 0)
-        })
+        on_target(path, |path| real::removexattr(path, name), |place| remove_xattr(place, 0, name))
     }
 
     fn lremovexattr(path: *const c_char, name: *const c_char) -> c_int {
-        on_path(CWD, path, Last::NoFollow, |_, path| real::lremovexattr(path, name), |client, at, path| {
-            client.remove_xattr(at, path, NOFOLLOW, attribute_name(name)?).map(|()| 0)
-        })
+        on_name(path, |path| real::lremovexattr(path, name), |place| remove_xattr(place, NOFOLLOW, name))
     }
 
     fn fremovexattr(fd: c_int, name: *const c_char) -> c_int {
-        match table::get(fd) {
-            None => real::fremovexattr(fd, name),
-            Some(file) => finish(data_after_name(file, name).and_then(|client| {
-                client.remove_xattr(file, b"", SELF, attribute_name(name)?).map(|()| 0)
-            })),
-        }
+        on_file(fd, || real::fremovexattr(fd, name), |file| remove_xattr(place_after_name(file, name)?, SELF, name))
     }
 }

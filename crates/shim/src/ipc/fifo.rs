@@ -6,18 +6,20 @@
 //! it. The server removes it when it looks for what programs have left, at the latest when it ends.
 
 use crate::ipc::shadow;
+use crate::routing::Place;
 use crate::sys;
 use libc::c_int;
+use weft_client::Errno;
 use weft_client::busy;
 use weft_client::shared::pages::FIFO;
-use weft_client::{Client, Errno, FileRef};
 
 /// Flags that the volume has seen to already.
 const DONE: c_int = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
 
 /// Opens the named pipe at a path, whose owner and mode the server has checked; `None` when there is something else.
-pub fn open(client: &Client, at: FileRef, path: &[u8], flags: c_int) -> Result<Option<c_int>, Errno> {
-    let attr = client.stat(at, path, 0)?;
+pub fn open(place: Place, flags: c_int) -> Result<Option<c_int>, Errno> {
+    let client = place.client;
+    let attr = place.stat(0)?;
     if attr.mode & libc::S_IFMT != libc::S_IFIFO {
         return Ok(None);
     }

@@ -3,12 +3,13 @@
 //! symlink with the path by which it was bound, so that a query for an address returns that path.
 
 use crate::ipc::shadow;
+use crate::routing::Place;
 use crate::sys;
-use libc::{c_char, c_int, sockaddr, sockaddr_storage, sockaddr_un, socklen_t};
+use libc::{c_char, sockaddr, sockaddr_storage, sockaddr_un, socklen_t};
 use std::ffi::CStr;
 use std::mem::offset_of;
+use weft_client::Errno;
 use weft_client::shared::pages;
-use weft_client::{Client, Errno, FileRef};
 
 const PATH_AT: usize = offset_of!(sockaddr_un, sun_path);
 const PATH_BYTES: usize = size_of::<sockaddr_un>() - PATH_AT;
@@ -78,16 +79,15 @@ impl Address {
 /// Makes a socket's name on the volume and gives it to `bind`, which names the kernel's socket. `given` is the path as the
 /// program wrote it.
 pub fn bind(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
+    place: Place,
     mode: u32,
     given: &CStr,
     bind: impl Fn(&Address) -> Result<(), Errno>,
-) -> Result<c_int, Errno> {
-    let made = client.mknod(at, path, libc::S_IFSOCK | mode, 0);
+) -> Result<(), Errno> {
+    let client = place.client;
+    let made = place.mknod(libc::S_IFSOCK | mode, 0);
     made.map_err(|error| if error == libc::EEXIST { libc::EADDRINUSE } else { error })?;
-    let bound = client.stat(at, path, libc::AT_SYMLINK_NOFOLLOW).and_then(|attr| {
+    let bound = place.stat(libc::AT_SYMLINK_NOFOLLOW).and_then(|attr| {
         let name = shadow::path_of(client, attr.ino, attr.btime_ns, SOCKET);
         let address = Address::of(name.c_str())?;
         loop {
@@ -106,20 +106,19 @@ pub fn bind(
             other => other,
         }
     });
-    if bound.is_err() {
-        let _ = client.unlink(at, path, 0);
-    }
-    bound.map(|()| 0)
+    bound.inspect_err(|_| {
+        let _ = place.unlink(0);
+    })
 }
 
 /// The address of the kernel's socket behind a name on the volume, when the user may write to it.
-pub fn find(client: &Client, at: FileRef, path: &[u8]) -> Result<Address, Errno> {
-    let attr = client.stat(at, path, 0)?;
+pub fn find(place: Place) -> Result<Address, Errno> {
+    let attr = place.stat(0)?;
     if attr.mode & libc::S_IFMT != libc::S_IFSOCK {
         return Err(libc::ECONNREFUSED);
     }
-    client.access(at, path, libc::W_OK, libc::AT_EACCESS)?;
-    Address::of(shadow::path_of(client, attr.ino, attr.btime_ns, SOCKET).c_str())
+    place.access(libc::W_OK, libc::AT_EACCESS)?;
+    Address::of(shadow::path_of(place.client, attr.ino, attr.btime_ns, SOCKET).c_str())
 }
 
 /// An address that the kernel fills in, on its way to the program.

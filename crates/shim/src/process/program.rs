@@ -4,6 +4,7 @@
 //! gets the script's path and reads it through the hooks.
 
 use crate::report::{Refusal, refuse};
+use crate::routing::Place;
 use crate::sys;
 use libc::{c_char, c_int};
 use weft_client::{Client, Errno, FileRef};
@@ -77,13 +78,14 @@ impl Line {
 }
 
 /// Looks at a file that is to be executed. The caller must be allowed to.
-pub fn load(client: &Client, at: FileRef, path: &[u8]) -> Result<Program, Errno> {
-    let attr = client.stat(at, path, 0)?;
+pub fn load(place: Place) -> Result<Program, Errno> {
+    let client = place.client;
+    let attr = place.stat(0)?;
     if attr.mode & libc::S_IFMT != libc::S_IFREG {
         return Err(libc::EACCES);
     }
-    client.access(at, path, libc::X_OK, libc::AT_EACCESS)?;
-    let open = client.open(at, path, libc::O_RDONLY, 0)?;
+    place.access(libc::X_OK, libc::AT_EACCESS)?;
+    let open = place.open(libc::O_RDONLY)?;
     let program = read(client, open.file, attr.size, c"weft-program");
     let _ = client.give_back(open.file);
     program

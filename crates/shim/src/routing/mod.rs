@@ -8,11 +8,13 @@
 //! The common case, an absolute path elsewhere, costs a look at its bytes.
 
 mod links;
+mod place;
 mod results;
 mod text;
 
 pub use links::linked;
-pub use results::{Failed, fail, finish};
+pub use place::Place;
+pub use results::{Failed, Given, fail, finish};
 pub use text::{PathBuffer, below};
 
 use crate::descriptors::table;
@@ -24,7 +26,7 @@ use text::{climbs_out, depth_of, has_component, has_dot_dot, is_irregular, paren
 use weft_client::busy::{self, Busy};
 use weft_client::proto::ITSELF;
 use weft_client::scratch::Scratch;
-use weft_client::{Client, Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
+use weft_client::{Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
 /// Where a path leads.
 enum Route<'a> {
@@ -47,7 +49,7 @@ pub enum Last {
 
 impl Last {
     /// From `AT_SYMLINK_NOFOLLOW` in `flags`.
-    pub fn from_at_flags(flags: c_int) -> Last {
+    pub fn of(flags: c_int) -> Last {
         if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { Last::NoFollow } else { Last::Follow }
     }
 
@@ -178,12 +180,12 @@ fn follow<'a>(buffer: &'a mut PathBuffer, bases: &[&[u8]], path: &'a [u8]) -> Re
 
 /// Does one thing with a path: `weft` on the volume, `real` elsewhere.
 #[inline(always)]
-pub fn on_path<T: Failed>(
+pub fn on_path<T: Failed, V: Given<T>>(
     dirfd: c_int,
     path: *const c_char,
     last: Last,
     real: impl Fn(c_int, *const c_char) -> T,
-    weft: impl Fn(&'static Client, FileRef, &[u8]) -> Result<T, Errno>,
+    weft: impl Fn(Place<'_>) -> Result<V, Errno>,
 ) -> T {
     if is_plainly_real(dirfd, path) {
         return real(dirfd, path);
@@ -191,30 +193,50 @@ pub fn on_path<T: Failed>(
     on_routed_path(dirfd, path, last, real, weft)
 }
 
+/// The same with what a path leads to, symlinks followed.
+#[inline(always)]
+pub fn on_target<T: Failed, V: Given<T>>(
+    path: *const c_char,
+    real: impl Fn(*const c_char) -> T,
+    weft: impl Fn(Place<'_>) -> Result<V, Errno>,
+) -> T {
+    on_path(libc::AT_FDCWD, path, Last::Follow, |_, path| real(path), weft)
+}
+
+/// The same with what has the name that a path tells, be it a symlink.
+#[inline(always)]
+pub fn on_name<T: Failed, V: Given<T>>(
+    path: *const c_char,
+    real: impl Fn(*const c_char) -> T,
+    weft: impl Fn(Place<'_>) -> Result<V, Errno>,
+) -> T {
+    on_path(libc::AT_FDCWD, path, Last::NoFollow, |_, path| real(path), weft)
+}
+
 #[inline(never)]
-fn on_routed_path<T: Failed>(
+fn on_routed_path<T: Failed, V: Given<T>>(
     dirfd: c_int,
     path: *const c_char,
     last: Last,
     real: impl Fn(c_int, *const c_char) -> T,
-    weft: impl Fn(&'static Client, FileRef, &[u8]) -> Result<T, Errno>,
+    weft: impl Fn(Place<'_>) -> Result<V, Errno>,
 ) -> T {
     let _busy = Busy::new();
     let mut buffer = PathBuffer::new();
-    let (at, path) = match route(dirfd, path, last, &mut buffer) {
+    let routed = match route(dirfd, path, last, &mut buffer) {
         Ok(Route::Real) => return busy::apart(|| real(dirfd, path)),
         Ok(Route::Elsewhere(path)) => return busy::apart(|| real(libc::AT_FDCWD, path)),
-        Ok(Route::Volume(at, path)) => (at, path),
+        Ok(Route::Volume(at, path)) => process::client().map(|client| Place { client, at, path }),
+        Err(error) => Err(error),
+    };
+    let place = match routed {
+        Ok(place) => place,
         Err(error) => return fail(error),
     };
-    let client = match process::client() {
-        Ok(client) => client,
-        Err(error) => return fail(error),
-    };
-    match weft(client, at, path) {
+    match weft(place) {
         Err(OUTSIDE) => {
             let mut outside = PathBuffer::new();
-            match resolve_outside(client, at, path, last, &mut outside) {
+            match resolve_outside(place, last, &mut outside) {
                 Ok(path) => busy::apart(|| real(libc::AT_FDCWD, path)),
                 Err(error) => fail(error),
             }
@@ -224,21 +246,28 @@ fn on_routed_path<T: Failed>(
 }
 
 /// The path elsewhere that a symlink of the volume leads to.
-fn resolve_outside(
-    client: &Client,
-    at: FileRef,
-    path: &[u8],
-    last: Last,
-    buffer: &mut PathBuffer,
-) -> Result<*const c_char, Errno> {
+fn resolve_outside(place: Place, last: Last, buffer: &mut PathBuffer) -> Result<*const c_char, Errno> {
     let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
-    match client.resolve(at, path, last.at_flags(), room.as_mut_slice())? {
+    match place.client.resolve(place.at, place.path, last.at_flags(), room.as_mut_slice())? {
         Resolution::Outside(len) => {
             buffer.clear();
             buffer.extend(room.get(..len).unwrap_or(&[]))?;
             Ok(buffer.c_str())
         }
         Resolution::Inside(_) => Err(libc::EXDEV),
+    }
+}
+
+/// Does one thing with a descriptor: `weft` with the file of the volume that it leads to, `real` when there is none.
+#[inline(always)]
+pub fn on_file<T: Failed, V: Given<T>>(
+    fd: c_int,
+    real: impl FnOnce() -> T,
+    weft: impl FnOnce(FileRef) -> Result<V, Errno>,
+) -> T {
+    match table::get(fd) {
+        None => real(),
+        Some(file) => finish(weft(file)),
     }
 }
 
@@ -257,11 +286,11 @@ pub struct PathArgument {
 
 /// Does one thing with two paths. One on the volume and one elsewhere is `EXDEV`, as between two file systems.
 #[inline(always)]
-pub fn on_two_paths<T: Failed>(
+pub fn on_two_paths<T: Failed, V: Given<T>>(
     one: PathArgument,
     two: PathArgument,
     real: impl Fn(c_int, *const c_char, c_int, *const c_char) -> T,
-    weft: impl Fn(&'static Client, FileRef, &[u8], FileRef, &[u8]) -> Result<T, Errno>,
+    weft: impl Fn(Place<'_>, Place<'_>) -> Result<V, Errno>,
 ) -> T {
     if is_plainly_real(one.dirfd, one.path) && is_plainly_real(two.dirfd, two.path) {
         return real(one.dirfd, one.path, two.dirfd, two.path);
@@ -281,11 +310,11 @@ fn real_end(route: &Route<'_>, given: PathArgument) -> Option<RealEnd> {
 }
 
 #[inline(never)]
-fn on_two_routed_paths<T: Failed>(
+fn on_two_routed_paths<T: Failed, V: Given<T>>(
     one: PathArgument,
     two: PathArgument,
     real: impl Fn(c_int, *const c_char, c_int, *const c_char) -> T,
-    weft: impl Fn(&'static Client, FileRef, &[u8], FileRef, &[u8]) -> Result<T, Errno>,
+    weft: impl Fn(Place<'_>, Place<'_>) -> Result<V, Errno>,
 ) -> T {
     if one.path.is_null() {
         return fail(libc::EFAULT);
@@ -308,15 +337,17 @@ fn on_two_routed_paths<T: Failed>(
     };
     let (mut outside1, mut outside2) = (PathBuffer::new(), PathBuffer::new());
     let (end1, end2) = match (&route1, &route2) {
-        (Route::Volume(at1, path1), Route::Volume(at2, path2)) => {
+        (&Route::Volume(at1, path1), &Route::Volume(at2, path2)) => {
             let client = match process::client() {
                 Ok(client) => client,
                 Err(error) => return fail(error),
             };
-            match weft(client, *at1, path1, *at2, path2) {
+            let place1 = Place { client, at: at1, path: path1 };
+            let place2 = Place { client, at: at2, path: path2 };
+            match weft(place1, place2) {
                 Err(OUTSIDE) => {
-                    let end1 = resolve_outside(client, *at1, path1, one.last, &mut outside1);
-                    let end2 = resolve_outside(client, *at2, path2, two.last, &mut outside2);
+                    let end1 = resolve_outside(place1, one.last, &mut outside1);
+                    let end2 = resolve_outside(place2, two.last, &mut outside2);
                     match (end1, end2) {
                         (Ok(end1), Ok(end2)) => (Some((libc::AT_FDCWD, end1)), Some((libc::AT_FDCWD, end2))),
                         _ => return fail(libc::EXDEV),

@@ -25,6 +25,40 @@ impl<T> Failed for *mut T {
     const FAILED: *mut T = std::ptr::null_mut();
 }
 
+/// What a call on the volume gives, as a libc function that returns a `T` tells it.
+pub trait Given<T> {
+    /// The value for success.
+    fn told(self) -> T;
+}
+
+impl<T: Failed> Given<T> for T {
+    #[inline(always)]
+    fn told(self) -> T {
+        self
+    }
+}
+
+impl Given<i32> for () {
+    #[inline(always)]
+    fn told(self) -> i32 {
+        0
+    }
+}
+
+impl Given<isize> for usize {
+    #[inline(always)]
+    fn told(self) -> isize {
+        self as isize
+    }
+}
+
+impl Given<i64> for u64 {
+    #[inline(always)]
+    fn told(self) -> i64 {
+        self as i64
+    }
+}
+
 /// Sets errno; the value to return.
 #[cold]
 pub fn fail<T: Failed>(error: Errno) -> T {
@@ -33,9 +67,9 @@ pub fn fail<T: Failed>(error: Errno) -> T {
 }
 
 /// A result as libc gives it.
-pub fn finish<T: Failed>(result: Result<T, Errno>) -> T {
+pub fn finish<T: Failed>(result: Result<impl Given<T>, Errno>) -> T {
     match result {
-        Ok(value) => value,
+        Ok(value) => value.told(),
         Err(error) => fail(error),
     }
 }

@@ -2,6 +2,7 @@
 //! the hooks.
 
 use crate::descriptors::table;
+use crate::file::pump::End;
 use crate::routing::finish;
 use crate::sys;
 use libc::{c_char, c_int, c_void};
@@ -20,7 +21,7 @@ unsafe extern "C" {
 
 fn write_all(fd: c_int, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
-        match crate::hooks::data::write_any(fd, bytes)? {
+        match End::of(fd).write(bytes, None)? {
             0 => return Err(libc::EIO),
             n => bytes = bytes.get(n..).unwrap_or(&[]),
         }
