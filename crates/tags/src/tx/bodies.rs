@@ -6,7 +6,7 @@
 //! numbers for twice its pages, so that what is appended is written once and moved seldom.
 
 use super::Transaction;
-use super::runs::{Fill, copy_of};
+use super::runs::{Fill, Placed, copy_of};
 use super::write_set::NONE;
 use crate::edges::EdgeKey;
 use crate::error::{Error, Result};
@@ -43,13 +43,12 @@ fn too_large(bytes: usize) -> Error {
 /// The data of a node, as a transaction sees it.
 #[derive(Clone, Copy)]
 struct Data {
-    /// Where the node is.
-    home: NodePlace,
+    kind: NodeType,
+    /// The node.
+    home: Placed,
     body: Option<NodeId>,
     /// The node, or its body.
-    holder: NodeId,
-    /// Where that is.
-    place: NodePlace,
+    holder: Placed,
     len: usize,
 }
 
@@ -66,8 +65,8 @@ impl Transaction<'_> {
 
     /// The data of a node whose s-node is held.
     pub(super) fn data_of(&mut self, node: NodeId, kind: NodeType) -> Result<Vec<u8>> {
-        let home = find_node(&self.store.pool.table, node, self.which(node))?;
-        let data = self.open_at(node, kind, home)?;
+        let place = find_node(&self.store.pool.table, node, self.which(node))?;
+        let data = self.open_at(Placed { node, place }, kind)?;
         let mut out = vec![0; data.len];
         self.read_data(&data, 0, &mut out)?;
         Ok(out)
@@ -101,11 +100,11 @@ impl Transaction<'_> {
     /// [`Error::Full`], [`Error::CacheFull`].
     pub fn update_node(&mut self, node: NodeId, kind: NodeType, data: &[u8]) -> Result<()> {
         let before = self.open_to_write(node, kind, data.len())?;
-        let key = self.key_of(&before, kind)?;
+        let key = self.key_of(&before)?;
         if data.get(..key.len()) != Some(&key) {
             return Err(Error::KeyNotInNode(node));
         }
-        self.rewrite(node, kind, &before, data.len(), &mut copy_of(data))
+        self.rewrite(&before, data.len(), &mut copy_of(data))
     }
 
     /// Writes into a node's data, from byte `at` on. Data that ends before is made as long, by zeros, unless there are no bytes. The
@@ -119,7 +118,7 @@ impl Transaction<'_> {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.write_data(node, kind, &data, at as usize, bytes)
+        self.write_data(&data, at as usize, bytes)
     }
 
     /// Writes behind the end of a node's data; where that was. Many small pieces cost as much as their bytes at once.
@@ -131,7 +130,7 @@ impl Transaction<'_> {
         if bytes.len() > NODE_BYTES_MAX - data.len {
             return Err(too_large(data.len.saturating_add(bytes.len())));
         }
-        self.write_data(node, kind, &data, data.len, bytes)?;
+        self.write_data(&data, data.len, bytes)?;
         Ok(data.len as u64)
     }
 
@@ -143,11 +142,11 @@ impl Transaction<'_> {
     pub fn reserve_node(&mut self, node: NodeId, kind: NodeType, len: u64) -> Result<()> {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let data = self.open_to_write(node, kind, len)?;
-        if NODE_HEADER + len > self.capacity_of(data.place) {
+        if NODE_HEADER + len > self.capacity_of(data.holder.place) {
             let taken = run_pages(len).into();
             let blocks = Blocks { taken, rewritten: 0, freed: taken, only_takes: false };
             drop(self.store.admit(0, || 0, Some(blocks))?);
-            self.move_out(node, kind, &data, data.len, (data.len, len), &mut zeros)?;
+            self.move_out(&data, data.len, (data.len, len), &mut zeros)?;
         }
         Ok(())
     }
@@ -158,22 +157,21 @@ impl Transaction<'_> {
     /// As [`Transaction::update_node`].
     pub fn resize_node(&mut self, node: NodeId, kind: NodeType, len: usize) -> Result<()> {
         let data = self.open_to_write(node, kind, len)?;
-        if len < self.key_of(&data, kind)?.len() {
+        if len < self.key_of(&data)?.len() {
             return Err(Error::KeyNotInNode(node));
         }
-        let comes_home = data.body.is_some() && len + NODE_HEADER <= self.capacity_of(data.home);
+        let comes_home = data.body.is_some() && len + NODE_HEADER <= self.capacity_of(data.home.place);
         if len >= data.len {
-            self.lengthen(node, kind, &data, data.len..len, &mut zeros)
-        } else if data.place.slot.is_some() || comes_home {
+            self.lengthen(&data, data.len..len, &mut zeros)
+        } else if data.holder.place.slot.is_some() || comes_home {
             let mut kept = vec![0; len];
             self.read_data(&data, 0, &mut kept)?;
-            self.rewrite(node, kind, &data, len, &mut copy_of(&kept))
+            self.rewrite(&data, len, &mut copy_of(&kept))
         } else {
             let end = NODE_HEADER + len;
-            self.set_extent(data.holder, data.place, (end, end), header(kind, len))?;
+            self.set_extent(data.holder, (end, end), header(kind, len))?;
             // What follows in the last page is nobody's to find, and zeros where the data becomes longer again.
-            let rest = end.next_multiple_of(PAGE_BYTES) - end;
-            self.write_bytes(data.holder, data.place, end, rest, &mut zeros)
+            self.write_bytes(data.holder, end..end.next_multiple_of(PAGE_BYTES), &mut zeros)
         }
     }
 
@@ -188,54 +186,54 @@ impl Transaction<'_> {
 
     /// Finds the data of a node, in an s-node in which the caller has a permission.
     fn open(&mut self, node: NodeId, kind: NodeType, needed: Permission) -> Result<Data> {
-        let home = self.place(node, needed)?;
-        self.open_at(node, kind, home)
+        let place = self.place(node, needed)?;
+        self.open_at(Placed { node, place }, kind)
     }
 
-    fn open_at(&mut self, node: NodeId, kind: NodeType, home: NodePlace) -> Result<Data> {
-        let body = self.body_of(node)?;
-        let place = match body {
-            Some(body) => find_body(&self.store.pool.table, body, self.which(body))?,
+    fn open_at(&mut self, home: Placed, kind: NodeType) -> Result<Data> {
+        let body = self.body_of(home.node)?;
+        let holder = match body {
+            Some(node) => Placed { node, place: find_body(&self.store.pool.table, node, self.which(node))? },
             None => home,
         };
-        let holder = body.unwrap_or(node);
-        let (found, len) = match self.own_header(holder, place)? {
+        let Placed { node, place } = holder;
+        let (found, len) = match self.own_header(holder)? {
             Some(own) => own,
-            None => self.store.read(node.home(), |pages, _| node_header(pages, holder, place))?,
+            None => self.store.read(node.home(), |pages, _| node_header(pages, node, place))?,
         };
         if found != kind.0 {
-            return Err(Error::wrong_type(node, found, kind));
+            return Err(Error::wrong_type(home.node, found, kind));
         }
-        Ok(Data { home, body, holder, place, len })
+        Ok(Data { kind, home, body, holder, len })
     }
 
     /// The header that the transaction has given a node or body.
-    fn own_header(&self, holder: NodeId, place: NodePlace) -> Result<Option<(u32, usize)>> {
-        if let Some(update) = self.set.updates.get(&holder) {
+    fn own_header(&self, holder: Placed) -> Result<Option<(u32, usize)>> {
+        if let Some(update) = self.set.updates.get(&holder.node) {
             return Ok(Some(read_header(&update.bytes)));
         }
-        if !self.set.runs.get(&holder).is_some_and(|run| run.pages.contains_key(&0)) {
+        if !self.set.runs.get(&holder.node).is_some_and(|run| run.pages.contains_key(&0)) {
             return Ok(None);
         }
         let mut header = [0; NODE_HEADER];
-        self.read_bytes(holder, place, 0, &mut header)?;
+        self.read_bytes(holder, 0, &mut header)?;
         Ok(Some(read_header(&header)))
     }
 
     fn read_data(&self, data: &Data, at: usize, out: &mut [u8]) -> Result<()> {
         let start = NODE_HEADER + at;
-        match self.set.updates.get(&data.holder) {
+        match self.set.updates.get(&data.holder.node) {
             // It may lie behind the end.
             _ if out.is_empty() => {}
             Some(update) => out.copy_from_slice(&update.bytes[start..start + out.len()]),
-            None => self.read_bytes(data.holder, data.place, start, out)?,
+            None => self.read_bytes(data.holder, start, out)?,
         }
         Ok(())
     }
 
     /// The key that a node's data begins with, and its length before it; nothing for a type without keys.
-    fn key_of(&self, data: &Data, kind: NodeType) -> Result<Vec<u8>> {
-        if !kind.is_keyed() || data.len < 2 {
+    fn key_of(&self, data: &Data) -> Result<Vec<u8>> {
+        if !data.kind.is_keyed() || data.len < 2 {
             return Ok(Vec::new());
         }
         let mut len = [0; 2];
@@ -245,30 +243,16 @@ impl Transaction<'_> {
         Ok(key)
     }
 
-    fn write_data(
-        &mut self,
-        node: NodeId,
-        kind: NodeType,
-        data: &Data,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<()> {
-        if at < self.key_of(data, kind)?.len() {
-            return Err(Error::KeyNotInNode(node));
+    fn write_data(&mut self, data: &Data, at: usize, bytes: &[u8]) -> Result<()> {
+        if at < self.key_of(data)?.len() {
+            return Err(Error::KeyNotInNode(data.home.node));
         }
         let end = at + bytes.len();
         if end <= data.len {
-            return self.fill_in(
-                (data.holder, data.place),
-                kind,
-                data,
-                at..end,
-                data.len,
-                &mut copy_of(bytes),
-            );
+            return self.fill_in(data.holder, data, at..end, data.len, &mut copy_of(bytes));
         }
         let from = data.len.min(at);
-        self.lengthen(node, kind, data, from..end, &mut |done, out| {
+        self.lengthen(data, from..end, &mut |done, out| {
             let done = from + done;
             let (gap, written) = out.split_at_mut(at.saturating_sub(done).min(out.len()));
             gap.fill(0);
@@ -279,96 +263,78 @@ impl Transaction<'_> {
     }
 
     /// Gives a node's data a new end, that of the part that is filled, which may begin before the end that it had.
-    fn lengthen(
-        &mut self,
-        node: NodeId,
-        kind: NodeType,
-        data: &Data,
-        part: Range<usize>,
-        fill: Fill<'_>,
-    ) -> Result<()> {
+    fn lengthen(&mut self, data: &Data, part: Range<usize>, fill: Fill<'_>) -> Result<()> {
         let len = part.end;
-        if NODE_HEADER + len > self.capacity_of(data.place) {
+        if NODE_HEADER + len > self.capacity_of(data.holder.place) {
             let capacity = len.max(data.len.saturating_mul(2));
-            return self.move_out(node, kind, data, part.start, (len, capacity), fill);
+            return self.move_out(data, part.start, (len, capacity), fill);
         }
-        self.fill_in((data.holder, data.place), kind, data, part, len, fill)
+        self.fill_in(data.holder, data, part, len, fill)
     }
 
     /// Fills a part of a node's data, which becomes `len` bytes long, where that has room. What lies before the part and behind it is as
     /// before; another place than the one before is filled whole.
     fn fill_in(
         &mut self,
-        (holder, place): (NodeId, NodePlace),
-        kind: NodeType,
+        holder: Placed,
         before: &Data,
         part: Range<usize>,
         len: usize,
         fill: Fill<'_>,
     ) -> Result<()> {
-        if place.slot.is_some() {
+        if holder.place.slot.is_some() {
             let mut whole = vec![0; NODE_HEADER + len];
-            write_header(&mut whole, kind.0, len);
+            write_header(&mut whole, before.kind.0, len);
             let data = &mut whole[NODE_HEADER..];
             self.read_data(before, 0, &mut data[..part.start])?;
             self.read_data(before, part.end, &mut data[part.end..])?;
             fill(0, &mut data[part])?;
-            self.set.update(holder, whole.into(), None);
+            self.set.update(holder.node, whole.into(), None);
             return Ok(());
         }
-        if (holder, len) != (before.holder, before.len) {
+        if (holder.node, len) != (before.holder.node, before.len) {
             let kept = if part.start > 0 { NODE_HEADER + before.len } else { 0 };
-            self.set_extent(holder, place, (NODE_HEADER + len, kept), header(kind, len))?;
+            self.set_extent(holder, (NODE_HEADER + len, kept), header(before.kind, len))?;
         }
-        self.write_bytes(holder, place, NODE_HEADER + part.start, part.len(), fill)
+        self.write_bytes(holder, NODE_HEADER + part.start..NODE_HEADER + part.end, fill)
     }
 
     /// Gives a node other data: in its place, in the place of its body, or in a new body.
-    fn rewrite(
-        &mut self,
-        node: NodeId,
-        kind: NodeType,
-        before: &Data,
-        len: usize,
-        fill: Fill<'_>,
-    ) -> Result<()> {
-        let bytes = NODE_HEADER + len;
+    fn rewrite(&mut self, before: &Data, len: usize, fill: Fill<'_>) -> Result<()> {
+        let (bytes, home, place) = (NODE_HEADER + len, before.home, before.holder.place);
         let fits = |place: NodePlace| bytes <= self.capacity_of(place);
-        let (holder, place) = if fits(before.home) {
-            (node, before.home)
-        } else if fits(before.place)
-            && (before.place.slot.is_none() && body_class_of(len).is_none()
-                || before.place.slot.is_some() && before.place.room <= SPARE_MAX * bytes)
-        {
-            (before.holder, before.place)
-        } else {
-            return self.move_out(node, kind, before, 0, (len, len), fill);
-        };
-        if holder == node && before.body.is_some() {
-            self.lead(&edge_to_body(node), NONE)?;
-            self.set.move_to(node, None);
+        if fits(home.place) {
+            if before.body.is_some() {
+                self.lead(&edge_to_body(home.node), NONE)?;
+                self.set.move_to(home.node, None);
+            }
+            return self.fill_in(home, before, 0..len, len, fill);
         }
-        self.fill_in((holder, place), kind, before, 0..len, len, fill)
+        if fits(place)
+            && (place.slot.is_none() && body_class_of(len).is_none()
+                || place.slot.is_some() && place.room <= SPARE_MAX * bytes)
+        {
+            return self.fill_in(before.holder, before, 0..len, len, fill);
+        }
+        self.move_out(before, 0, (len, len), fill)
     }
 
     /// Gives a node's data a new body, of which the first `kept` bytes are those that there are before. In its own place there is a header
     /// that says so, and the key.
     fn move_out(
         &mut self,
-        node: NodeId,
-        kind: NodeType,
         before: &Data,
         kept: usize,
         (len, capacity): (usize, usize),
         fill: Fill<'_>,
     ) -> Result<()> {
-        let this = &*self;
+        let (this, Data { kind, home: Placed { node, place }, body, .. }) = (&*self, *before);
         let fill: Fill<'_> = &mut |at, out| {
             let (old, new) = out.split_at_mut(kept.saturating_sub(at).min(out.len()));
             this.read_data(before, at, old)?;
             if new.is_empty() { Ok(()) } else { fill(at + old.len() - kept, new) }
         };
-        let body = match body_class_of(capacity) {
+        let new = match body_class_of(capacity) {
             Some(class) => {
                 let mut data = vec![0; len];
                 fill(0, &mut data)?;
@@ -376,17 +342,16 @@ impl Transaction<'_> {
             }
             None => this.create_large(node.home(), kind, (len, capacity), true, fill),
         }?;
-        self.set.create(body);
-        if before.body.is_none() && before.home.slot.is_none() {
-            let kept = NODE_HEADER + self.key_of(before, kind)?.len();
-            self.set_extent(node, before.home, (kept, kept), header(kind, MOVED))?;
-            let rest = kept.next_multiple_of(PAGE_BYTES) - kept;
-            self.write_bytes(node, before.home, kept, rest, &mut zeros)?;
-        } else if before.body.is_none() {
+        self.set.create(new);
+        if body.is_none() && place.slot.is_none() {
+            let kept = NODE_HEADER + self.key_of(before)?.len();
+            self.set_extent(before.home, (kept, kept), header(kind, MOVED))?;
+            self.write_bytes(before.home, kept..kept.next_multiple_of(PAGE_BYTES), &mut zeros)?;
+        } else if body.is_none() {
             self.set.update(node, header(kind, MOVED).into(), None);
         }
-        self.lead(&edge_to_body(node), body)?;
-        self.set.move_to(node, Some(body));
+        self.lead(&edge_to_body(node), new)?;
+        self.set.move_to(node, Some(new));
         Ok(())
     }
 

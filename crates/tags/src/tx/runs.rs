@@ -15,6 +15,7 @@ use crate::store::Store;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::io::IoSlice;
+use std::ops::Range;
 use weft_core::checksum::crc32c;
 use weft_sys::AlignedBuf;
 
@@ -36,6 +37,13 @@ impl NewPage {
             NewPage::Medium { block, .. } => *block,
         }
     }
+}
+
+/// A node or a body, and where it is.
+#[derive(Clone, Copy)]
+pub(super) struct Placed {
+    pub node: NodeId,
+    pub place: NodePlace,
 }
 
 /// What a transaction writes of a node's pages.
@@ -175,20 +183,14 @@ impl Transaction<'_> {
     }
 
     /// The extent of a node's pages as the transaction sees it.
-    fn extent_of(&self, node: NodeId, place: NodePlace) -> Extent {
+    fn extent_of(&self, Placed { node, place }: Placed) -> Extent {
         let pages = (place.room / PAGE_BYTES) as u32;
         self.set.runs.get(&node).map_or(Extent { pages, kept: pages }, |run| run.extent)
     }
 
     /// Reads a node's bytes from byte `at` on, of which its header is the first.
-    pub(super) fn read_bytes(
-        &self,
-        node: NodeId,
-        place: NodePlace,
-        mut at: usize,
-        mut out: &mut [u8],
-    ) -> Result<()> {
-        let store = self.store;
+    pub(super) fn read_bytes(&self, of: Placed, mut at: usize, mut out: &mut [u8]) -> Result<()> {
+        let (store, Placed { node, place }) = (self.store, of);
         let written = self.set.runs.get(&node).map(|run| &run.pages);
         let step = PAGES_AT_ONCE.min(store.pool.capacity() / 4).max(1) * PAGE_BYTES;
         at += place.offset;
@@ -235,45 +237,31 @@ impl Transaction<'_> {
         Ok(page)
     }
 
-    /// Writes `len` bytes of a node with pages of its own, from byte `at` on, of which its header is the first.
-    pub(super) fn write_bytes(
-        &mut self,
-        node: NodeId,
-        place: NodePlace,
-        at: usize,
-        len: usize,
-        fill: Fill<'_>,
-    ) -> Result<()> {
-        self.write_pages(node, place, at, len, fill).inspect_err(|_| self.set.note_torn())
+    /// Writes bytes of a node with pages of its own, of which its header is the first.
+    pub(super) fn write_bytes(&mut self, of: Placed, range: Range<usize>, fill: Fill<'_>) -> Result<()> {
+        self.write_pages(of, range, fill).inspect_err(|_| self.set.note_torn())
     }
 
-    fn write_pages(
-        &mut self,
-        node: NodeId,
-        place: NodePlace,
-        at: usize,
-        len: usize,
-        fill: Fill<'_>,
-    ) -> Result<()> {
-        let mut done = 0;
-        while done < len {
-            let (index, inner) = (((at + done) / PAGE_BYTES) as u32, (at + done) % PAGE_BYTES);
-            let part = inner..PAGE_BYTES.min(inner + len - done);
-            let known = self.set.runs.get(&node).and_then(|run| run.pages.get(&index));
+    fn write_pages(&mut self, of: Placed, range: Range<usize>, fill: Fill<'_>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let (index, inner) = ((at / PAGE_BYTES) as u32, at % PAGE_BYTES);
+            let part = inner..PAGE_BYTES.min(inner + range.end - at);
+            let known = self.set.runs.get(&of.node).and_then(|run| run.pages.get(&index));
             let mut page = match known {
                 _ if part.len() == PAGE_BYTES => Box::new([0; PAGE_BYTES]),
                 Some(page) => self.load(page)?,
-                None if index < self.extent_of(node, place).kept => {
+                None if index < self.extent_of(of).kept => {
                     let mut page = Box::new([0; PAGE_BYTES]);
-                    self.read_bytes(node, place, index as usize * PAGE_BYTES, &mut page[..])?;
+                    self.read_bytes(of, index as usize * PAGE_BYTES, &mut page[..])?;
                     page
                 }
                 None => Box::new([0; PAGE_BYTES]),
             };
-            fill(done, &mut page[part.clone()])?;
-            done += part.len();
-            let extent = self.extent_of(node, place);
-            self.set.put_page(node, extent, index, NewPage::Memory(page));
+            fill(at - range.start, &mut page[part.clone()])?;
+            at += part.len();
+            let extent = self.extent_of(of);
+            self.set.put_page(of.node, extent, index, NewPage::Memory(page));
             if self.set.pages_in_memory >= PAGES_AT_ONCE {
                 self.spill()?;
             }
@@ -285,16 +273,15 @@ impl Transaction<'_> {
     /// that it had.
     pub(super) fn set_extent(
         &mut self,
-        node: NodeId,
-        place: NodePlace,
+        of: Placed,
         (bytes, kept): (usize, usize),
         header: [u8; NODE_HEADER],
     ) -> Result<()> {
-        let before = self.extent_of(node, place);
+        let before = self.extent_of(of);
         let pages = bytes.div_ceil(PAGE_BYTES) as u32;
         let kept = before.kept.min(kept.div_ceil(PAGE_BYTES) as u32).min(pages);
-        self.set.set_extent(node, before, Extent { pages, kept });
-        self.write_bytes(node, place, 0, NODE_HEADER, &mut copy_of(&header))
+        self.set.set_extent(of.node, before, Extent { pages, kept });
+        self.write_bytes(of, 0..NODE_HEADER, &mut copy_of(&header))
     }
 
     /// Writes the pages that are kept in memory to new blocks.
