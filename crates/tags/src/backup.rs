@@ -61,7 +61,7 @@ impl Store {
         let end = blocks.keys().next_back().map_or(0, |block| block + 1);
         let journal_end = superblock.journal_block + superblock.journal_blocks;
         let is_used = target.blocks() > 0;
-        let room = target.extend(end.max(journal_end)).and_then(|()| {
+        let room = target.grow(end.max(journal_end)).and_then(|()| {
             target.reserve(0, COPIES + FIRST_BLOCKS)?;
             target.reserve(journal_end, end.saturating_sub(journal_end))
         });

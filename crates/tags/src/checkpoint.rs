@@ -95,7 +95,7 @@ impl Store {
         let lists = [list_blocks(leaves), (catalog.div_ceil(PAGE_BYTES) as u64).max(1)];
         let wanted = changed + 2 * (lists[0] + lists[1]);
         let mut space = self.space.lock();
-        if !space.has(wanted, &*self.medium)? {
+        if !space.reserve(0, wanted, &*self.medium)? {
             return Err(Error::Full { what: space.why_full() });
         }
         drop(space);

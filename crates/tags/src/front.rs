@@ -77,7 +77,8 @@ impl Store {
         let pages = self.pages_in(front.first, end);
         let mut space = self.space.lock();
         // A moved page has its leaf written, twice.
-        if space.has(written + 3 * pages.len() as u64 + (end - front.end), &*self.medium)? {
+        let wanted = written + 3 * pages.len() as u64 + (end - front.end);
+        if space.reserve(0, wanted, &*self.medium)? {
             space.set_front(front.first, front.first + for_lists, end);
             return Ok(pages);
         }

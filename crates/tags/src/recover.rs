@@ -53,7 +53,7 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
         return Err(Error::Full { what: "blocks; the journal takes them all" });
     }
     // Room for the rest of the journal is taken when it is needed.
-    let room = medium.extend(front).and_then(|()| {
+    let room = medium.grow(front).and_then(|()| {
         medium.reserve(0, COPIES + FIRST_BLOCKS)?;
         medium.reserve(head, front - head)
     });

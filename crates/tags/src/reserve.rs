@@ -113,8 +113,8 @@ impl Store {
         // All but pages is written twice.
         let checkpoint = changed + 2 * (leaves + lists_blocks(&self.superblock.lock(), leaves));
         let mut space = self.space.lock();
-        // What takes away changes no more pages than there are.
-        let used = if only_takes { 0 } else { space.used_behind_journal() };
+        // What takes away changes no more pages than there are. The superblocks and the journal do not count.
+        let used = if only_takes { 0 } else { space.used().saturating_sub(space.front().first) };
         let reserve = used / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART).min(used);
         let is_reserved = space.reserve(taken, checkpoint + reserve, &*self.medium)?;
         drop(space);

@@ -128,11 +128,6 @@ impl Space {
         self.end - self.free
     }
 
-    /// As [`Space::used`], without the superblocks and the journal.
-    pub(crate) fn used_behind_journal(&self) -> u64 {
-        self.used().saturating_sub(self.front.first)
-    }
-
     /// Blocks that can be given out now.
     pub(crate) fn free(&self) -> u64 {
         self.free
@@ -160,14 +155,6 @@ impl Space {
         Ok(fits)
     }
 
-    /// Whether so many blocks are free, which no commit has reserved; the medium grows where it has to.
-    ///
-    /// # Errors
-    /// As [`Space::reserve`].
-    pub(crate) fn has(&mut self, blocks: u64, store: &dyn PageStore) -> Result<bool> {
-        self.reserve(0, blocks, store)
-    }
-
     /// Ends a reservation.
     pub(crate) fn end_reservation(&mut self, blocks: u64) {
         assert!(blocks <= self.reserved, "a commit gives back blocks that it did not reserve");
@@ -181,7 +168,7 @@ impl Space {
             if end < self.end.saturating_add(least) {
                 return Ok(false);
             }
-            match store.grow(end) {
+            match store.reserve(self.end, end - self.end).and_then(|()| store.grow(end)) {
                 Ok(()) => {
                     self.extend(end);
                     self.refused = None;

@@ -135,16 +135,6 @@ impl FileStore {
         !self.fixed || self.reads == ReadPath::Direct
     }
 
-    /// Takes room for blocks, which makes the file as long; `false` where the file system has no call for that.
-    fn take_room(&self, block: u64, blocks: u64) -> io::Result<bool> {
-        let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
-        match file::allocate(&self.write, from, bytes) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Notes that blocks were written.
     fn forget(&self, block: u64, blocks: u64) {
         if let Some(mapping) = &self.mapping {
@@ -204,10 +194,8 @@ impl PageStore for FileStore {
         pages: &[*const [u8; PAGE_BYTES]],
     ) -> io::Result<PendingWrite> {
         let blocks = pages.len() as u64;
-        if block + blocks > self.blocks() {
-            return Err(beyond_end(block));
-        }
-        let rings = self.rings.as_ref().filter(|_| self.overlaps() && pages.len() <= PARTS_MAX);
+        let fits = block + blocks <= self.blocks() && pages.len() <= PARTS_MAX;
+        let rings = self.rings.as_ref().filter(|_| self.overlaps() && fits);
         // SAFETY: the caller's promise; a store waits for its writes before it lets its medium go.
         let begun = rings.and_then(|rings| unsafe { rings.begin_write(&self.write, block, pages) }.ok());
         let Some(write) = begun else {
@@ -251,14 +239,6 @@ impl PageStore for FileStore {
     }
 
     fn grow(&self, blocks: u64) -> io::Result<()> {
-        let now = self.blocks();
-        if blocks > now && !self.fixed && self.take_room(now, blocks - now)? {
-            self.blocks.store(blocks, Ordering::Release);
-        }
-        self.extend(blocks)
-    }
-
-    fn extend(&self, blocks: u64) -> io::Result<()> {
         if blocks <= self.blocks() {
             return Ok(());
         }
@@ -272,10 +252,14 @@ impl PageStore for FileStore {
     }
 
     fn reserve(&self, block: u64, blocks: u64) -> io::Result<()> {
-        if !self.fixed && blocks > 0 {
-            self.take_room(block, blocks)?;
+        if self.fixed || blocks == 0 {
+            return Ok(());
         }
-        Ok(())
+        match file::allocate(&self.write, block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64) {
+            // The file system has no call for that.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+            done => done,
+        }
     }
 
     fn touch(&self, block: u64, blocks: u64) -> io::Result<()> {

@@ -89,21 +89,13 @@ pub trait PageStore: Send + Sync {
     /// Blocks there are now.
     fn blocks(&self) -> u64;
 
-    /// Makes the medium at least `blocks` long.
+    /// Makes the medium at least `blocks` long, where it can without taking room for them: [`PageStore::reserve`] takes that.
     ///
     /// # Errors
     /// `StorageFull` where it cannot grow so far.
     fn grow(&self, blocks: u64) -> io::Result<()>;
 
-    /// Makes the medium at least `blocks` long, where it can without taking room for them: [`PageStore::reserve`] takes that.
-    ///
-    /// # Errors
-    /// As [`PageStore::grow`].
-    fn extend(&self, blocks: u64) -> io::Result<()> {
-        self.grow(blocks)
-    }
-
-    /// Takes room for blocks, so that no write of them finds the medium full.
+    /// Takes room for blocks, so that no write of them finds the medium full. They may lie behind its end, where it grows to next.
     ///
     /// # Errors
     /// `StorageFull` where there is none.
@@ -208,7 +200,6 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         fn erase(&self, block: u64, blocks: u64) -> io::Result<()>;
         fn blocks(&self) -> u64;
         fn grow(&self, blocks: u64) -> io::Result<()>;
-        fn extend(&self, blocks: u64) -> io::Result<()>;
         fn reserve(&self, block: u64, blocks: u64) -> io::Result<()>;
         fn touch(&self, block: u64, blocks: u64) -> io::Result<()>;
         fn cut(&self, blocks: u64) -> io::Result<u64>;
