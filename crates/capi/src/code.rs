@@ -48,7 +48,7 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
         Error::Forbidden { .. } | Error::ReadOnly => WEFT_EACCES,
         Error::Open { .. }
         | Error::Io { .. }
-        | Error::Target { .. }
+        | Error::Target(_)
         | Error::Stopped { .. }
         | Error::Version { .. }
         | Error::Damaged { .. } => WEFT_EIO,

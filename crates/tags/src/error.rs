@@ -39,15 +39,8 @@ pub enum Error {
         source: io::Error,
     },
     /// A write of the medium that a backup goes to failed.
-    #[error("{what} at block {block}: {source}")]
-    Target {
-        /// What was done.
-        what: &'static str,
-        /// The first block concerned.
-        block: u64,
-        /// Reason of the system.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Target(Box<Error>),
     /// A write failed earlier; what is in memory may not be on the medium.
     #[error(
         "the store stopped after a failed write ({reason}); close it and open it again to return to what is durable"
@@ -285,10 +278,7 @@ impl Error {
 
     /// As an error of the medium that a backup goes to.
     pub(crate) fn of_target(self) -> Error {
-        match self {
-            Error::Io { what, block, source } => Error::Target { what, block, source },
-            error => error,
-        }
+        Error::Target(Box::new(self))
     }
 
     /// An error of a structure that does not hold.

@@ -62,10 +62,12 @@ fn copy(
     let medium = medium(path, ReadPath::Kernel).map_err(|e| args.store.fail(e))?;
     let done = progress::shown("backup", args.quiet || args.json, |tell| store.backup(&medium, tell));
     done.map_err(|error| match error {
-        Error::Target { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-            CliError::no_room(&args.target, source, 1)
-        }
-        error @ Error::Target { .. } => failed(&args.target, error),
+        Error::Target(error) => match *error {
+            Error::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                CliError::no_room(&args.target, source, 1)
+            }
+            error => failed(&args.target, error),
+        },
         error => args.store.fail(error),
     })
 }
