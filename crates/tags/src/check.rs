@@ -8,12 +8,11 @@ use crate::inspect::{Bundles, held_in};
 use crate::layout::node::{MOVED, NODE_HEADER, split_key};
 use crate::pages::access::Pages;
 use crate::partition::{NodeScope, data_in, find_any, find_body, find_node, header_at, node_header};
+use crate::problems::{note, tolerate};
 use crate::snodes::tags::Root;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 
-/// Problems that are listed one by one.
-const PROBLEMS_MAX: usize = 100;
 /// Bytes of a node's data that its key is in, with its length.
 const KEY_PREFIX_MAX: usize = 2 + u16::MAX as usize;
 
@@ -32,9 +31,7 @@ pub struct CheckReport {
 
 impl CheckReport {
     fn problem(&mut self, text: String) {
-        if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(text);
-        }
+        note(&mut self.problems, text);
     }
 }
 
@@ -62,7 +59,7 @@ impl Store {
         for page in self.data_pages() {
             for node in held_in(page, &self.pool.table.describe(page)).0 {
                 degrees.insert(node, Degree::default());
-                self.tolerate(&mut report, || self.check_data(node))?;
+                tolerate(&mut report.problems, || self.check_data(node))?;
             }
         }
         for home in self.snodes.ids() {
@@ -82,7 +79,7 @@ impl Store {
                 let owners = degree.owners;
                 report.problem(format!("node {node} belongs to {owners} of the s-nodes that share {home}"));
             }
-            let kept = self.tolerate(&mut report, || {
+            let kept = tolerate(&mut report.problems, || {
                 self.read(home, |pages, contents| contents.count_of(pages, *node))
             })?;
             if let Some(kept) = kept.filter(|kept| *kept != degree.ins) {
@@ -93,18 +90,6 @@ impl Store {
         let shared = self.snodes.guests().len() as u64;
         report.nodes = (degrees.len() as u64).saturating_sub(report.moved + shared);
         Ok(report)
-    }
-
-    /// Notes damage as a problem; other errors end the check.
-    fn tolerate<T>(&self, report: &mut CheckReport, step: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
-        match step() {
-            Ok(value) => Ok(Some(value)),
-            Err(error @ (Error::Damaged { .. } | Error::NoSuchNode(_))) => {
-                report.problem(error.to_string());
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
     }
 
     /// Reads all pages that the data of a node or body are in. Nothing changes meanwhile.
@@ -130,8 +115,9 @@ impl Store {
         let pages = self.partition(home)?.read().contents.edge_pages();
         for page in pages {
             let lost = || Error::damaged(format!("page {page} of an edge table: no node leads to its edges"));
-            let edges =
-                self.tolerate(report, || self.edges_of_page(home, page, &mut bundles)?.ok_or_else(lost))?;
+            let edges = tolerate(&mut report.problems, || {
+                self.edges_of_page(home, page, &mut bundles)?.ok_or_else(lost)
+            })?;
             for (source, _, edge) in edges.unwrap_or_default() {
                 self.check_edge(source, &edge, report)?;
                 // These are no edges of programs; each says whose a node or body is.
@@ -163,7 +149,7 @@ impl Store {
 
     /// Whether what leads from a home to an s-node that shares it, or from a node to its s-node, leads to the root of one.
     fn check_guest(&self, edge: &RawEdge, report: &mut CheckReport) -> Result<()> {
-        let root = self.tolerate(report, || match self.read_root(edge.to) {
+        let root = tolerate(&mut report.problems, || match self.read_root(edge.to) {
             Err(Error::WrongType { .. }) => {
                 Err(Error::damaged(format!("{} is not the root of an s-node", edge.to)))
             }
@@ -179,7 +165,7 @@ impl Store {
     /// Whether what a node leads to as its body is one, and the node says that it has one.
     fn check_body(&self, node: NodeId, body: NodeId, report: &mut CheckReport) -> Result<()> {
         report.moved += 1;
-        let has_moved = self.tolerate(report, || {
+        let has_moved = tolerate(&mut report.problems, || {
             find_body(&self.pool.table, body, NodeScope::Committed)?;
             let place = find_node(&self.pool.table, node, NodeScope::Committed)?;
             self.read(node.home(), |pages, _| Ok(header_at(pages, place)?.1 == MOVED))
@@ -193,7 +179,7 @@ impl Store {
     /// Whether an edge is found by what identifies it.
     fn check_edge(&self, source: NodeId, edge: &RawEdge, report: &mut CheckReport) -> Result<()> {
         let keyed = self.form_of(edge.etype).is_ok_and(|form| form == InfoForm::Key);
-        let found = self.tolerate(report, || {
+        let found = tolerate(&mut report.problems, || {
             self.read(source.home(), |pages, contents| -> Step<bool> {
                 let found =
                     contents.edges.find(pages, source, edge.etype, edge.key, |to| Ok(to == edge.to))?;

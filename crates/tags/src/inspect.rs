@@ -6,13 +6,13 @@ use crate::committed::Committed;
 use crate::edges::order::{Direction, EdgePlace};
 use crate::edges::table::is_hashed;
 use crate::edges::{Bundle, COUNTS, Edge, MAIN, Main, RawEdge, bundle_of, form_of_cell};
-use crate::error::{Result, Step};
+use crate::error::Result;
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of, split_key};
 use crate::pages::Words;
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
-use crate::partition::{Contents, data_in};
+use crate::partition::data_in;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
@@ -102,7 +102,7 @@ impl Store {
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn some_edges(&self, source: NodeId, max: usize) -> Result<Vec<Edge>> {
         self.look_for(source)?;
-        let types = self.read(source.home(), |pages, contents| types_of(pages, contents, source))?;
+        let types = self.read(source.home(), |pages, contents| contents.edges.types_of(pages, source))?;
         let mut found: Vec<Edge> = Vec::new();
         for etype in types {
             let more = max.saturating_sub(found.len());
@@ -159,6 +159,22 @@ impl Store {
         }
         self.read(home, |pages, _| Ok(edges_in(&desc, pages.words(page)?, bundles)))
     }
+
+    /// Calls `each` with every edge in the tables of a home, but those of which nothing says what they go out from. The pages of the
+    /// main table, which names the others, come first.
+    pub(crate) fn each_edge(
+        &self,
+        home: HomeId,
+        mut each: impl FnMut(NodeId, InfoForm, RawEdge),
+    ) -> Result<()> {
+        let mut bundles = Bundles::default();
+        let pages = self.partition(home)?.read().contents.edge_pages();
+        for page in pages {
+            let edges = self.edges_of_page(home, page, &mut bundles)?.unwrap_or_default();
+            edges.into_iter().for_each(|(source, form, edge)| each(source, form, edge));
+        }
+        Ok(())
+    }
 }
 
 /// The edges of a page of an edge table; what else a page of the main table names is noted. `None` where nothing says what the page's
@@ -211,10 +227,4 @@ pub(crate) fn free_slots(desc: &Desc) -> impl Iterator<Item = Range<usize>> {
         let free = (0..slots_of(bytes)).filter(|slot| !slot_is_set(&desc.body, *slot));
         free.map(move |slot| slot * bytes..(slot + 1) * bytes)
     })
-}
-
-/// The types of a node's edges, without those of the store's own.
-fn types_of(pages: &impl Pages, contents: &Contents, node: NodeId) -> Step<Vec<EdgeType>> {
-    let types = contents.edges.types_of(pages, node)?.into_iter().map(EdgeType);
-    Ok(types.filter(|etype| !etype.is_reserved()).collect())
 }

@@ -34,6 +34,7 @@ mod owners;
 mod page_store;
 mod pages;
 mod partition;
+mod problems;
 mod reads;
 mod recover;
 mod replay;

@@ -4,10 +4,8 @@ use super::node::{capacity, cell_child, cell_longs};
 use super::{ANCHOR, BTree};
 use crate::error::{Error, Result, Step};
 use crate::ids::NodeId;
+use crate::problems::{note, tolerate};
 use std::collections::BTreeSet;
-
-/// Problems that are listed one by one.
-const PROBLEMS_MAX: usize = 100;
 
 /// What a tree is made of, and what does not hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,9 +36,7 @@ struct Walk {
 
 impl Walk {
     fn problem(&mut self, text: String) {
-        if self.report.problems.len() < PROBLEMS_MAX {
-            self.report.problems.push(text);
-        }
+        note(&mut self.report.problems, text);
     }
 }
 
@@ -101,13 +97,7 @@ impl BTree<'_> {
 
     /// Checks a node of `level`, unless it is the root, and what is below it, whose keys are not below `low`.
     fn walk(&self, walk: &mut Walk, id: NodeId, level: Option<u8>, low: Option<&Vec<u8>>) -> Result<()> {
-        let seen = match self.see(id) {
-            Err(error @ (Error::Damaged { .. } | Error::NoSuchNode(_))) => {
-                walk.problem(error.to_string());
-                return Ok(());
-            }
-            seen => seen?,
-        };
+        let Some(seen) = tolerate(&mut walk.report.problems, || self.see(id))? else { return Ok(()) };
         if let Some(level) = level.filter(|level| *level != seen.level) {
             walk.problem(format!("node {id} is {} levels above the leaves, not {level}", seen.level));
             return Ok(());

@@ -197,12 +197,13 @@ impl EdgeTable {
         })
     }
 
-    /// How many edge types go out from a node, bundles counted once.
-    pub(crate) fn types_of(&self, pages: &impl Pages, source: NodeId) -> Step<Vec<u32>> {
+    /// The types of the edges out of a node, without those of the store's own.
+    pub(crate) fn types_of(&self, pages: &impl Pages, source: NodeId) -> Step<Vec<EdgeType>> {
         let mut types = Vec::new();
         self.main.find(pages, source.0, |_, cell| {
-            if !types.contains(&(cell[1] as u32)) {
-                types.push(cell[1] as u32);
+            let etype = EdgeType(cell[1] as u32);
+            if !etype.is_reserved() && !types.contains(&etype) {
+                types.push(etype);
             }
             Ok(None::<()>)
         })?;

@@ -6,7 +6,6 @@ use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{EdgeType, HomeId, NodeId, NodeType};
-use crate::inspect::Bundles;
 use crate::snodes::tags::{Root, SnodeTags};
 use crate::tx::apply::{make_root, overwrite};
 use weft_core::TagFlags;
@@ -66,31 +65,26 @@ impl Copy<'_> {
 
     /// Gives nodes the s-node of what leads to them; the others one that is made up.
     fn find_owners(&mut self, home: HomeId, mut alone: Vec<NodeId>, nodes: &mut Nodes) -> Result<()> {
-        let mut bundles = Bundles::default();
         for _ in 0..PASSES_MAX {
             if alone.is_empty() {
                 return Ok(());
             }
             let mut found = Vec::new();
-            for page in self.store.partition(home)?.read().contents.edge_pages() {
-                for (source, _, edge) in
-                    self.store.edges_of_page(home, page, &mut bundles)?.unwrap_or_default()
-                {
-                    let owner = nodes.get(&source).and_then(|seen| {
-                        if seen.is_guest(source, self.store.root_of_home(home).ok()?) {
-                            Some(source)
-                        } else {
-                            seen.owner
-                        }
-                    });
-                    if let Some(owner) = owner
-                        && nodes.get(&edge.to).is_some_and(|seen| seen.owner.is_none())
-                        && alone.binary_search(&edge.to).is_ok()
-                    {
-                        found.push((edge.to, owner));
+            self.store.each_edge(home, |source, _, edge| {
+                let owner = nodes.get(&source).and_then(|seen| {
+                    if seen.is_guest(source, self.store.root_of_home(home).ok()?) {
+                        Some(source)
+                    } else {
+                        seen.owner
                     }
+                });
+                if let Some(owner) = owner
+                    && nodes.get(&edge.to).is_some_and(|seen| seen.owner.is_none())
+                    && alone.binary_search(&edge.to).is_ok()
+                {
+                    found.push((edge.to, owner));
                 }
-            }
+            })?;
             if found.is_empty() {
                 break;
             }

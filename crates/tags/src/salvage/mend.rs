@@ -7,7 +7,7 @@ use crate::committed::Committed;
 use crate::edges::RawEdge;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, NodeType, PAGE_BYTES};
-use crate::inspect::{Bundles, FoundEdge, held_in, nodes_in};
+use crate::inspect::{held_in, nodes_in};
 use crate::layout::catalog::TypeEntry;
 use crate::layout::node::{MOVED, NODE_HEADER, class_of, slot_bytes};
 use crate::pages::access::Pages;
@@ -160,29 +160,21 @@ impl Copy<'_> {
         nodes
             .values_mut()
             .for_each(|seen| (seen.ins, seen.outs, seen.is_joined, seen.owner) = (0, 0, false, None));
-        let mut bundles = Bundles::default();
         let mut dropped = 0;
         for snode in self.store.snodes.ids() {
-            let mut pages = self.store.partition(snode)?.read().contents.edge_pages();
-            // The main table, which names the others, has come first.
-            pages.dedup();
-            for page in pages {
-                let mut wrong: Vec<FoundEdge> = Vec::new();
-                for (source, form, edge) in
-                    self.store.edges_of_page(snode, page, &mut bundles)?.unwrap_or_default()
-                {
-                    if self.is_sound(nodes, source, form, &edge) {
-                        count(nodes, source, &edge);
-                    } else {
-                        wrong.push((source, form, edge));
-                    }
+            let mut wrong: Vec<(NodeId, RawEdge)> = Vec::new();
+            self.store.each_edge(snode, |source, form, edge| {
+                if self.is_sound(nodes, source, form, &edge) {
+                    count(nodes, source, &edge);
+                } else {
+                    wrong.push((source, edge));
                 }
-                for (source, _, edge) in wrong {
-                    self.cut_off.insert(edge.to);
-                    let is_out = self.take_out(source, edge)?;
-                    dropped += u64::from(is_out && !edge.etype.keeps_nothing());
-                    self.report.complete = false;
-                }
+            })?;
+            for (source, edge) in wrong {
+                self.cut_off.insert(edge.to);
+                let is_out = self.take_out(source, edge)?;
+                dropped += u64::from(is_out && !edge.etype.keeps_nothing());
+                self.report.complete = false;
             }
         }
         self.report.dropped_edges += dropped;
@@ -273,27 +265,21 @@ impl Copy<'_> {
 
     /// Makes up edge types: forms by the edges there are, names where it is known what kinds of nodes they join.
     fn make_up_types(&mut self, nodes: &Nodes) -> Result<()> {
-        let mut bundles = Bundles::default();
         let mut known: FxHashMap<u32, (InfoForm, Option<&'static str>)> = FxHashMap::default();
         for snode in self.store.snodes.ids() {
-            let pages = self.store.partition(snode)?.read().contents.edge_pages();
-            for page in pages {
-                for (source, form, edge) in
-                    self.store.edges_of_page(snode, page, &mut bundles)?.unwrap_or_default()
-                {
-                    if edge.etype.0 >= MADE_UP_MAX {
-                        continue;
-                    }
-                    let entry = known.entry(edge.etype.0).or_insert((form, None));
-                    if let (None, Some(from), Some(to)) = (entry.1, nodes.get(&source), nodes.get(&edge.to)) {
-                        let kinds = (NodeType(from.kind), NodeType(to.kind));
-                        entry.1 = crate::kv::edge_type_between(kinds)
-                            .or_else(|| crate::btree::edge_type_between(kinds))
-                            .filter(|(_, wanted)| *wanted == form)
-                            .map(|(name, _)| name);
-                    }
+            self.store.each_edge(snode, |source, form, edge| {
+                if edge.etype.0 >= MADE_UP_MAX {
+                    return;
                 }
-            }
+                let entry = known.entry(edge.etype.0).or_insert((form, None));
+                if let (None, Some(from), Some(to)) = (entry.1, nodes.get(&source), nodes.get(&edge.to)) {
+                    let kinds = (NodeType(from.kind), NodeType(to.kind));
+                    entry.1 = crate::kv::edge_type_between(kinds)
+                        .or_else(|| crate::btree::edge_type_between(kinds))
+                        .filter(|(_, wanted)| *wanted == form)
+                        .map(|(name, _)| name);
+                }
+            })?;
         }
         let end = known.keys().max().map_or(0, |last| last + 1);
         let mut catalog = self.store.catalog.write();

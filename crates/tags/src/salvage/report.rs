@@ -1,7 +1,6 @@
 //! The report of a salvage: what it found, copied and lost.
 
-/// Remarks that are kept.
-const REMARKS_MAX: usize = 100;
+use crate::problems::note;
 
 /// What a salvage has copied and what it could not.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,9 +47,7 @@ pub struct SalvageReport {
 
 impl SalvageReport {
     pub(super) fn remark(&mut self, text: impl Into<String>) {
-        if self.remarks.len() < REMARKS_MAX {
-            self.remarks.push(text.into());
-        }
+        note(&mut self.remarks, text);
     }
 
     /// Remarks on something for which the copy is not complete.

@@ -268,20 +268,18 @@ impl Transaction<'_> {
     /// Bounds the edge types out of a node.
     fn check_types(&mut self, edge: &EdgeKey<'_>) -> Result<()> {
         let EdgeKey { source, etype, .. } = *edge;
-        if self.known_types.get(&source).is_some_and(|types| types.contains(&etype.0)) {
+        if self.known_types.get(&source).is_some_and(|types| types.contains(&etype)) {
             return Ok(());
         }
         let store = self.store;
         let committed =
             store.read(source.home(), |pages, contents| contents.edges.types_of(pages, source))?;
-        let types = self.known_types.entry(source).or_insert_with(|| {
-            committed.into_iter().filter(|etype| !EdgeType(*etype).is_reserved()).collect()
-        });
+        let types = self.known_types.entry(source).or_insert_with(|| committed.into_iter().collect());
         // Types that this transaction has used and undone still count; the limit is far from any use.
-        if types.len() >= TYPES_PER_NODE_MAX && !types.contains(&etype.0) {
+        if types.len() >= TYPES_PER_NODE_MAX && !types.contains(&etype) {
             return Err(Error::TooManyTypes { node: source, max: TYPES_PER_NODE_MAX });
         }
-        types.insert(etype.0);
+        types.insert(etype);
         Ok(())
     }
 
@@ -328,4 +326,4 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
 }
 
 /// Edge types that a transaction knows to go out from a node.
-pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<u32>>;
+pub(super) type KnownTypes = FxHashMap<NodeId, FxHashSet<EdgeType>>;
