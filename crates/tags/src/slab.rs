@@ -15,7 +15,8 @@ use std::ops::Range;
 /// The pages with room of one class.
 #[derive(Default)]
 pub(crate) struct Slab {
-    open: Option<u32>,
+    /// The page that slots are being given out from.
+    pub(crate) open: Option<u32>,
     /// Seldom there: an s-node has dozens of slabs.
     refill: Option<Box<RefillList>>,
 }
@@ -43,11 +44,6 @@ impl Slab {
             return;
         }
         self.refill.get_or_insert_default().0.push(page);
-    }
-
-    /// The page that slots are being given out from.
-    pub(crate) fn open_page(&self) -> Option<u32> {
-        self.open
     }
 
     /// Gives up the page that slots are being given out from if none of them is taken; the caller gives up that page.

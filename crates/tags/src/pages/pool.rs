@@ -308,11 +308,6 @@ impl Pool {
         self.frames.maps()
     }
 
-    /// A frame that nobody uses.
-    fn take_frame(&self) -> Option<FreeFrame> {
-        self.free.lock().take(&self.frames)
-    }
-
     /// Puts new pages of zeros, dirty, into frames, all of them or none.
     pub(super) fn place_all_new(&self, new: Vec<(u32, Desc)>) -> bool {
         let mut frames: Vec<FreeFrame> = Vec::with_capacity(new.len());
@@ -512,7 +507,7 @@ impl Pool {
         hot: &AtomicU64,
         from: *const [u8; PAGE_BYTES],
     ) -> Option<*mut [u8; PAGE_BYTES]> {
-        let frame = self.take_frame()?.frame;
+        let frame = self.free.lock().take(&self.frames)?.frame;
         let to = self.frames.frame(frame);
         // SAFETY: the frame was free, so nobody else has a reference into it; the mapped block is not written while the page is
         // in it.

@@ -52,7 +52,9 @@ impl Copy<'_> {
             match edges_in(desc, words, &mut bundles) {
                 Some(edges) => {
                     for (source, form, edge) in edges {
-                        self.take_edge(desc.snode, source, form, edge)?;
+                        let fits = source.home() == HomeId(desc.snode) && self.has_form(edge.etype, form);
+                        let is_taken = fits && self.put_edge(source, form, edge)?;
+                        self.report.dropped_edges += u64::from(!is_taken);
                     }
                 }
                 None => {
@@ -64,13 +66,6 @@ impl Copy<'_> {
                 }
             }
         }
-        Ok(())
-    }
-
-    fn take_edge(&mut self, snode: u16, source: NodeId, form: InfoForm, edge: RawEdge) -> Result<()> {
-        let fits = source.home() == HomeId(snode) && self.has_form(edge.etype, form);
-        let is_taken = fits && self.put_edge(source, form, edge)?;
-        self.report.dropped_edges += u64::from(!is_taken);
         Ok(())
     }
 

@@ -8,8 +8,7 @@ use crate::layout::node::{
     MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of, split_key, write_header,
 };
 use crate::pages::desc::{Desc, PageKind, slot_range};
-use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_any, run_numbers, run_of};
-use crate::slab::Slab;
+use crate::partition::{Contents, NodeScope, Partition, find_any, run_numbers, run_of};
 use crate::snodes::tags::Root;
 use crate::store::Store;
 
@@ -121,7 +120,7 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
         let (snode, nodes) = (partition.snode, contents.nodes);
         return Err(Error::damaged(format!("s-node {snode} is to go and has {nodes} nodes")));
     }
-    for page in contents.slabs.iter().filter_map(Slab::open_page) {
+    for page in contents.slabs.iter().filter_map(|slab| slab.open) {
         drop_page(store, page);
         store.numbers.give_up(partition.snode, page, 1);
     }
@@ -177,7 +176,11 @@ fn release(
 /// Writes `bytes` over a committed node or body in a slab, from the beginning of its header on. In an s-node whose bytes are erased this
 /// clears what is left of longer data; one that has moved keeps its key, which is compared there.
 pub(crate) fn overwrite(store: &Store, partition: &mut Partition, node: NodeId, bytes: &[u8]) -> Result<()> {
-    let place = place_in_slab(store, node)?;
+    let found = find_any(&store.pool.table, node, NodeScope::Committed).ok();
+    // Pages that a node has of its own are not changed in their place.
+    let place = found.map(|(place, _)| place).filter(|place| place.slot.is_some());
+    let strange = || Error::damaged(format!("node {node} is to be changed and is in no slab"));
+    let place = place.ok_or_else(strange)?;
     if bytes.len() > place.room {
         return Err(Error::damaged(format!("node {node}: {} bytes do not fit", bytes.len())));
     }
@@ -192,13 +195,6 @@ pub(crate) fn overwrite(store: &Store, partition: &mut Partition, node: NodeId, 
         }
         Ok(())
     })
-}
-
-/// Where a committed node or body is that is changed in its place. Pages that a node has of its own are not.
-fn place_in_slab(store: &Store, node: NodeId) -> Result<NodePlace> {
-    let found = find_any(&store.pool.table, node, NodeScope::Committed).ok();
-    let place = found.map(|(place, _)| place).filter(|place| place.slot.is_some());
-    place.ok_or_else(|| Error::damaged(format!("node {node} is to be changed and is in no slab")))
 }
 
 /// Makes a root, in a slot of a page or where there is room.

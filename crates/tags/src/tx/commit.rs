@@ -70,7 +70,8 @@ impl<'s> Transaction<'s> {
         let writes = self.write_filled(&nodes)?;
         // From here on a failure leaves memory between two states.
         let mut record = RecordWriter::default();
-        self.record_new_homes(&mut record);
+        // The homes that are new come before anything of them.
+        self.set.new_homes.iter().for_each(|(_, root)| record.snode(*root));
         let applied = self.apply(&nodes, &mut record);
         let lsn = applied.and_then(|()| {
             // Before the record is there: a sync that makes it durable waits for them.

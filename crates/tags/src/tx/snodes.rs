@@ -400,11 +400,6 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    /// Writes down the homes that are new, before anything of them.
-    pub(super) fn record_new_homes(&self, record: &mut RecordWriter) {
-        self.set.new_homes.iter().for_each(|(_, root)| record.snode(*root));
-    }
-
     /// Gives up what is left of the homes that are gone, after all else was applied.
     pub(super) fn apply_gone_homes(&self, record: &mut RecordWriter) -> Result<()> {
         for home in &self.set.gone_homes {
