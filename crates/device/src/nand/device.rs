@@ -110,8 +110,8 @@ impl OpenChannel {
     }
 
     /// The image that the device is in, if it is in one.
-    pub(crate) fn image(&self) -> Option<&FlashImage> {
-        self.image.as_deref()
+    pub(crate) fn image(&self) -> Option<&Arc<FlashImage>> {
+        self.image.as_ref()
     }
 
     /// What is the matter with what the image has of a page that is programmed; takes no time of the device.

@@ -453,22 +453,24 @@ impl FlashImage {
     /// Writes a part of the annex. What is written becomes durable as pages do.
     pub fn write_annex(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check_writable()?;
-        let at = self.annex_place(offset, bytes.len())?;
+        let at = self.annex_place(offset, bytes.len() as u64)?;
         self.file.write_all_at(bytes, at).map_err(|e| self.io(e))?;
         self.writes.add();
         Ok(())
     }
 
     /// Reads a part of the annex.
-    pub fn read_annex(&self, offset: u64, into: &mut [u8]) -> Result<(), DeviceError> {
-        let at = self.annex_place(offset, into.len())?;
-        self.file.read_exact_at(into, at).map_err(|e| self.io(e))
+    pub fn read_annex(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, DeviceError> {
+        let mut found = vec![0; bytes as usize];
+        let at = self.annex_place(offset, bytes)?;
+        self.file.read_exact_at(&mut found, at).map_err(|e| self.io(e))?;
+        Ok(found)
     }
 
-    fn annex_place(&self, offset: u64, bytes: usize) -> Result<u64, DeviceError> {
-        if offset + bytes as u64 > self.layout.annex_bytes {
-            let what = format!("bytes {offset} to {} of the annex: it is shorter", offset + bytes as u64);
-            return Err(self.bad(what));
+    fn annex_place(&self, offset: u64, bytes: u64) -> Result<u64, DeviceError> {
+        let end = offset + bytes;
+        if end > self.layout.annex_bytes {
+            return Err(self.bad(format!("bytes {offset} to {end} of the annex: it is shorter")));
         }
         Ok(self.layout.annex() + offset)
     }

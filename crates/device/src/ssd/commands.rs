@@ -94,7 +94,7 @@ impl Ssd {
         let setup = SsdSetup { luns_per_unit: Some(setup.unit_luns()), ..setup.clone() };
         let flash = OpenChannel::create_with(path, &setup.flash, &Protected::annex(&setup), overwrite)?;
         let (mut media, units) = FlashMedia::new(&setup, flash.with_faults(plan))?;
-        media.protected = Some(Box::new(Protected::new(&setup)));
+        media.protected = media.flash.image().map(|image| Box::new(Protected::new(&setup, image.clone())));
         media.keep_units()?;
         let mapper = PageMapper::new::<FlashError>(setup.mapper(units)?)?;
         let drive = Ssd::assemble(&setup, State::new(&setup, mapper, media));
@@ -197,7 +197,7 @@ impl Ssd {
         let state = &mut *guard;
         state.check_changes()?;
         let checked = self.check_range(block, blocks).and_then(|()| {
-            self.check_length(data, blocks, state.media.keeps_data())?;
+            self.check_length(data, blocks, state.media.keeps_data)?;
             self.check_handle(handle)
         });
         let front = match checked {
@@ -243,7 +243,7 @@ impl Ssd {
         while at < blocks {
             let logical = (block + at) as u32;
             let run = state.run_of(logical, blocks - at);
-            if state.media.is_lost(logical) {
+            if state.media.lost.contains(&logical) {
                 unreadable = unreadable.or(Some(block + at));
             }
             let part = out.get_mut(at as usize * BLOCK_BYTES..(at + run) as usize * BLOCK_BYTES);
@@ -426,7 +426,7 @@ impl Ssd {
         state.mapper.verify().map_err(SsdError::EraseIdentity)?;
         let flash = media.flash.counters();
         let counts = state.mapper.counts();
-        let slots_programmed = flash.pages_programmed * u64::from(media.slots_per_page());
+        let slots_programmed = flash.pages_programmed * u64::from(media.slots_per_page);
         let checks = [
             (
                 "host blocks written",
@@ -543,11 +543,9 @@ impl State {
     pub fn keep(&mut self) -> Result<(), SsdError> {
         let counts = self.counts();
         let State { media, counters, host_bytes, .. } = self;
-        let (Some(protected), Some(image)) = (&mut media.protected, media.flash.image()) else {
-            return Ok(());
-        };
+        let Some(protected) = &mut media.protected else { return Ok(()) };
         for event in media.events.take_unkept() {
-            protected.keep_event(image, &event, media.events.reallocated).map_err(FlashError::from)?;
+            protected.keep_event(&event, media.events.reallocated)?;
         }
         let state = KeptState {
             counts: [
@@ -572,7 +570,7 @@ impl State {
             moved_slots: media.moved_slots.clone(),
             closed: protected.closed.clone(),
         };
-        Ok(protected.keep_state(image, &state).map_err(FlashError::from)?)
+        Ok(protected.keep_state(&state)?)
     }
 
     /// Goes on counting from what was kept.
@@ -609,14 +607,14 @@ impl State {
     /// first one is not in flash.
     fn run_of(&self, logical: u32, most: u64) -> u64 {
         let Some(first) = self.mapper.slot_of(logical) else { return 1 };
-        let in_page = u64::from(self.media.slots_per_page() - first % self.media.slots_per_page());
+        let in_page = u64::from(self.media.slots_per_page - first % self.media.slots_per_page);
         if self.media.in_memory(first).is_some() {
             return 1;
         }
         let follows = |at: &u64| {
             let slot = first + *at as u32;
             self.mapper.slot_of(logical + *at as u32) == Some(slot)
-                && !self.media.is_lost(logical + *at as u32)
+                && !self.media.lost.contains(&(logical + *at as u32))
         };
         (1..most.min(in_page)).take_while(follows).count() as u64 + 1
     }

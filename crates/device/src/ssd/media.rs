@@ -61,11 +61,11 @@ pub(super) struct SlotAddr {
 pub(super) struct FlashMedia {
     pub flash: OpenChannel,
     shape: FlashShape,
-    keeps_data: bool,
+    pub keeps_data: bool,
     /// LUNs of a reclaim unit.
-    width: u32,
+    pub width: u32,
     /// 4 KiB blocks of a page and of a program unit.
-    slots_per_page: u32,
+    pub slots_per_page: u32,
     pub slots_per_program: u32,
     pub slots_per_unit: u32,
     /// By reclaim unit, LUN and plane: the erase block in its plane.
@@ -215,16 +215,16 @@ impl FlashMedia {
 
     /// Keeps which erase blocks make the units.
     pub fn keep_units(&mut self) -> Result<(), FlashError> {
-        if let (Some(protected), Some(image)) = (&mut self.protected, self.flash.image()) {
-            protected.keep_units(image, &self.blocks)?;
+        if let Some(protected) = &mut self.protected {
+            protected.keep_units(&self.blocks)?;
         }
         Ok(())
     }
 
     /// Keeps that logical blocks were trimmed.
     pub fn keep_trim(&mut self, first: u32, count: u32) -> Result<(), FlashError> {
-        if let (Some(protected), Some(image)) = (&mut self.protected, self.flash.image()) {
-            protected.trimmed(image, first, count)?;
+        if let Some(protected) = &mut self.protected {
+            protected.trimmed(first, count)?;
         }
         Ok(())
     }
@@ -244,11 +244,6 @@ impl FlashMedia {
         (0..self.width * planes).map(block).collect()
     }
 
-    /// LUNs of a unit.
-    pub fn width(&self) -> u32 {
-        self.width
-    }
-
     /// The life that a slot's place has now.
     pub fn life_at(&self, slot: u32) -> Result<Life, FlashError> {
         let block = self.place(slot).page.block;
@@ -260,18 +255,11 @@ impl FlashMedia {
         let filled = blocks.len() as u32;
         let mut buffer = Buffer { first, filled, ..Buffer::default() };
         for (tag, cell, data) in blocks {
-            if let Some(protected) = &mut self.protected {
-                protected.keep_cell(cell);
-            }
+            self.keep_cell(cell);
             buffer.data.extend_from_slice(&data);
             buffer.cells.push((tag, cell));
         }
         self.buffers[front] = buffer;
-    }
-
-    /// Programs a write buffer that is full.
-    pub fn program_full(&mut self, front: usize) -> Result<Outcome, FlashError> {
-        Ok(self.program_buffer(front)?.0)
     }
 
     /// A block whose program did not succeed before the drive was opened is read from its cell until it is moved.
@@ -279,9 +267,7 @@ impl FlashMedia {
         if self.rescued.contains_key(&slot) {
             return false;
         }
-        if let Some(protected) = &mut self.protected {
-            protected.keep_cell(cell);
-        }
+        self.keep_cell(cell);
         self.rescued.insert(slot, Rescued { data, cell: Some(cell) });
         true
     }
@@ -294,11 +280,16 @@ impl FlashMedia {
         }
     }
 
-    /// A block is in its cell alone until there is room for it.
-    pub fn keep_alone(&mut self, logical: u32, front: usize, cell: u32, data: Vec<u8>) {
+    /// The cell has a block that nothing else has.
+    pub fn keep_cell(&mut self, cell: u32) {
         if let Some(protected) = &mut self.protected {
             protected.keep_cell(cell);
         }
+    }
+
+    /// A block is in its cell alone until there is room for it.
+    pub fn keep_alone(&mut self, logical: u32, front: usize, cell: u32, data: Vec<u8>) {
+        self.keep_cell(cell);
         self.alone.insert(logical, Alone { data, cell, front });
     }
 
@@ -311,9 +302,9 @@ impl FlashMedia {
         }
         data.resize(BLOCK_BYTES, 0);
         let (life, lost) = (self.life_at(slot)?, self.lost.contains(&logical));
-        let (Some(protected), Some(image)) = (&mut self.protected, self.flash.image()) else { return Ok(()) };
+        let Some(protected) = &mut self.protected else { return Ok(()) };
         let tag = Tag { logical, sequence: protected.next_sequence(), front, lost };
-        let cell = protected.put(image, tag, slot, life, &data)?;
+        let cell = protected.put(tag, slot, life, &data)?;
         self.forget_rescued(slot);
         self.keep_alone(logical, front, cell, data);
         Ok(())
@@ -360,23 +351,9 @@ impl FlashMedia {
         self.flash.read(now, page, offset, data, &mut [])
     }
 
-    pub fn keeps_data(&self) -> bool {
-        self.keeps_data
-    }
-
     /// Slots that wait in the write buffer.
     pub fn slots_buffered(&self) -> u64 {
         self.buffers.iter().map(|buffer| u64::from(buffer.filled)).sum()
-    }
-
-    /// 4 KiB blocks of a page.
-    pub fn slots_per_page(&self) -> u32 {
-        self.slots_per_page
-    }
-
-    /// Whether the flash of a logical block was lost.
-    pub fn is_lost(&self, page: u32) -> bool {
-        self.lost.contains(&page)
     }
 
     /// A logical block is written anew.
@@ -438,10 +415,10 @@ impl FlashMedia {
             buffer.first = to;
             buffer.ready = 0;
         }
-        if let (Some(protected), Some(life), Some(image)) = (&mut self.protected, life, self.flash.image()) {
+        if let (Some(protected), Some(life)) = (&mut self.protected, life) {
             let lost = (from.is_some() || self.rewriting) && self.lost.contains(&page);
             let tag = Tag { logical: page, sequence: protected.next_sequence(), front, lost };
-            buffer.cells.push((tag, protected.put(image, tag, to, life, data)?));
+            buffer.cells.push((tag, protected.put(tag, to, life, data)?));
         }
         buffer.filled += 1;
         buffer.ready = buffer.ready.max(ready);
@@ -496,7 +473,7 @@ impl FlashMedia {
     }
 
     /// Programs what a front's buffer has, padded to a whole program unit; returns when the flash had taken it.
-    fn program_buffer(&mut self, front: usize) -> Result<(Outcome, u64), FlashError> {
+    pub fn program_buffer(&mut self, front: usize) -> Result<(Outcome, u64), FlashError> {
         let mut buffer = std::mem::take(&mut self.buffers[front]);
         let issued = Nanos(buffer.ready);
         let unit = buffer.first / self.slots_per_unit;
@@ -545,10 +522,10 @@ impl FlashMedia {
         }
         let lives = (buffer.first..).take(buffer.cells.len()).map(|slot| self.life_at(slot));
         let lives = lives.collect::<Result<Vec<Life>, FlashError>>()?;
-        let Some((protected, image)) = self.protected.as_mut().zip(self.flash.image()) else { return Ok(()) };
+        let Some(protected) = &mut self.protected else { return Ok(()) };
         let tags: Vec<(Tag, Life)> =
             buffer.cells.iter().zip(lives).map(|((tag, _), life)| (*tag, life)).collect();
-        protected.programmed(image, buffer.first, &tags)?;
+        protected.programmed(buffer.first, &tags)?;
         buffer.cells.iter().for_each(|(_, cell)| protected.give_up(*cell));
         Ok(())
     }

@@ -21,6 +21,7 @@ use super::fdp::{EVENTS_MAX, FdpEvent};
 use super::setup::SsdSetup;
 use crate::nand::{Annex, FlashImage, FlashShape};
 use crate::{DeviceError, nand::BlockAddr};
+use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::{Reader, Truncated, WriteFields};
@@ -166,6 +167,7 @@ impl KeptState {
 /// The protected memory of a drive that runs.
 #[derive(Debug)]
 pub(super) struct Protected {
+    pub image: Arc<FlashImage>,
     areas: Areas,
     /// The next write, move or trim gets the number after this one.
     pub sequence: u64,
@@ -185,10 +187,12 @@ pub(super) struct Protected {
 }
 
 impl Protected {
-    pub fn new(setup: &SsdSetup) -> Protected {
+    /// That of a new drive with this setup, in this image.
+    pub fn new(setup: &SsdSetup, image: Arc<FlashImage>) -> Protected {
         let areas = Areas::new(setup);
         let cells = areas.cells as usize;
         Protected {
+            image,
             areas,
             sequence: 0,
             units_generation: 0,
@@ -215,16 +219,9 @@ impl Protected {
     }
 
     /// Puts a block into a cell.
-    pub fn put(
-        &mut self,
-        image: &FlashImage,
-        tag: Tag,
-        slot: u32,
-        life: Life,
-        data: &[u8],
-    ) -> Result<u32, DeviceError> {
-        let cell = self.free_cell(image)?;
-        image.write_annex(self.areas.data + u64::from(cell) * BLOCK_BYTES as u64, data)?;
+    pub fn put(&mut self, tag: Tag, slot: u32, life: Life, data: &[u8]) -> Result<u32, DeviceError> {
+        let cell = self.free_cell()?;
+        self.image.write_annex(self.areas.data + u64::from(cell) * BLOCK_BYTES as u64, data)?;
         let mut head = Vec::with_capacity(CELL_HEAD_BYTES as usize);
         head.put_u64(tag.word());
         head.put_u32(tag.logical);
@@ -233,13 +230,13 @@ impl Protected {
         head.put_u32(life.erases);
         head.put_u32(crc32c(data));
         head.put_u32(crc32c_append(crc32c(&head), &cell.to_le_bytes()));
-        image.write_annex(self.areas.heads + u64::from(cell) * CELL_HEAD_BYTES, &head)?;
+        self.image.write_annex(self.areas.heads + u64::from(cell) * CELL_HEAD_BYTES, &head)?;
         self.live[cell as usize] = true;
         Ok(cell)
     }
 
     /// A cell that nothing needs, not even after a crash of the host.
-    fn free_cell(&mut self, image: &FlashImage) -> Result<u32, DeviceError> {
+    fn free_cell(&mut self) -> Result<u32, DeviceError> {
         for _ in 0..self.areas.cells {
             let cell = self.next_cell;
             self.next_cell = (cell + 1) % self.areas.cells;
@@ -247,13 +244,13 @@ impl Protected {
                 continue;
             }
             if self.given_up[cell as usize] == self.syncs {
-                image.prepare_erase()?;
+                self.image.prepare_erase()?;
                 self.synced();
             }
             return Ok(cell);
         }
         let source = std::io::Error::other("the write buffer is full of blocks whose flash failed");
-        Err(DeviceError::Io { path: image.path().to_path_buf(), source })
+        Err(DeviceError::Io { path: self.image.path().to_path_buf(), source })
     }
 
     /// Cells that hold nothing.
@@ -278,52 +275,45 @@ impl Protected {
     }
 
     /// Every cell that holds a block, whether it still counts or not.
-    pub fn cells(&self, image: &FlashImage) -> Result<Vec<Cell>, DeviceError> {
-        let mut heads = vec![0; (u64::from(self.areas.cells) * CELL_HEAD_BYTES) as usize];
-        image.read_annex(self.areas.heads, &mut heads)?;
+    pub fn cells(&self) -> Result<Vec<Cell>, DeviceError> {
+        let heads = self.image.read_annex(self.areas.heads, u64::from(self.areas.cells) * CELL_HEAD_BYTES)?;
         let heads = (0..).zip(heads.chunks_exact(CELL_HEAD_BYTES as usize));
         Ok(heads.filter_map(|(cell, head)| decode_head(cell, head)).collect())
     }
 
     /// The block in a cell; `None` when the cell is not whole.
-    pub fn data_of(&self, image: &FlashImage, cell: &Cell) -> Result<Option<Vec<u8>>, DeviceError> {
-        let mut data = vec![0; BLOCK_BYTES];
-        image.read_annex(self.areas.data + u64::from(cell.cell) * BLOCK_BYTES as u64, &mut data)?;
+    pub fn data_of(&self, cell: &Cell) -> Result<Option<Vec<u8>>, DeviceError> {
+        let at = self.areas.data + u64::from(cell.cell) * BLOCK_BYTES as u64;
+        let data = self.image.read_annex(at, BLOCK_BYTES as u64)?;
         Ok((crc32c(&data) == cell.data_crc).then_some(data))
     }
 
     /// Notes what was programmed into neighbouring slots, each with the life of its place.
-    pub fn programmed(
-        &self,
-        image: &FlashImage,
-        first: u32,
-        tags: &[(Tag, Life)],
-    ) -> Result<(), DeviceError> {
+    pub fn programmed(&self, first: u32, tags: &[(Tag, Life)]) -> Result<(), DeviceError> {
         let mut bytes = Vec::with_capacity(tags.len() * SLOT_BYTES as usize);
         for (slot, (tag, life)) in (first..).zip(tags) {
             bytes.put_u64(tag.word());
             bytes.put_u32(tag.logical);
             bytes.put_u32(slot_crc(tag, slot, *life));
         }
-        image.write_annex(self.areas.slots + u64::from(first) * SLOT_BYTES, &bytes)
+        self.image.write_annex(self.areas.slots + u64::from(first) * SLOT_BYTES, &bytes)
     }
 
     /// Forgets what was noted of neighbouring slots.
-    pub fn forget(&self, image: &FlashImage, first: u32, count: u32) -> Result<(), DeviceError> {
+    pub fn forget(&self, first: u32, count: u32) -> Result<(), DeviceError> {
         let blank = vec![0; count as usize * SLOT_BYTES as usize];
-        image.write_annex(self.areas.slots + u64::from(first) * SLOT_BYTES, &blank)
+        self.image.write_annex(self.areas.slots + u64::from(first) * SLOT_BYTES, &blank)
     }
 
     /// What the slots of a unit hold, by slot from `first` on; entries of a former life are left out.
     pub fn slots(
         &self,
-        image: &FlashImage,
         first: u32,
         count: u32,
         life: impl Fn(u32) -> Life,
     ) -> Result<Vec<Option<Tag>>, DeviceError> {
-        let mut bytes = vec![0; count as usize * SLOT_BYTES as usize];
-        image.read_annex(self.areas.slots + u64::from(first) * SLOT_BYTES, &mut bytes)?;
+        let at = self.areas.slots + u64::from(first) * SLOT_BYTES;
+        let bytes = self.image.read_annex(at, u64::from(count) * SLOT_BYTES)?;
         let entry = |(slot, bytes): (u32, &[u8])| {
             let mut r = Reader::new(bytes);
             let (word, logical, crc) = (r.u64().ok()?, r.u32().ok()?, r.u32().ok()?);
@@ -334,19 +324,18 @@ impl Protected {
     }
 
     /// Notes that neighbouring logical blocks were trimmed.
-    pub fn trimmed(&mut self, image: &FlashImage, first: u32, count: u32) -> Result<(), DeviceError> {
+    pub fn trimmed(&mut self, first: u32, count: u32) -> Result<(), DeviceError> {
         let sequence = self.next_sequence();
         let mut bytes = Vec::with_capacity(count as usize * TRIM_BYTES as usize);
         for logical in first..first + count {
             bytes.put_u64(sequence << 16 | u64::from(trim_check(logical, sequence)));
         }
-        image.write_annex(self.areas.trims + u64::from(first) * TRIM_BYTES, &bytes)
+        self.image.write_annex(self.areas.trims + u64::from(first) * TRIM_BYTES, &bytes)
     }
 
     /// By logical block: the number of its last trim, 0 without one.
-    pub fn trims(&self, image: &FlashImage, count: u32) -> Result<Vec<u64>, DeviceError> {
-        let mut bytes = vec![0; count as usize * TRIM_BYTES as usize];
-        image.read_annex(self.areas.trims, &mut bytes)?;
+    pub fn trims(&self, count: u32) -> Result<Vec<u64>, DeviceError> {
+        let bytes = self.image.read_annex(self.areas.trims, u64::from(count) * TRIM_BYTES)?;
         let trim = |(logical, bytes): (u32, &[u8])| {
             let word = Reader::new(bytes).u64().unwrap_or(0);
             let sequence = word >> 16;
@@ -356,7 +345,7 @@ impl Protected {
     }
 
     /// Keeps the unit table. It is durable before anything is programmed by it.
-    pub fn keep_units(&mut self, image: &FlashImage, blocks: &[u32]) -> Result<(), DeviceError> {
+    pub fn keep_units(&mut self, blocks: &[u32]) -> Result<(), DeviceError> {
         self.units_generation += 1;
         let mut bytes = Vec::with_capacity(self.areas.units_bytes as usize);
         bytes.put_u64(self.units_generation);
@@ -365,17 +354,15 @@ impl Protected {
         blocks.iter().for_each(|block| bytes.put_u32(*block));
         let crc = crc32c(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
-        image.write_annex(self.areas.units[(self.units_generation % 2) as usize], &bytes)?;
-        image.prepare_erase()
+        self.image.write_annex(self.areas.units[(self.units_generation % 2) as usize], &bytes)?;
+        self.image.prepare_erase()
     }
 
     /// The unit table that was kept last; `None` when neither copy is whole.
-    pub fn units(&mut self, image: &FlashImage) -> Result<Option<Vec<u32>>, DeviceError> {
+    pub fn units(&mut self) -> Result<Option<Vec<u32>>, DeviceError> {
         let mut newest = None;
         for copy in self.areas.units {
-            let mut bytes = vec![0; self.areas.units_bytes as usize];
-            image.read_annex(copy, &mut bytes)?;
-            newest = newest.max(decode_units(bytes));
+            newest = newest.max(decode_units(self.image.read_annex(copy, self.areas.units_bytes)?));
         }
         let Some((generation, blocks)) = newest else { return Ok(None) };
         self.units_generation = generation;
@@ -383,7 +370,7 @@ impl Protected {
     }
 
     /// Keeps what was counted, if it has changed.
-    pub fn keep_state(&mut self, image: &FlashImage, state: &KeptState) -> Result<(), DeviceError> {
+    pub fn keep_state(&mut self, state: &KeptState) -> Result<(), DeviceError> {
         if state.words().eq(self.written.iter().copied()) {
             return Ok(());
         }
@@ -396,15 +383,14 @@ impl Protected {
         self.written.iter().for_each(|word| bytes.put_u64(*word));
         let crc = u64::from(crc32c(&bytes));
         bytes.put_u64(crc);
-        image.write_annex(self.areas.state[(self.state_generation % 2) as usize], &bytes)
+        self.image.write_annex(self.areas.state[(self.state_generation % 2) as usize], &bytes)
     }
 
     /// What was counted; zeros before the first command.
-    pub fn state(&mut self, image: &FlashImage, setup: &SsdSetup) -> Result<KeptState, DeviceError> {
+    pub fn state(&mut self, setup: &SsdSetup) -> Result<KeptState, DeviceError> {
         let mut newest = None;
         for copy in self.areas.state {
-            let mut bytes = vec![0; self.areas.state_words * 8 + 16];
-            image.read_annex(copy, &mut bytes)?;
+            let bytes = self.image.read_annex(copy, self.areas.state_words as u64 * 8 + 16)?;
             newest = newest.max(decode_state(&bytes));
         }
         let (generation, words) = newest.unwrap_or_else(|| (0, vec![0; self.areas.state_words]));
@@ -415,12 +401,7 @@ impl Protected {
     }
 
     /// Keeps an event, and how many of its kind there were with it.
-    pub fn keep_event(
-        &mut self,
-        image: &FlashImage,
-        event: &FdpEvent,
-        reallocated: u64,
-    ) -> Result<(), DeviceError> {
+    pub fn keep_event(&mut self, event: &FdpEvent, reallocated: u64) -> Result<(), DeviceError> {
         self.events += 1;
         let mut bytes = Vec::with_capacity(EVENT_BYTES as usize);
         bytes.put_u64(self.events);
@@ -437,13 +418,12 @@ impl Protected {
         let crc = u64::from(crc32c(&bytes));
         bytes.put_u64(crc);
         let place = (self.events - 1) % EVENTS_MAX as u64;
-        image.write_annex(self.areas.events + place * EVENT_BYTES, &bytes)
+        self.image.write_annex(self.areas.events + place * EVENT_BYTES, &bytes)
     }
 
     /// The events that are kept, in their order, and how many were of media reallocated with the last one.
-    pub fn events(&mut self, image: &FlashImage) -> Result<(Vec<FdpEvent>, u64), DeviceError> {
-        let mut bytes = vec![0; EVENTS_MAX * EVENT_BYTES as usize];
-        image.read_annex(self.areas.events, &mut bytes)?;
+    pub fn events(&mut self) -> Result<(Vec<FdpEvent>, u64), DeviceError> {
+        let bytes = self.image.read_annex(self.areas.events, EVENTS_MAX as u64 * EVENT_BYTES)?;
         let mut found: Vec<(u64, u64, FdpEvent)> =
             bytes.chunks_exact(EVENT_BYTES as usize).filter_map(decode_event).collect();
         found.sort_by_key(|(number, ..)| *number);

@@ -16,7 +16,7 @@ use super::protected::{Cell, Life, NO_BLOCK, Protected, Tag, life_of};
 use super::setup::SsdSetup;
 use crate::DeviceError;
 use crate::gc::{GcError, Media, Outcome, PageMapper, RestoredBlock};
-use crate::nand::{BlockState, FlashError, FlashImage, OpenChannel};
+use crate::nand::{BlockState, FlashError, OpenChannel};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use weft_core::BLOCK_BYTES;
@@ -93,16 +93,16 @@ pub(super) fn open(
     }
     let setup = SsdSetup::decode(&annex.made_from, flash.setup().clone())
         .map_err(|what| bad(format!("{what}; restore the image, or use the program that wrote it")))?;
-    let mut protected = Protected::new(&setup);
+    let image = flash.image().ok_or_else(|| bad("no image".into()))?.clone();
+    let mut protected = Protected::new(&setup, image.clone());
     if annex != Protected::annex(&setup) {
         return Err(bad(
             "the parts of the drive do not have the size that it needs; restore the image".into()
         ));
     }
-    let image = flash.image().ok_or_else(|| bad("no image".into()))?;
-    let kept = protected.state(image, &setup).map_err(FlashError::from)?;
-    let (events, reallocated) = protected.events(image).map_err(FlashError::from)?;
-    let table = protected.units(image).map_err(FlashError::from)?;
+    let kept = protected.state(&setup)?;
+    let (events, reallocated) = protected.events()?;
+    let table = protected.units()?;
     let shape = flash.shape();
     let per_unit = (setup.unit_luns() * shape.planes) as usize;
     let fits = |block: &u32| *block == NO_BLOCK || *block < shape.blocks_per_plane;
@@ -112,7 +112,7 @@ pub(super) fn open(
         return Err(bad(what.into()));
     };
     if !host_crashed {
-        image.begin_session().map_err(FlashError::from)?;
+        image.begin_session()?;
     }
     let media = FlashMedia::restore(&setup, prepare(flash), table, protected)?;
     let sequence = kept.counts[0];
@@ -127,7 +127,7 @@ pub(super) fn open(
     state.before.counts.erases += recovery.erases;
     state.before.counts.erased += recovery.slots_erased;
     let counters = state.media.flash.counters();
-    let slots = counters.pages_programmed * u64::from(state.media.slots_per_page());
+    let slots = counters.pages_programmed * u64::from(state.media.slots_per_page);
     state.media.media_bytes = slots * BLOCK_BYTES as u64;
     state.media.erased_bytes = counters.blocks_erased * shape.block_bytes();
     state.before.slots = slots + state.media.slots_buffered();
@@ -140,9 +140,7 @@ pub(super) fn open(
             state.media.keep_alone(logical, front, cell, data);
         }
     } else {
-        if let Some(image) = state.media.flash.image() {
-            image.begin_session().map_err(FlashError::from)?;
-        }
+        image.begin_session()?;
         state.media.now = state.media.flash.now().0;
         restore_reserve(&mut state)?;
         rewrite(&mut state, recovery.rewrites)?;
@@ -198,7 +196,7 @@ fn rewrite(state: &mut State, rewrites: Vec<Rewrite>) -> Result<(), SsdError> {
 impl Recovery {
     /// The page map.
     fn map(&mut self, setup: &SsdSetup) -> Result<PageMapper, SsdError> {
-        self.cells = self.with_protected(|protected, image| protected.cells(image))?;
+        self.cells = self.protected()?.cells()?;
         self.sequence = self.cells.iter().map(|cell| cell.tag.sequence).fold(self.sequence, u64::max);
         for unit in 0..self.media.units() {
             let found = self.look_at(unit)?;
@@ -230,14 +228,9 @@ impl Recovery {
         Ok(mapper)
     }
 
-    fn with_protected<T>(
-        &mut self,
-        act: impl FnOnce(&mut Protected, &FlashImage) -> Result<T, DeviceError>,
-    ) -> Result<T, SsdError> {
-        match (&mut self.media.protected, self.media.flash.image()) {
-            (Some(protected), Some(image)) => Ok(act(protected, image).map_err(FlashError::from)?),
-            _ => Err(SsdError::BadSetup("the drive is not in an image".into())),
-        }
+    fn protected(&self) -> Result<&Protected, SsdError> {
+        let none = || SsdError::BadSetup("the drive is not in an image".into());
+        self.media.protected.as_deref().ok_or_else(none)
     }
 
     /// How far the blocks of a unit are programmed, and whether they agree.
@@ -245,7 +238,7 @@ impl Recovery {
         let Some(blocks) = self.media.blocks_of(number) else {
             return Ok(Unit { given_up: true, ..Unit::default() });
         };
-        let planes = blocks.len() as u32 / self.media.width();
+        let planes = blocks.len() as u32 / self.media.width;
         let mut unit = Unit::default();
         let mut counts = Vec::new();
         for (at, block) in (0..).zip(blocks) {
@@ -256,10 +249,10 @@ impl Recovery {
             let lun = at / planes;
             counts.push((lun, info.programmed));
             if info.programmed > 0 {
-                unit.programs = unit.programs.max((info.programmed - 1) * self.media.width() + lun + 1);
+                unit.programs = unit.programs.max((info.programmed - 1) * self.media.width + lun + 1);
             }
         }
-        let width = self.media.width();
+        let width = self.media.width;
         unit.ragged |= counts.iter().any(|(lun, count)| *count != (unit.programs + width - 1 - lun) / width);
         Ok(unit)
     }
@@ -299,7 +292,7 @@ impl Recovery {
                 let follows = blocks.last().is_none_or(|(last, _)| {
                     last.tag.front == cell.tag.front && last.tag.sequence < cell.tag.sequence
                 });
-                let data = self.with_protected(|protected, image| protected.data_of(image, &cell))?;
+                let data = self.protected()?.data_of(&cell)?;
                 let Some(data) = data.filter(|_| follows && place == wanted) else { break };
                 blocks.push((cell, data));
             }
@@ -322,7 +315,7 @@ impl Recovery {
             found.last = Some((sequence, front));
             if count == per_program && !self.look {
                 // Power went before the program began.
-                let outcome = self.media.program_full(front)?;
+                let outcome = self.media.program_buffer(front)?.0;
                 let found = &mut self.units[unit as usize];
                 found.programs += 1;
                 found.failed |= outcome == Outcome::Bad;
@@ -349,12 +342,12 @@ impl Recovery {
             let cell = self.cells[at];
             let known = newest.get(cell.tag.logical as usize).map(|(tag, _)| tag.sequence);
             if known.is_some_and(|sequence| sequence < cell.tag.sequence)
-                && self.with_protected(|protected, image| protected.data_of(image, &cell))?.is_some()
+                && self.protected()?.data_of(&cell)?.is_some()
             {
                 keep_newer(&mut newest, cell.tag, Place::Cell(at));
             }
         }
-        let trims = self.with_protected(|protected, image| protected.trims(image, pages))?;
+        let trims = self.protected()?.trims(pages)?;
         // The host may have lost the last copy of what was in a cell, after other data was programmed in its slot.
         let (mut in_cells, mut taken) = (HashSet::new(), HashSet::new());
         for (_, place) in &newest {
@@ -400,7 +393,7 @@ impl Recovery {
         if self.host_crashed && !self.look {
             // Of programs that the host has lost; one that is interrupted there later would leave these in its place.
             let left = self.media.slots_per_unit - filled;
-            self.with_protected(|protected, image| protected.forget(image, first + filled, left))?;
+            self.protected()?.forget(first + filled, left)?;
         }
         if filled == 0 {
             return Ok(());
@@ -412,23 +405,19 @@ impl Recovery {
             let info = self.media.flash.block_info(block)?;
             lives.insert(shape.block_index(block), (life_of(&shape, block, info.erases), info.programmed));
         }
-        let known = |media: &FlashMedia, slot: u32| lives[&shape.block_index(media.place(slot).page.block)];
-        let (Some(protected), Some(image)) = (&self.media.protected, self.media.flash.image()) else {
-            return Ok(());
-        };
-        let tags = protected
-            .slots(image, first, filled, |slot| known(&self.media, slot).0)
-            .map_err(FlashError::from)?;
+        let known = |slot: u32| lives[&shape.block_index(self.media.place(slot).page.block)];
+        let tags = self.protected()?.slots(first, filled, |slot| known(slot).0)?;
         let mut last = None;
         for (slot, tag) in (first..).zip(tags) {
             let Some(tag) = tag else { continue };
             // The host may have lost the page and kept its entry.
             let page = self.media.place(slot).page;
-            let is_there =
-                || Ok(page.page < known(&self.media, slot).1 && self.media.flash.stored(page)?.is_none());
-            if self.host_crashed && !is_there().map_err(|error: FlashError| SsdError::Flash(error))? {
+            let is_there = || -> Result<bool, FlashError> {
+                Ok(page.page < known(slot).1 && self.media.flash.stored(page)?.is_none())
+            };
+            if self.host_crashed && !is_there()? {
                 if !self.look {
-                    self.with_protected(|protected, image| protected.forget(image, slot, 1))?;
+                    self.protected()?.forget(slot, 1)?;
                 }
                 continue;
             }
@@ -443,8 +432,7 @@ impl Recovery {
 
     /// Keeps a block that was to be programmed when power went, and has it written anew. Returns the slot that it is read from.
     fn rescue(&mut self, cell: Cell, taken: &HashSet<u32>) -> Result<Option<u32>, SsdError> {
-        let data =
-            self.with_protected(|protected, image| protected.data_of(image, &cell))?.unwrap_or_default();
+        let data = self.protected()?.data_of(&cell)?.unwrap_or_default();
         let Tag { logical, front, sequence, .. } = cell.tag;
         let front = front.min(self.media.moved_slots.len() - 1);
         let programmed = self.unit_of(cell.slot).is_some_and(|unit| {
@@ -458,11 +446,7 @@ impl Recovery {
                 let unit = &mut self.units[(slot / self.media.slots_per_unit) as usize];
                 unit.last = unit.last.max(Some((sequence, front)));
             }
-            None => {
-                if let Some(protected) = &mut self.media.protected {
-                    protected.keep_cell(cell.cell);
-                }
-            }
+            None => self.media.keep_cell(cell.cell),
         }
         self.rewrites.push(Rewrite { logical, front, data, cell: cell.cell, rescued });
         Ok(rescued)
