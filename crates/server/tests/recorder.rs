@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use weft_client::{Client, ConnectOptions, FileRef};
 use weft_core::Ino;
-use weft_placement::recording::{Event, Workload};
+use weft_placement::recording::{Event, FileAction, Workload};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_server::{Server, Volume};
 use weft_vfs::memfs::MemFs;
@@ -45,12 +45,12 @@ impl Rig {
 
 /// Events without who opened: lines behind the number of the thread differ from run to run.
 fn kinds(events: &[Event]) -> Vec<String> {
-    let line = |event: &Event| match event {
-        Event::Create { file, path, opener } => {
-            format!("create {file} {} {:?}", String::from_utf8_lossy(path), opener.flags)
+    let line = |event: &Event| match &event.action {
+        FileAction::Create { path, opener } => {
+            format!("create {} {} {:?}", event.file, String::from_utf8_lossy(path), opener.flags)
         }
-        Event::Reopen { file, path, .. } => format!("reopen {file} {}", String::from_utf8_lossy(path)),
-        other => other.to_string(),
+        FileAction::Reopen { path, .. } => format!("reopen {} {}", event.file, String::from_utf8_lossy(path)),
+        _ => event.to_string(),
     };
     events.iter().map(line).collect()
 }

@@ -4,7 +4,7 @@
 // The lint spares test functions but not the functions that they share.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use weft_placement::recording::{Event, Workload};
+use weft_placement::recording::{FileAction, Workload};
 use weft_placement::{Engine, Mode, ZoneResolver};
 use weft_sim::files::lsm::{LsmShape, leveled};
 use weft_sim::files::model::{Outcome, Volume, simulate};
@@ -61,14 +61,14 @@ fn the_generated_workload_is_leveled_and_the_same_every_time() {
     let mut alive = std::collections::HashSet::new();
     let (mut tables, mut threads) = (0, std::collections::HashSet::new());
     for event in &workload.events {
-        match event {
-            Event::Create { file, path, opener } => {
-                assert!(alive.insert(*file));
+        match &event.action {
+            FileAction::Create { path, opener } => {
+                assert!(alive.insert(event.file));
                 threads.insert(opener.thread_id);
                 tables += usize::from(path.ends_with(b".sst"));
             }
-            Event::Delete { file } => assert!(alive.remove(file)),
-            other => assert!(alive.contains(&other.file())),
+            FileAction::Delete => assert!(alive.remove(&event.file)),
+            _ => assert!(alive.contains(&event.file)),
         }
     }
     assert!(tables > 200, "{tables}");
@@ -81,11 +81,8 @@ fn a_recording_is_played_with_renames_and_overwrites() {
     let text = "O 1 7 main 241 /a.tmp\nW 1 8192\nH 1 2\nC 1\nR /a.tmp /a\nO 2 7 main 241 /a.tmp\nW 2 4096\nC 2\nR /a.tmp /a\nU /a\n";
     let workload = Workload::parse(text, "p").unwrap();
     assert_eq!((workload.written_bytes(), workload.live_peak_bytes()), (12_288, 12_288));
-    let deleted: Vec<u32> = workload
-        .events
-        .iter()
-        .filter_map(|e| if let Event::Delete { file } = e { Some(*file) } else { None })
-        .collect();
+    let deleted: Vec<u32> =
+        workload.events.iter().filter_map(|e| (e.action == FileAction::Delete).then_some(e.file)).collect();
     assert_eq!(deleted, [1, 2]);
     let bad = Workload::parse("O 1 7 main 241 /a\nX 1\n", "p").unwrap_err();
     assert!(bad.to_string().starts_with("line 2: 'X 1' is not an event"), "{bad}");

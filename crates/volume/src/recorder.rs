@@ -18,7 +18,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::{Ino, Tag};
-use weft_placement::recording::{Event, Opener};
+use weft_placement::recording::{Event, FileAction, Opener};
 use weft_placement::recording::{LAST_LINE, first_line};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::{
@@ -132,12 +132,12 @@ impl Recorder {
 
     /// The program told a file's lifetime.
     pub fn hinted(&self, ino: Ino, hint: WriteHint) {
-        self.state.lock().event(ino, |file| Event::Hint { file: file.number, hint });
+        self.state.lock().event(ino, |_| FileAction::Hint(hint));
     }
 
     /// A file has another path.
     pub fn renamed(&self, ino: Ino, path: &[u8]) {
-        self.state.lock().event(ino, |file| Event::Rename { file: file.number, path: path.to_vec() });
+        self.state.lock().event(ino, |_| FileAction::Rename { path: path.to_vec() });
     }
 }
 
@@ -156,21 +156,22 @@ impl State {
     }
 
     /// An event of a file that the recording knows.
-    fn event(&mut self, ino: Ino, event: impl FnOnce(&mut RecordedFile) -> Event) {
+    fn event(&mut self, ino: Ino, action: impl FnOnce(&mut RecordedFile) -> FileAction) {
         if let Some(file) = self.files.get_mut(&ino) {
-            let event = event(file);
+            let action = action(file);
+            let event = Event { file: file.number, action };
             self.put(&event);
         }
     }
 
     fn open(&mut self, ino: Ino, path: Vec<u8>, opener: Opener) {
         let event = match self.files.entry(ino) {
-            Entry::Occupied(known) => Event::Reopen { file: known.get().number, path, opener },
+            Entry::Occupied(known) => Event::new(known.get().number, FileAction::Reopen { path, opener }),
             Entry::Vacant(place) => {
                 let number = self.next;
                 self.next += 1;
                 place.insert(RecordedFile { number, size: 0, written: false });
-                Event::Create { file: number, path, opener }
+                Event::new(number, FileAction::Create { path, opener })
             }
         };
         self.put(&event);
@@ -185,8 +186,8 @@ impl State {
             file.size = file.size.max(offset + bytes);
             file.written = true;
             match appends {
-                true => Event::Write { file: file.number, bytes },
-                false => Event::Overwrite { file: file.number, offset, bytes },
+                true => FileAction::Write { bytes },
+                false => FileAction::Overwrite { offset, bytes },
             }
         });
     }
@@ -195,7 +196,7 @@ impl State {
         if self.files.get(&ino).is_some_and(|file| file.size != size) {
             self.event(ino, |file| {
                 file.size = size;
-                Event::Resize { file: file.number, size }
+                FileAction::Resize { size }
             });
         }
     }
@@ -204,7 +205,7 @@ impl State {
         if self.files.get(&ino).is_some_and(|file| file.written) {
             self.event(ino, |file| {
                 file.written = false;
-                Event::Close { file: file.number }
+                FileAction::Close
             });
         }
     }
@@ -225,7 +226,7 @@ impl State {
 
     fn gone(&mut self, ino: Ino) {
         if let Some(file) = self.files.remove(&ino) {
-            self.put(&Event::Delete { file: file.number });
+            self.put(&Event::new(file.number, FileAction::Delete));
         }
     }
 }
@@ -355,7 +356,7 @@ impl FileSystem for RecordedCore {
         let size = self.core.getattr(ino).map(|attr| attr.size);
         self.note(result, |state| {
             if matches!(mode, FallocateMode::PunchHole | FallocateMode::ZeroRange { .. }) {
-                state.event(ino, |file| Event::Punch { file: file.number, offset, bytes: len });
+                state.event(ino, |_| FileAction::Punch { offset, bytes: len });
             }
             // A collapsed or inserted range is recorded by its effect on the size: that many bytes die, or none.
             if let Ok(size) = size {
@@ -366,7 +367,7 @@ impl FileSystem for RecordedCore {
 
     fn fsync(&self, ino: Ino) -> FsResult<()> {
         let result = self.core.fsync(ino);
-        self.note(result, |state| state.event(ino, |file| Event::Sync { file: file.number }))
+        self.note(result, |state| state.event(ino, |_| FileAction::Sync))
     }
 }
 

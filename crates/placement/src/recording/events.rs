@@ -5,13 +5,20 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use weft_core::BLOCK_BYTES;
 
-/// Something that a program does to a file. Files are numbered by the workload; a number is used once.
+/// Something that a program does to a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Event {
+pub struct Event {
+    /// Number of the file. Files are numbered by the workload; a number is used once.
+    pub file: u32,
+    /// What is done to it.
+    pub action: FileAction,
+}
+
+/// What is done to a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FileAction {
     /// A file is created.
     Create {
-        /// Number of the file.
-        file: u32,
         /// Its path within the volume.
         path: Vec<u8>,
         /// Who opens it, and how.
@@ -19,31 +26,20 @@ pub enum Event {
     },
     /// A file that exists is opened for writing.
     Reopen {
-        /// Number of the file.
-        file: u32,
         /// Its path within the volume.
         path: Vec<u8>,
         /// Who opens it, and how.
         opener: Opener,
     },
-    /// The program tells the file's lifetime.
-    Hint {
-        /// Number of the file.
-        file: u32,
-        /// Lifetime that the program expects.
-        hint: WriteHint,
-    },
+    /// The program tells the lifetime that it expects of the file.
+    Hint(WriteHint),
     /// Bytes are appended.
     Write {
-        /// Number of the file.
-        file: u32,
         /// How many.
         bytes: u64,
     },
     /// Bytes are written at an offset that is not the file's end; they may go beyond the end.
     Overwrite {
-        /// Number of the file.
-        file: u32,
         /// Where, in bytes.
         offset: u64,
         /// How many.
@@ -51,42 +47,27 @@ pub enum Event {
     },
     /// The size is set: what lies beyond is gone, what is added is a hole.
     Resize {
-        /// Number of the file.
-        file: u32,
         /// The new size, in bytes.
         size: u64,
     },
     /// A range becomes a hole; the size stays.
     Punch {
-        /// Number of the file.
-        file: u32,
         /// Where, in bytes.
         offset: u64,
         /// How many.
         bytes: u64,
     },
     /// The file is made durable.
-    Sync {
-        /// Number of the file.
-        file: u32,
-    },
+    Sync,
     /// The file has another path.
     Rename {
-        /// Number of the file.
-        file: u32,
         /// The new path.
         path: Vec<u8>,
     },
     /// The file is closed.
-    Close {
-        /// Number of the file.
-        file: u32,
-    },
+    Close,
     /// The file is gone.
-    Delete {
-        /// Number of the file.
-        file: u32,
-    },
+    Delete,
 }
 
 /// Who opens a file, and how.
@@ -103,27 +84,15 @@ pub struct Opener {
 }
 
 impl Event {
-    /// Number of the file that it is about.
-    pub fn file(&self) -> u32 {
-        match self {
-            Event::Create { file, .. }
-            | Event::Reopen { file, .. }
-            | Event::Hint { file, .. }
-            | Event::Write { file, .. }
-            | Event::Overwrite { file, .. }
-            | Event::Resize { file, .. }
-            | Event::Punch { file, .. }
-            | Event::Sync { file }
-            | Event::Rename { file, .. }
-            | Event::Close { file }
-            | Event::Delete { file } => *file,
-        }
+    /// An action on a file.
+    pub fn new(file: u32, action: FileAction) -> Event {
+        Event { file, action }
     }
 
     /// Bytes that it writes.
     pub fn bytes(&self) -> u64 {
-        match self {
-            Event::Write { bytes, .. } | Event::Overwrite { bytes, .. } => *bytes,
+        match self.action {
+            FileAction::Write { bytes } | FileAction::Overwrite { bytes, .. } => bytes,
             _ => 0,
         }
     }
@@ -189,25 +158,27 @@ impl Workload {
         let mut files: FxHashMap<u32, Counted> = FxHashMap::default();
         let (mut live, mut peak) = (0u64, 0u64);
         for event in &self.events {
-            if let Event::Delete { file } = event {
-                live -= files.remove(file).map_or(0, |counted| counted.blocks.count);
+            if event.action == FileAction::Delete {
+                live -= files.remove(&event.file).map_or(0, |counted| counted.blocks.count);
                 continue;
             }
-            let counted = files.entry(event.file()).or_default();
+            let counted = files.entry(event.file).or_default();
             let before = counted.blocks.count;
-            match *event {
-                Event::Write { bytes, .. } | Event::Overwrite { bytes, .. } if bytes > 0 => {
-                    let offset =
-                        if let Event::Overwrite { offset, .. } = event { *offset } else { counted.size };
+            match event.action {
+                FileAction::Write { bytes } | FileAction::Overwrite { bytes, .. } if bytes > 0 => {
+                    let offset = match event.action {
+                        FileAction::Overwrite { offset, .. } => offset,
+                        _ => counted.size,
+                    };
                     let end = offset + bytes;
                     counted.size = counted.size.max(end);
                     counted.blocks.insert(offset / block, end.div_ceil(block));
                 }
-                Event::Resize { size, .. } => {
+                FileAction::Resize { size } => {
                     counted.blocks.remove(size.div_ceil(block), u64::MAX);
                     counted.size = size;
                 }
-                Event::Punch { offset, bytes, .. } => {
+                FileAction::Punch { offset, bytes } => {
                     let (first, end) = (offset.div_ceil(block), (offset + bytes) / block);
                     if first < end {
                         counted.blocks.remove(first, end);

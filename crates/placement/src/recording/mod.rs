@@ -5,5 +5,5 @@
 mod events;
 mod text;
 
-pub use events::{Event, Opener, Workload};
+pub use events::{Event, FileAction, Opener, Workload};
 pub use text::{BadRecording, LAST_LINE, first_line};

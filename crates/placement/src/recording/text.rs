@@ -3,7 +3,7 @@
 //! A recording that weft makes names files by their numbers. One that another tool makes of system calls knows paths
 //! only; it may name the end of a file, and its move, by path. The first line tells them apart.
 
-use super::events::{Event, Opener, Workload};
+use super::events::{Event, FileAction, Opener, Workload};
 use crate::context::{OpenIntent, WriteHint};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
@@ -86,22 +86,23 @@ pub const LAST_LINE: &str = "E";
 impl fmt::Display for Event {
     /// The event's line, without its end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Event::Create { file, path, opener } | Event::Reopen { file, path, opener } => {
+        let file = self.file;
+        match &self.action {
+            FileAction::Create { path, opener } | FileAction::Reopen { path, opener } => {
                 let (thread, process) =
                     (Escaped(opener.thread.as_bytes()), Escaped(opener.process.as_bytes()));
                 let flags = flags_to_open(opener.flags);
                 write!(f, "O {file} {} {thread} {flags:x} {} {process}", opener.thread_id, Escaped(path))
             }
-            Event::Hint { file, hint } => write!(f, "H {file} {}", *hint as u8),
-            Event::Write { file, bytes } => write!(f, "W {file} {bytes}"),
-            Event::Overwrite { file, offset, bytes } => write!(f, "P {file} {offset} {bytes}"),
-            Event::Resize { file, size } => write!(f, "T {file} {size}"),
-            Event::Punch { file, offset, bytes } => write!(f, "Z {file} {offset} {bytes}"),
-            Event::Sync { file } => write!(f, "S {file}"),
-            Event::Rename { file, path } => write!(f, "M {file} {}", Escaped(path)),
-            Event::Close { file } => write!(f, "C {file}"),
-            Event::Delete { file } => write!(f, "D {file}"),
+            FileAction::Hint(hint) => write!(f, "H {file} {}", *hint as u8),
+            FileAction::Write { bytes } => write!(f, "W {file} {bytes}"),
+            FileAction::Overwrite { offset, bytes } => write!(f, "P {file} {offset} {bytes}"),
+            FileAction::Resize { size } => write!(f, "T {file} {size}"),
+            FileAction::Punch { offset, bytes } => write!(f, "Z {file} {offset} {bytes}"),
+            FileAction::Sync => write!(f, "S {file}"),
+            FileAction::Rename { path } => write!(f, "M {file} {}", Escaped(path)),
+            FileAction::Close => write!(f, "C {file}"),
+            FileAction::Delete => write!(f, "D {file}"),
         }
     }
 }
@@ -113,15 +114,7 @@ impl Workload {
     /// # Errors
     /// The first line that is no event, or names a file that was never opened; a recording without its last line.
     pub fn parse(text: &str, process: &str) -> Result<Workload, BadRecording> {
-        let mut reader = Reader {
-            process,
-            by_number: false,
-            ended: false,
-            known: FxHashSet::default(),
-            by_path: FxHashMap::default(),
-            events: Vec::new(),
-            written: 0,
-        };
+        let mut reader = Reader { process, ..Reader::default() };
         let bad = |index: usize, line: &str, why| {
             let text = if line.chars().count() > SHOWN_MAX {
                 line.chars().take(SHOWN_MAX).chain("...".chars()).collect()
@@ -143,6 +136,7 @@ impl Workload {
 }
 
 /// A recording while it is read.
+#[derive(Default)]
 struct Reader<'a> {
     process: &'a str,
     /// Whether weft made it.
@@ -180,28 +174,28 @@ impl Reader<'_> {
             }
             ["U", path] if !self.by_number => {
                 let path = unescaped(path).ok_or(NOT_AN_EVENT)?;
-                self.events.extend(self.by_path.remove(&path).map(|file| Event::Delete { file }));
+                self.delete_path(&path);
                 return Ok(());
             }
             ["R", from, to] if !self.by_number => {
                 let (from, to) = (unescaped(from).ok_or(NOT_AN_EVENT)?, unescaped(to).ok_or(NOT_AN_EVENT)?);
-                self.events.extend(self.by_path.remove(&to).map(|file| Event::Delete { file }));
+                self.delete_path(&to);
                 if let Some(file) = self.by_path.remove(&from) {
                     self.by_path.insert(to.clone(), file);
-                    self.events.push(Event::Rename { file, path: to });
+                    self.events.push(Event::new(file, FileAction::Rename { path: to }));
                 }
                 return Ok(());
             }
             _ => {}
         }
         let event = self.event(&fields).ok_or(NOT_AN_EVENT)?;
-        let file = event.file();
-        if let Event::Create { path, .. } = &event {
+        let file = event.file;
+        if let FileAction::Create { path, .. } = &event.action {
             // A path that is created again is overwritten, as O_TRUNC does.
             if !self.by_number
                 && let Some(old) = self.by_path.insert(path.clone(), file)
             {
-                self.events.push(Event::Delete { file: old });
+                self.events.push(Event::new(old, FileAction::Delete));
             }
             self.known.insert(file);
         } else if !self.known.contains(&file) {
@@ -215,41 +209,42 @@ impl Reader<'_> {
         Ok(())
     }
 
+    fn delete_path(&mut self, path: &[u8]) {
+        self.events.extend(self.by_path.remove(path).map(|file| Event::new(file, FileAction::Delete)));
+    }
+
     fn event(&self, fields: &[&str]) -> Option<Event> {
         let bytes = |text: &str| text.parse::<u64>().ok().filter(|&n| n <= OFFSET_MAX);
-        Some(match *fields {
-            ["O", file, thread_id, thread, flags, path, ref process @ ..] if process.len() <= 1 => {
+        let [kind, file, rest @ ..] = fields else { return None };
+        let file = file.parse().ok()?;
+        let action = match (*kind, rest) {
+            ("O", [thread_id, thread, flags, path, process @ ..]) if process.len() <= 1 => {
                 let process = match process.first() {
                     Some(process) => text_of(process)?,
                     None => self.process.to_string(),
                 };
-                let (file, path) = (file.parse().ok()?, unescaped(path)?);
+                let path = unescaped(path)?;
                 let flags = open_to_flags(u32::from_str_radix(flags, 16).ok()?);
                 let (thread, thread_id) = (text_of(thread)?, thread_id.parse().ok()?);
                 let opener = Opener { process, thread, thread_id, flags };
                 if self.known.contains(&file) {
-                    Event::Reopen { file, path, opener }
+                    FileAction::Reopen { path, opener }
                 } else {
-                    Event::Create { file, path, opener }
+                    FileAction::Create { path, opener }
                 }
             }
-            ["H", file, hint] => {
-                Event::Hint { file: file.parse().ok()?, hint: WriteHint::from_fcntl(hint.parse().ok()?)? }
-            }
-            ["W", file, count] => Event::Write { file: file.parse().ok()?, bytes: bytes(count)? },
-            ["P", file, offset, count] => {
-                Event::Overwrite { file: file.parse().ok()?, offset: bytes(offset)?, bytes: bytes(count)? }
-            }
-            ["T", file, size] => Event::Resize { file: file.parse().ok()?, size: bytes(size)? },
-            ["Z", file, offset, count] => {
-                Event::Punch { file: file.parse().ok()?, offset: bytes(offset)?, bytes: bytes(count)? }
-            }
-            ["S", file] => Event::Sync { file: file.parse().ok()? },
-            ["M", file, path] => Event::Rename { file: file.parse().ok()?, path: unescaped(path)? },
-            ["C", file] => Event::Close { file: file.parse().ok()? },
-            ["D", file] => Event::Delete { file: file.parse().ok()? },
+            ("H", [hint]) => FileAction::Hint(WriteHint::from_fcntl(hint.parse().ok()?)?),
+            ("W", [count]) => FileAction::Write { bytes: bytes(count)? },
+            ("P", [offset, count]) => FileAction::Overwrite { offset: bytes(offset)?, bytes: bytes(count)? },
+            ("T", [size]) => FileAction::Resize { size: bytes(size)? },
+            ("Z", [offset, count]) => FileAction::Punch { offset: bytes(offset)?, bytes: bytes(count)? },
+            ("S", []) => FileAction::Sync,
+            ("M", [path]) => FileAction::Rename { path: unescaped(path)? },
+            ("C", []) => FileAction::Close,
+            ("D", []) => FileAction::Delete,
             _ => return None,
-        })
+        };
+        Some(Event { file, action })
     }
 }
 
@@ -299,23 +294,24 @@ mod tests {
             flags: flags | OpenIntent::WRITE,
         };
         let path = b"/a b\xff\n%-".to_vec();
+        let created = FileAction::Create {
+            path: path.clone(),
+            opener: opener("p", OpenIntent::CREATE | OpenIntent::SYNC),
+        };
+        let temporary = FileAction::Create { path: b"/t".to_vec(), opener: opener("", OpenIntent::TMPFILE) };
         vec![
-            Event::Create {
-                file: 1,
-                path: path.clone(),
-                opener: opener("p", OpenIntent::CREATE | OpenIntent::SYNC),
-            },
-            Event::Create { file: 2, path: b"/t".to_vec(), opener: opener("", OpenIntent::TMPFILE) },
-            Event::Hint { file: 1, hint: WriteHint::Medium },
-            Event::Write { file: 1, bytes: 10_000 },
-            Event::Reopen { file: 1, path, opener: opener("-", OpenIntent::TRUNC) },
-            Event::Overwrite { file: 1, offset: 4096, bytes: 8192 },
-            Event::Sync { file: 1 },
-            Event::Rename { file: 1, path: b"/c".to_vec() },
-            Event::Punch { file: 1, offset: 0, bytes: 4096 },
-            Event::Resize { file: 1, size: 5000 },
-            Event::Close { file: 1 },
-            Event::Delete { file: 1 },
+            Event::new(1, created),
+            Event::new(2, temporary),
+            Event::new(1, FileAction::Hint(WriteHint::Medium)),
+            Event::new(1, FileAction::Write { bytes: 10_000 }),
+            Event::new(1, FileAction::Reopen { path, opener: opener("-", OpenIntent::TRUNC) }),
+            Event::new(1, FileAction::Overwrite { offset: 4096, bytes: 8192 }),
+            Event::new(1, FileAction::Sync),
+            Event::new(1, FileAction::Rename { path: b"/c".to_vec() }),
+            Event::new(1, FileAction::Punch { offset: 0, bytes: 4096 }),
+            Event::new(1, FileAction::Resize { size: 5000 }),
+            Event::new(1, FileAction::Close),
+            Event::new(1, FileAction::Delete),
         ]
     }
 
@@ -361,8 +357,8 @@ mod tests {
         let text = "O 1 7 main 241 /a\nW 1 5\nR /a /b\nO 2 7 main 241 /a\nO 3 7 main 241 /b\nU /a\nU /none\n";
         let events = Workload::parse(text, "p").unwrap().events;
         let gone: Vec<u32> =
-            events.iter().filter(|e| matches!(e, Event::Delete { .. })).map(Event::file).collect();
+            events.iter().filter(|e| e.action == FileAction::Delete).map(|e| e.file).collect();
         assert_eq!(gone, [1, 2]);
-        assert!(events.contains(&Event::Rename { file: 1, path: b"/b".to_vec() }));
+        assert!(events.contains(&Event::new(1, FileAction::Rename { path: b"/b".to_vec() })));
     }
 }

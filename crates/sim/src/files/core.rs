@@ -12,7 +12,7 @@ use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_device::zoned::DeviceCounters;
 use weft_device::{DeviceError, Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
-use weft_placement::recording::{Event, Opener, Workload};
+use weft_placement::recording::{Event, FileAction, Opener, Workload};
 use weft_placement::{Engine, FileContext, OpenIntent, WriteHint};
 use weft_vfs::{Core, CreateArgs, Death, FallocateMode, FileSystem, FsError, NewNode, SetAttr};
 
@@ -169,45 +169,46 @@ struct Player<'a> {
 
 impl Player<'_> {
     fn play(&mut self, event: &Event) -> Result<(), FsError> {
-        match event {
-            Event::Create { file, path, opener } => self.create(*file, path, opener),
+        let file = event.file;
+        match &event.action {
+            FileAction::Create { path, opener } => self.create(file, path, opener),
             // What a deleted file's last descriptors do to it reaches no device that this is about.
-            other if !self.files.contains_key(&other.file()) => Ok(()),
-            Event::Reopen { file, path, opener } => {
-                self.change(*file, |f| (f.path, f.opener) = (path.clone(), opener.clone()));
-                self.place_again(*file)
+            _ if !self.files.contains_key(&file) => Ok(()),
+            FileAction::Reopen { path, opener } => {
+                self.change(file, |f| (f.path, f.opener) = (path.clone(), opener.clone()));
+                self.place_again(file)
             }
-            Event::Rename { file, path } => {
-                self.flush(*file)?;
-                self.change(*file, |f| {
+            FileAction::Rename { path } => {
+                self.flush(file)?;
+                self.change(file, |f| {
                     f.path = path.clone();
                     f.opener.flags = OpenIntent::empty();
                 });
-                self.place_again(*file)
+                self.place_again(file)
             }
-            Event::Hint { file, hint } => self.hint(*file, *hint),
-            Event::Write { file, bytes } => self.append(*file, *bytes),
-            Event::Overwrite { file, offset, bytes } => {
-                self.flush(*file)?;
-                self.write_at(*file, *offset, *bytes)
+            FileAction::Hint(hint) => self.hint(file, *hint),
+            FileAction::Write { bytes } => self.append(file, *bytes),
+            FileAction::Overwrite { offset, bytes } => {
+                self.flush(file)?;
+                self.write_at(file, *offset, *bytes)
             }
-            Event::Resize { file, size } => {
-                self.flush(*file)?;
+            FileAction::Resize { size } => {
+                self.flush(file)?;
                 let set = SetAttr { size: Some(*size), ..SetAttr::default() };
-                self.lfs.setattr(self.ino(*file), &set)?;
-                self.change(*file, |f| f.size = *size);
+                self.lfs.setattr(self.ino(file), &set)?;
+                self.change(file, |f| f.size = *size);
                 Ok(())
             }
-            Event::Punch { file, offset, bytes } => {
-                self.flush(*file)?;
-                self.lfs.fallocate(self.ino(*file), FallocateMode::PunchHole, *offset, *bytes)
+            FileAction::Punch { offset, bytes } => {
+                self.flush(file)?;
+                self.lfs.fallocate(self.ino(file), FallocateMode::PunchHole, *offset, *bytes)
             }
-            Event::Sync { file } => {
-                self.flush(*file)?;
-                self.lfs.fsync(self.ino(*file))
+            FileAction::Sync => {
+                self.flush(file)?;
+                self.lfs.fsync(self.ino(file))
             }
-            Event::Close { file } => self.flush(*file),
-            Event::Delete { file } => self.delete(*file),
+            FileAction::Close => self.flush(file),
+            FileAction::Delete => self.delete(file),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use weft_core::random::spread;
-use weft_placement::recording::{Event, Opener, Workload};
+use weft_placement::recording::{Event, FileAction, Opener, Workload};
 use weft_placement::{OpenIntent, WriteHint};
 
 /// What to generate.
@@ -148,7 +148,7 @@ impl Lsm {
         }
         let bytes = count * u64::from(self.shape.entry_bytes);
         self.log_bytes += bytes;
-        self.events.push(Event::Write { file: self.log, bytes });
+        self.events.push(Event::new(self.log, FileAction::Write { bytes }));
         if self.log_bytes >= u64::from(self.shape.memtable_bytes) {
             let full = std::mem::take(&mut self.memtable);
             let log = self.log;
@@ -204,11 +204,11 @@ impl Lsm {
             return false;
         };
         let bytes = left.min(PIECE);
-        self.events.push(Event::Write { file, bytes });
+        self.events.push(Event::new(file, FileAction::Write { bytes }));
         if left > bytes {
             job.current = Some((file, keys, left - bytes));
         } else {
-            self.events.push(Event::Close { file });
+            self.events.push(Event::new(file, FileAction::Close));
             job.done.push(Table { file, keys, busy: false });
         }
         true
@@ -217,11 +217,11 @@ impl Lsm {
     fn finish(&mut self, job: &mut Job) {
         for (level, file) in job.inputs.drain(..) {
             self.levels[level].retain(|t| t.file != file);
-            self.events.push(Event::Delete { file });
+            self.events.push(Event::new(file, FileAction::Delete));
         }
         for file in job.logs.drain(..) {
-            self.events.push(Event::Close { file });
-            self.events.push(Event::Delete { file });
+            self.events.push(Event::new(file, FileAction::Close));
+            self.events.push(Event::new(file, FileAction::Delete));
         }
         let level = &mut self.levels[job.to_level];
         level.append(&mut job.done);
@@ -345,17 +345,15 @@ impl Lsm {
     fn create(&mut self, suffix: &str, thread: &str, thread_id: u32, hint: WriteHint) -> u32 {
         let file = self.next_file;
         self.next_file += 1;
-        self.events.push(Event::Create {
-            file,
-            path: format!("/db/{file:06}.{suffix}").into_bytes(),
-            opener: Opener {
-                process: "db_bench".to_string(),
-                thread: thread.to_string(),
-                thread_id,
-                flags: OpenIntent::CREATE | OpenIntent::WRITE | OpenIntent::TRUNC,
-            },
-        });
-        self.events.push(Event::Hint { file, hint });
+        let path = format!("/db/{file:06}.{suffix}").into_bytes();
+        let opener = Opener {
+            process: "db_bench".to_string(),
+            thread: thread.to_string(),
+            thread_id,
+            flags: OpenIntent::CREATE | OpenIntent::WRITE | OpenIntent::TRUNC,
+        };
+        self.events.push(Event::new(file, FileAction::Create { path, opener }));
+        self.events.push(Event::new(file, FileAction::Hint(hint)));
         file
     }
 }

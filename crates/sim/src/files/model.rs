@@ -9,7 +9,7 @@ use weft_device::gc::{ClosedBlock, VictimPolicy};
 use weft_placement::Engine;
 use weft_placement::Resolver;
 use weft_placement::budget;
-use weft_placement::recording::{Event, Opener, Workload};
+use weft_placement::recording::{Event, FileAction, Opener, Workload};
 use weft_placement::{FileContext, OpenIntent, WriteHint};
 
 /// The volume on which a workload is played.
@@ -142,41 +142,39 @@ pub fn simulate(
 
 impl State<'_> {
     fn play(&mut self, event: &Event) {
-        match event {
-            Event::Create { file, path, opener } => {
-                let born = self.clock();
-                self.files.insert(
-                    *file,
-                    File {
-                        path: path.clone(),
-                        opener: opener.clone(),
-                        hint: WriteHint::NotSet,
-                        tag: Tag::default(),
-                        bytes: 0,
-                        pending: 0,
-                        born,
-                        zones: Vec::new(),
-                    },
-                );
-                self.place_as(*file, |_| ());
+        let file = event.file;
+        match &event.action {
+            FileAction::Create { path, opener } => {
+                let created = File {
+                    path: path.clone(),
+                    opener: opener.clone(),
+                    hint: WriteHint::NotSet,
+                    tag: Tag::default(),
+                    bytes: 0,
+                    pending: 0,
+                    born: self.clock(),
+                    zones: Vec::new(),
+                };
+                self.files.insert(file, created);
+                self.place_as(file, |_| ());
             }
-            Event::Reopen { file, path, opener } => {
-                self.place_as(*file, |entry| (entry.path, entry.opener) = (path.clone(), opener.clone()));
+            FileAction::Reopen { path, opener } => {
+                self.place_as(file, |entry| (entry.path, entry.opener) = (path.clone(), opener.clone()));
             }
-            Event::Rename { file, path } => self.place_as(*file, |entry| {
+            FileAction::Rename { path } => self.place_as(file, |entry| {
                 entry.path = path.clone();
                 entry.opener.flags = OpenIntent::empty();
             }),
-            Event::Hint { file, hint } => self.place_as(*file, |entry| entry.hint = *hint),
-            Event::Write { file, bytes } => self.write(*file, *bytes),
-            Event::Overwrite { file, offset, bytes } => self.overwrite(*file, *offset, *bytes),
-            Event::Resize { file, size } => self.resize(*file, *size),
-            Event::Punch { file, bytes, .. } => {
-                self.flush(*file, true);
-                self.kill(*file, blocks_of(*bytes), Age::Oldest);
+            FileAction::Hint(hint) => self.place_as(file, |entry| entry.hint = *hint),
+            FileAction::Write { bytes } => self.write(file, *bytes),
+            FileAction::Overwrite { offset, bytes } => self.overwrite(file, *offset, *bytes),
+            FileAction::Resize { size } => self.resize(file, *size),
+            FileAction::Punch { bytes, .. } => {
+                self.flush(file, true);
+                self.kill(file, blocks_of(*bytes), Age::Oldest);
             }
-            Event::Close { file } | Event::Sync { file } => self.flush(*file, true),
-            Event::Delete { file } => self.delete(*file),
+            FileAction::Close | FileAction::Sync => self.flush(file, true),
+            FileAction::Delete => self.delete(file),
         }
     }
 
