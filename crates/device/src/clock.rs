@@ -41,6 +41,27 @@ pub struct Latencies {
     pub reset: Summary,
 }
 
+/// What the [`Latencies`] of a device are summed up from.
+#[derive(Debug, Default)]
+pub(crate) struct Latency {
+    pub read: Histogram,
+    pub write: Histogram,
+    pub flush: Histogram,
+    pub reset: Histogram,
+}
+
+impl Latency {
+    /// The latencies so far.
+    pub fn summary(&self) -> Latencies {
+        Latencies {
+            read: self.read.summary(),
+            write: self.write.summary(),
+            flush: self.flush.summary(),
+            reset: self.reset.summary(),
+        }
+    }
+}
+
 /// Where the program units of a zone lie.
 #[derive(Clone, Copy, Debug)]
 struct Placement {
@@ -105,10 +126,7 @@ pub struct Clock {
     state: Mutex<State>,
     /// Where the clock stood when real time began, and the moment that it was; `None` in virtual time.
     real: Option<(u64, Instant)>,
-    read: Histogram,
-    write: Histogram,
-    flush: Histogram,
-    reset: Histogram,
+    latency: Latency,
 }
 
 /// When a command completes.
@@ -145,10 +163,7 @@ impl Clock {
             planes: u64::from(geometry.planes),
             state: Mutex::new(state),
             real: None,
-            read: Histogram::default(),
-            write: Histogram::default(),
-            flush: Histogram::default(),
-            reset: Histogram::default(),
+            latency: Latency::default(),
         }
     }
 
@@ -164,17 +179,12 @@ impl Clock {
 
     /// The latencies so far.
     pub fn latencies(&self) -> Latencies {
-        Latencies {
-            read: self.read.summary(),
-            write: self.write.summary(),
-            flush: self.flush.summary(),
-            reset: self.reset.summary(),
-        }
+        self.latency.summary()
     }
 
     /// A write of `bytes` that filled these program units of the zone.
     pub fn write(&self, zone: u32, bytes: u64, units: Range<u64>) -> Completion {
-        self.command(&self.write, |clock, s| {
+        self.command(&self.latency.write, |clock, s| {
             let buffered = s.to_device.transfer(s.now, s.now, nanos_of(bytes, clock.timing.host_bytes_per_s));
             let transfer = nanos_of(clock.unit_bytes, clock.timing.channel_bytes_per_s);
             let mut done = buffered;
@@ -191,7 +201,7 @@ impl Clock {
 
     /// A read of these bytes of the zone, of which those below `programmed` are in flash.
     pub fn read(&self, zone: u32, bytes: Range<u64>, programmed: u64) -> Completion {
-        self.command(&self.read, |clock, s| {
+        self.command(&self.latency.read, |clock, s| {
             let mut sensed = s.now;
             let mut at = bytes.start;
             let flash_end = bytes.end.min(programmed);
@@ -213,7 +223,7 @@ impl Clock {
 
     /// A reset of the zone, with or without an erase of its blocks.
     pub fn reset(&self, zone: u32, erased: bool) -> Completion {
-        self.command(&self.reset, |clock, s| {
+        self.command(&self.latency.reset, |clock, s| {
             let groups = if erased { clock.placement.groups } else { 0 };
             let mut done = s.now;
             for group in 0..groups {
@@ -232,7 +242,7 @@ impl Clock {
         let begun = s.now;
         let last = s.under_way.drain().map(|Reverse(at)| at).max().unwrap_or(begun);
         s.now = s.now.max(last);
-        self.flush.record(s.now - begun);
+        self.latency.flush.record(s.now - begun);
         self.completion(s.now)
     }
 

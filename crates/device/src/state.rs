@@ -1,8 +1,8 @@
 //! The zone state machine (NVMe ZNS command set specification 1.1, section 2.1.1.3), as a pure transition function.
 
 use crate::DeviceError;
-use crate::zoned::ZoneState;
-use weft_core::ZoneId;
+use crate::zoned::{ZoneReport, ZoneState};
+use weft_core::{BLOCK_BYTES, ZoneId};
 
 /// What is asked of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,25 +55,34 @@ pub fn next(zone: ZoneId, state: ZoneState, action: Action) -> Result<ZoneState,
     }
 }
 
+/// The blocks of a command of so many bytes.
+pub fn whole_blocks(bytes: usize) -> Result<u32, DeviceError> {
+    if !bytes.is_multiple_of(BLOCK_BYTES) {
+        return Err(DeviceError::Unaligned(bytes));
+    }
+    Ok(u32::try_from(bytes / BLOCK_BYTES).unwrap_or(u32::MAX))
+}
+
 /// Checks a write of so many blocks, at the write pointer or `at` a block, against a zone of this state, write pointer and
 /// capacity; what it does to the state.
 pub fn judge_write(
     zone: ZoneId,
-    (state, pointer): (ZoneState, u32),
+    found: ZoneReport,
     capacity: u32,
     at: Option<u32>,
     blocks: u32,
 ) -> Result<Action, DeviceError> {
-    let end = u64::from(at.unwrap_or(pointer)) + u64::from(blocks);
+    let ZoneReport { state, write_pointer } = found;
+    let end = u64::from(at.unwrap_or(write_pointer)) + u64::from(blocks);
     let action = if end == u64::from(capacity) { Action::WriteToEnd } else { Action::Write };
     next(zone, state, action)?;
     if let Some(at) = at
-        && at != pointer
+        && at != write_pointer
     {
-        return Err(DeviceError::ZoneInvalidWrite { zone, at, write_pointer: pointer });
+        return Err(DeviceError::ZoneInvalidWrite { zone, at, write_pointer });
     }
     if end > u64::from(capacity) {
-        return Err(DeviceError::ZoneBoundary { zone, at: pointer, blocks, capacity });
+        return Err(DeviceError::ZoneBoundary { zone, at: write_pointer, blocks, capacity });
     }
     Ok(action)
 }

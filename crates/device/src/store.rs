@@ -2,20 +2,20 @@
 
 use crate::DeviceError;
 use crate::flushlog::FlushLog;
-use crate::image::header::{self, Header, SESSION_OFFSET, Session};
+use crate::image::frame::{Frame, LastUse, NO_SESSION};
+use crate::image::header::{self, Header};
 use crate::image::log::{self, Entry};
-use crate::image::slot::{Content, TornSlots};
+use crate::image::slot::TornSlots;
 use crate::image::spare::{self, Spare};
-use crate::image::table::Table;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
-use weft_sys::file::{DirectFile, LockedFile, boot_id, memory_file};
+use weft_sys::file::{DirectFile, LockedFile, memory_file};
 
 /// Bytes that creation writes at once, and after which it reports progress.
 const CREATE_CHUNK_BYTES: usize = 4 << 20;
@@ -23,22 +23,14 @@ const CREATE_CHUNK_BYTES: usize = 4 << 20;
 /// An open image.
 #[derive(Debug)]
 pub struct Image {
-    /// The zone table. Before the file, so that it is unmapped before the lock goes.
-    pub table: Table,
-    /// The file, locked.
-    pub file: LockedFile,
+    /// The zone table, the file, and how it is being used.
+    pub frame: Frame,
     /// Its path, for errors.
     pub path: PathBuf,
     /// Byte offset of the data area.
     pub base: u64,
     /// Bytes from one zone to the next.
     stride: u64,
-    /// The second copy of what stands before the data.
-    spare: Spare,
-    /// Whether the copy of the records is that of the image as it was closed.
-    spare_counts: bool,
-    /// How it is being used.
-    session: Session,
     /// Whether it can outlive this boot, so that durability has a meaning.
     pub lasting: bool,
     /// What is written to an image that is only looked at: it stays in memory.
@@ -66,6 +58,8 @@ pub struct Opened {
     pub header: Header,
     /// Whether the host went down while it was in use: what was not flushed may be lost or half written.
     pub host_crashed: bool,
+    /// How its records may be read.
+    pub torn: TornSlots,
     /// The flushes of the log that have to be played back, oldest first.
     pub flushed: Vec<Entry>,
     /// Whether a copy of the header page has to be written anew.
@@ -80,17 +74,10 @@ impl Image {
         overwrite: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Image, DeviceError> {
-        let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
-        let file = make(path, overwrite)?;
-        let filled = fill_with_zeros(&file, header::image_bytes(&header.geometry), progress);
-        if let Err(source) = filled {
-            // A disk that is full is not left full. What stood there before was given up with `overwrite`.
-            let _ = file.set_len(0);
-            if !overwrite {
-                let _ = std::fs::remove_file(path);
-            }
-            return Err(io(source));
-        }
+        let file = make(path, overwrite, |file| {
+            fill_with_zeros(file, header::image_bytes(&header.geometry), progress)
+                .map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })
+        })?;
         Image::fresh(file, path, header, true)
     }
 
@@ -106,23 +93,16 @@ impl Image {
     /// Fills the pages of an image whose bytes are all zero; the table's records are left to the caller.
     fn fresh(file: LockedFile, path: &Path, header: &Header, lasting: bool) -> Result<Image, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
-        let table = Table::map(&file, header.id, header.geometry.zones()).map_err(io)?;
-        let session = Session { clean: false, boot: boot_id().unwrap_or_default(), opens: 1 };
-        let spare = Spare::of(header);
-        for place in [SESSION_OFFSET, spare.session()] {
-            file.write_all_at(&session.encode(), place).map_err(io)?;
-        }
-        let log = lasting.then(|| flush_log(&file, header, session.opens)).flatten();
+        let zones = header.geometry.zones();
+        let frame = Frame::new(file, header.id, zones, Spare::of(header), None, false).map_err(io)?;
+        frame.begin_session().map_err(io)?;
+        let log = lasting.then(|| flush_log(&frame, header)).flatten();
         Ok(Image {
             log: Mutex::new(log),
-            file,
             path: path.to_path_buf(),
-            table,
-            base: header::data_offset(header.geometry.zones()),
+            base: header::data_offset(zones),
             stride: header.geometry.zone_bytes,
-            spare,
-            spare_counts: false,
-            session,
+            frame,
             lasting,
             changes: None,
         })
@@ -130,9 +110,7 @@ impl Image {
 
     /// Writes the header page, which makes the file an image, and makes everything durable.
     pub fn commit_header(&self, header: &Header) -> Result<(), DeviceError> {
-        for place in [self.spare.header(), 0] {
-            self.file.write_all_at(&header.encode(), place).map_err(|e| self.io(e))?;
-        }
+        self.frame.write_header(&header.encode()).map_err(|e| self.io(e))?;
         self.sync()
     }
 
@@ -144,10 +122,8 @@ impl Image {
             Use::Change => lock(OpenOptions::new().read(true).write(true).open(path).map_err(io)?, path)?,
             Use::Look => lock_to_look(File::open(path).map_err(io)?, path)?,
         };
-        let mut page = vec![0u8; header::PAGE_BYTES];
-        let found = read_up_to(&file, &mut page, 0);
-        let decoded = match &found {
-            Ok(found) => Header::decode(&page[..*found]),
+        let decoded = match first_page(&file) {
+            Ok(page) => Header::decode(&page),
             Err(error) => Err(format!("the header cannot be read: {error}")),
         };
         let header_damaged = decoded.is_err();
@@ -168,12 +144,8 @@ impl Image {
         if length < wanted {
             tracing::warn!(image = %path.display(), "{}", cut_short(length, wanted));
         }
-        let sessions = [SESSION_OFFSET, spare.session()].map(|place| session_at(&file, place));
-        // A crash of the host may have caught the two between: an opening that is in one of them took place.
-        let newest = sessions.iter().flatten().max_by_key(|session| (session.opens, !session.clean)).copied();
-        let last = newest.ok_or_else(|| bad(NO_SESSION.into()))?;
-        let host_crashed = crashed(&last);
-        let spare_counts = last.clean && sessions.iter().flatten().all(|session| *session == last);
+        let last = LastUse::read(&file, &spare).ok_or_else(|| bad(NO_SESSION.into()))?;
+        let host_crashed = last.host_crashed;
         let mut flushed = Vec::new();
         if host_crashed {
             let mut bytes = vec![0; log::log_bytes(&header.geometry) as usize];
@@ -189,22 +161,16 @@ impl Image {
                  errors, such as ddrescue: what is missing is there twice"
             ))
         })?;
-        let map = match purpose {
-            Use::Change => Table::map,
-            Use::Look => Table::map_private,
-        };
-        let table = map(&file, header.id, header.geometry.zones()).map_err(io)?;
-        let session =
-            Session { clean: false, boot: boot_id().unwrap_or_default(), opens: last.opens.wrapping_add(1) };
-        let stride = header.geometry.zone_bytes;
+        let look = purpose == Use::Look;
+        let frame =
+            Frame::new(file, header.id, header.geometry.zones(), spare, Some(&last), look).map_err(io)?;
         let (log, changes) = match purpose {
-            Use::Change => (flush_log(&file, &header, session.opens), None),
+            Use::Change => (flush_log(&frame, &header), None),
             Use::Look => (None, Some(RwLock::default())),
         };
-        let (path, log, lasting) = (path.to_path_buf(), Mutex::new(log), purpose == Use::Change);
-        let image =
-            Image { file, path, table, base, stride, spare, spare_counts, session, lasting, log, changes };
-        Ok(Opened { image, header, host_crashed, flushed, header_damaged })
+        let (path, stride, log) = (path.to_path_buf(), header.geometry.zone_bytes, Mutex::new(log));
+        let image = Image { frame, path, base, stride, lasting: !look, changes, log };
+        Ok(Opened { image, header, torn: last.torn_slots(), host_crashed, flushed, header_damaged })
     }
 
     /// Writes down that the image is in use under this boot, and makes everything in it durable. Comes after recovery:
@@ -213,27 +179,8 @@ impl Image {
         if self.is_only_looked_at() {
             return Ok(());
         }
-        self.write_session(&self.session)?;
+        self.frame.begin_session().map_err(|e| self.io(e))?;
         self.sync()
-    }
-
-    fn write_session(&self, session: &Session) -> Result<(), DeviceError> {
-        for place in [self.spare.session(), SESSION_OFFSET] {
-            self.file.write_all_at(&session.encode(), place).map_err(|e| self.io(e))?;
-        }
-        Ok(())
-    }
-
-    /// A zone's record from its second copy, if that is of the image as it was closed.
-    pub fn spare_zone(&self, zone: u32) -> Option<Content> {
-        let words = self.spare.zone(&self.file, zone).filter(|_| self.spare_counts)?;
-        self.table.zone_in(&words, zone).map(|(content, _)| content)
-    }
-
-    /// The counters from their second copy, which may be older than the image.
-    pub fn spare_counters(&self) -> Option<Content> {
-        let words = self.spare.counters(&self.file)?;
-        self.table.counters_in(&words).map(|(content, _)| content)
     }
 
     /// Writes down that everything is durable and the image no longer in use.
@@ -241,12 +188,8 @@ impl Image {
         if self.is_only_looked_at() {
             return Ok(());
         }
-        // Before any session page says that the copy is that of the table, it has to be.
-        self.spare.copy_records(&self.file, self.table.words()).map_err(|e| self.io(e))?;
-        if self.lasting {
-            self.sync()?;
-        }
-        self.write_session(&Session { clean: true, ..self.session })
+        let sync = || if self.lasting { self.frame.file.sync_data() } else { Ok(()) };
+        self.frame.end_session(sync).map_err(|e| self.io(e))
     }
 
     /// Whether the file is not to be changed.
@@ -256,17 +199,12 @@ impl Image {
 
     /// Makes data and table durable.
     pub fn sync(&self) -> Result<(), DeviceError> {
-        self.file.sync_data().map_err(|e| self.io(e))
+        self.frame.file.sync_data().map_err(|e| self.io(e))
     }
 
     /// Makes the table durable, without the data.
     pub fn sync_table(&self) -> Result<(), DeviceError> {
-        self.table.sync().map_err(|e| self.io(e))
-    }
-
-    /// How a zone's record may be read.
-    pub fn torn_slots(host_crashed: bool) -> TornSlots {
-        if host_crashed { TornSlots::TakeOther } else { TornSlots::Refuse }
+        self.frame.table.sync().map_err(|e| self.io(e))
     }
 
     /// The error of a damaged record.
@@ -283,7 +221,7 @@ impl Image {
     pub fn write(&self, zone: u32, at: u32, data: &[u8]) -> Result<(), DeviceError> {
         let offset = self.offset(zone, at);
         let Some(changes) = &self.changes else {
-            return self.file.write_all_at(data, offset).map_err(|e| self.io(e));
+            return self.frame.file.write_all_at(data, offset).map_err(|e| self.io(e));
         };
         let mut changes = changes.write();
         for (block, at) in data.chunks(BLOCK_BYTES).zip((offset..).step_by(BLOCK_BYTES)) {
@@ -295,7 +233,7 @@ impl Image {
     /// Reads whole blocks of a zone.
     pub fn read(&self, zone: u32, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
         let offset = self.offset(zone, at);
-        self.file.read_exact_at(out, offset).map_err(|e| self.io(e))?;
+        self.frame.file.read_exact_at(out, offset).map_err(|e| self.io(e))?;
         if let Some(changes) = &self.changes {
             let changes = changes.read();
             for (block, at) in out.chunks_mut(BLOCK_BYTES).zip((offset..).step_by(BLOCK_BYTES)) {
@@ -317,9 +255,10 @@ impl Image {
 }
 
 /// The log of small flushes, where direct writes are possible.
-fn flush_log(file: &LockedFile, header: &Header, session: u64) -> Option<Box<FlushLog>> {
-    match DirectFile::of(file) {
+fn flush_log(frame: &Frame, header: &Header) -> Option<Box<FlushLog>> {
+    match DirectFile::of(&frame.file) {
         Ok(direct) => {
+            let session = frame.session.opens;
             let (offset, bytes) = (header::log_offset(&header.geometry), log::log_bytes(&header.geometry));
             Some(Box::new(FlushLog::new(direct, header.id, session, offset, bytes)))
         }
@@ -330,12 +269,25 @@ fn flush_log(file: &LockedFile, header: &Header, session: u64) -> Option<Box<Flu
     }
 }
 
-/// Makes a file for an image and takes its lock. With `overwrite` it may exist; it keeps its content until it is locked.
-pub fn make(path: &Path, overwrite: bool) -> Result<LockedFile, DeviceError> {
+/// Makes a file for an image, takes its lock and fills it. With `overwrite` it may exist; it keeps its content until it is
+/// locked.
+pub fn make(
+    path: &Path,
+    overwrite: bool,
+    fill: impl FnOnce(&File) -> Result<(), DeviceError>,
+) -> Result<LockedFile, DeviceError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).create_new(!overwrite).truncate(false);
     let file = options.open(path).map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })?;
-    lock(file, path)
+    let file = lock(file, path)?;
+    fill(&file).inspect_err(|_| {
+        // A disk that is full is not left full. What stood there before was given up with `overwrite`.
+        let _ = file.set_len(0);
+        if !overwrite {
+            let _ = std::fs::remove_file(path);
+        }
+    })?;
+    Ok(file)
 }
 
 /// Takes the exclusive lock of a file.
@@ -378,10 +330,6 @@ pub fn write_zeros(file: &File, offset: u64, bytes: u64, progress: &mut dyn FnMu
     Ok(())
 }
 
-/// Why an image without a session page is refused.
-pub const NO_SESSION: &str =
-    "the checksum of the session page does not match: the image is damaged; restore it";
-
 /// Why an image that ends too early is refused.
 pub fn cut_short(length: u64, wanted: u64) -> String {
     format!("the file has {length} bytes, and the device needs {wanted}: it was cut short; restore it")
@@ -399,30 +347,11 @@ fn readable(file: &File, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// What a session page says; `None` when it cannot be read.
-pub fn session_at(file: &File, place: u64) -> Option<Session> {
-    let mut page = vec![0u8; header::PAGE_BYTES];
-    file.read_exact_at(&mut page, place).ok()?;
-    Session::decode(&page)
-}
-
-/// Whether the host went down while an image was in use.
-pub fn crashed(last: &Session) -> bool {
-    !last.clean && boot_id() != Some(last.boot)
-}
-
-/// Reads as much as there is, up to the length of `out`.
-pub fn read_up_to(file: &File, out: &mut [u8], offset: u64) -> io::Result<usize> {
-    let mut found = 0;
-    while found < out.len() {
-        match file.read_at(&mut out[found..], offset + found as u64) {
-            Ok(0) => break,
-            Ok(n) => found += n,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(found)
+/// The first page of a file, or as much of it as there is.
+pub fn first_page(mut file: &File) -> io::Result<Vec<u8>> {
+    let mut page = Vec::with_capacity(header::PAGE_BYTES);
+    file.by_ref().take(header::PAGE_BYTES as u64).read_to_end(&mut page)?;
+    Ok(page)
 }
 
 /// Blocks of a chunk, the unit that memory shares between clones.

@@ -77,6 +77,25 @@ impl Totals {
         ]
     }
 
+    /// Counts a write of so many bytes, some of which may go to the buffer.
+    pub fn wrote(&self, bytes: u64, origin: Origin, programmed: u64) {
+        self.written[origin as usize].fetch_add(bytes, Relaxed);
+        self.media.fetch_add(programmed, Relaxed);
+        self.writes.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a read.
+    pub fn read(&self, bytes: u64) {
+        self.reads.fetch_add(1, Relaxed);
+        self.read_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// So many zones are open and active now.
+    pub fn in_use(&self, (open, active): (u32, u32)) {
+        self.open_high_water.fetch_max(u64::from(open), Relaxed);
+        self.active_high_water.fetch_max(u64::from(active), Relaxed);
+    }
+
     /// Adds what a zone's record says.
     pub fn add_record(&self, record: &ZoneRecord, blocks_per_zone: u64) {
         for (total, bytes) in self.written.iter().zip(record.written) {

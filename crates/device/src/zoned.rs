@@ -8,10 +8,11 @@ use weft_core::{Nanos, Tag, ZoneId};
 
 /// The state of a zone (ZNS specification, figure "Zone State Machine").
 #[repr(u8)]
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZoneState {
     /// Nothing is written.
+    #[default]
     Empty = 1,
     /// Opened by a write.
     ImplicitlyOpen = 2,
@@ -30,10 +31,16 @@ pub enum ZoneState {
 impl ZoneState {
     /// The state with a number of the specification (which the kernel uses, too).
     pub fn from_number(number: u8) -> Option<ZoneState> {
-        use ZoneState::*;
-        [Empty, ImplicitlyOpen, ExplicitlyOpen, Closed, ReadOnly, Full, Offline]
-            .into_iter()
-            .find(|state| *state as u8 == number)
+        Some(match number {
+            1 => ZoneState::Empty,
+            2 => ZoneState::ImplicitlyOpen,
+            3 => ZoneState::ExplicitlyOpen,
+            4 => ZoneState::Closed,
+            13 => ZoneState::ReadOnly,
+            14 => ZoneState::Full,
+            15 => ZoneState::Offline,
+            _ => return None,
+        })
     }
 
     /// Whether the zone counts against the open limit.
@@ -82,6 +89,15 @@ impl ZonedInfo {
         u64::from(self.zone_blocks) * weft_core::BLOCK_BYTES as u64
     }
 
+    /// Refuses blocks that the device does not have.
+    pub(crate) fn check(&self, zone: ZoneId, at: u32, blocks: u32) -> Result<(), DeviceError> {
+        let ZonedInfo { zones, zone_blocks, .. } = *self;
+        if zone.0 < zones && u64::from(at) + u64::from(blocks) <= u64::from(zone_blocks) {
+            return Ok(());
+        }
+        Err(DeviceError::OutOfRange { zone, at, zones, zone_blocks })
+    }
+
     /// Bytes that the device can hold.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.zones) * u64::from(self.zone_capacity) * weft_core::BLOCK_BYTES as u64
@@ -95,6 +111,32 @@ pub struct ZoneReport {
     pub state: ZoneState,
     /// Blocks written, from the start of the zone. For a full zone that was finished early: where data ends.
     pub write_pointer: u32,
+}
+
+impl ZoneReport {
+    /// State and write pointer in one word, for readers without a lock.
+    pub(crate) fn pack(self) -> u64 {
+        u64::from(self.write_pointer) << 8 | self.state as u64
+    }
+
+    /// Reads what [`pack`](ZoneReport::pack) wrote.
+    pub(crate) fn unpack(word: u64) -> ZoneReport {
+        let state = ZoneState::from_number(word as u8).unwrap_or(ZoneState::Offline);
+        ZoneReport { state, write_pointer: (word >> 8) as u32 }
+    }
+
+    /// Refuses a read of so many blocks from `at` on that a zone like this does not have.
+    pub(crate) fn judge_read(self, zone: ZoneId, at: u32, blocks: u32) -> Result<(), DeviceError> {
+        let write_pointer = self.write_pointer;
+        if self.state == ZoneState::Offline {
+            return Err(DeviceError::ZoneOffline(zone));
+        }
+        if at + blocks > write_pointer {
+            let at = at.max(write_pointer);
+            return Err(DeviceError::ReadBeyondWritePointer { zone, at, write_pointer });
+        }
+        Ok(())
+    }
 }
 
 /// How another process may read written blocks without this one: the file, and where block 0 of zone 0 begins in it.

@@ -8,7 +8,7 @@ use super::zone::Zone;
 use crate::DeviceError;
 use crate::in_use::Limits;
 use crate::state::{self, Action};
-use crate::zoned::{ZoneReport, ZoneState};
+use crate::zoned::ZoneState;
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Instant;
@@ -20,8 +20,7 @@ impl ZonedDrive {
     /// Moves a zone to another state and keeps the counts. Raising a count takes `limits`.
     fn set_state(&self, zone: &mut Zone, state: ZoneState) {
         let before = std::mem::replace(&mut zone.state, state);
-        let (open, active) = self.in_use.moved(before, state);
-        self.counts.in_use(open, active);
+        self.counts.totals.in_use(self.in_use.moved(before, state));
     }
 
     fn make_room(&self, limits: &mut Limits, id: ZoneId, state: ZoneState) -> Result<(), DeviceError> {
@@ -43,16 +42,6 @@ impl ZonedDrive {
         Ok(())
     }
 
-    fn judge_write(
-        &self,
-        id: ZoneId,
-        zone: &Zone,
-        at: Option<u32>,
-        blocks: u32,
-    ) -> Result<Action, DeviceError> {
-        state::judge_write(id, (zone.state, zone.write_pointer), self.info.zone_capacity, at, blocks)
-    }
-
     pub(super) fn write_blocks(
         &self,
         id: ZoneId,
@@ -60,22 +49,20 @@ impl ZonedDrive {
         data: &[u8],
         tag: &Tag,
     ) -> Result<u32, DeviceError> {
-        if !data.len().is_multiple_of(BLOCK_BYTES) {
-            return Err(DeviceError::Unaligned(data.len()));
-        }
-        let blocks = u32::try_from(data.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let blocks = state::whole_blocks(data.len())?;
         let cell = self.cell(id, at.unwrap_or(0), if at.is_some() { blocks } else { 0 })?;
         let mut zone = cell.lock();
         if blocks == 0 {
             return Ok(zone.write_pointer);
         }
-        let mut action = self.judge_write(id, &zone, at, blocks)?;
+        let judge = |zone: &Zone| state::judge_write(id, zone.report(), self.info.zone_capacity, at, blocks);
+        let mut action = judge(&zone)?;
         if !zone.state.is_open() {
             // `limits` comes before the zone in the order of locks, so the zone has to be judged again.
             drop(zone);
             let mut limits = self.limits.lock();
             zone = cell.lock();
-            action = self.judge_write(id, &zone, at, blocks)?;
+            action = judge(&zone)?;
             if !zone.state.is_open() {
                 self.open_for_write(&mut limits, id, &mut zone)?;
             }
@@ -208,25 +195,13 @@ impl ZonedDrive {
     }
 
     pub(super) fn read_blocks(&self, id: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        if !out.len().is_multiple_of(BLOCK_BYTES) {
-            return Err(DeviceError::Unaligned(out.len()));
-        }
-        let blocks = u32::try_from(out.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let blocks = state::whole_blocks(out.len())?;
         let cell = self.cell(id, at, blocks)?;
         // What is written stays as it is until the reset, which nobody asks for while somebody reads.
-        let ZoneReport { state, write_pointer } = cell.report();
-        if state == ZoneState::Offline {
-            return Err(DeviceError::ZoneOffline(id));
-        }
-        if at + blocks > write_pointer {
-            return Err(DeviceError::ReadBeyondWritePointer {
-                zone: id,
-                at: at.max(write_pointer),
-                write_pointer,
-            });
-        }
+        let found = cell.report();
+        found.judge_read(id, at, blocks)?;
         let read = if self.cache.is_on() {
-            self.read_cached(id.0, at, write_pointer, out)
+            self.read_cached(id.0, at, found.write_pointer, out)
         } else {
             self.read_anywhere(id.0, at, out)
         };

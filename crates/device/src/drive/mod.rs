@@ -42,6 +42,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use weft_core::{Tag, ZoneId};
 use zone::ZoneCell;
@@ -90,16 +91,8 @@ impl ZonedDrive {
     }
 
     fn cell(&self, zone: ZoneId, at: u32, blocks: u32) -> Result<&ZoneCell, DeviceError> {
-        let end = u64::from(at) + u64::from(blocks);
-        match self.zones.get(zone.index()) {
-            Some(cell) if end <= u64::from(self.info.zone_blocks) => Ok(cell),
-            _ => Err(DeviceError::OutOfRange {
-                zone,
-                at,
-                zones: self.info.zones,
-                zone_blocks: self.info.zone_blocks,
-            }),
-        }
+        self.info.check(zone, at, blocks)?;
+        Ok(&self.zones[zone.index()])
     }
 
     /// A failed command as the trait's users know it.
@@ -120,7 +113,7 @@ impl ZonedDrive {
     /// Counts a refusal that is passed on.
     fn noted<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
         if result.as_ref().is_err_and(DeviceError::is_refusal) {
-            self.counts.refused();
+            self.counts.totals.refused.fetch_add(1, Relaxed);
         }
         result
     }

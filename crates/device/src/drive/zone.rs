@@ -17,6 +17,13 @@ pub struct Zone {
     pub first_block_crc: Option<u32>,
 }
 
+impl Zone {
+    /// What readers see of it.
+    pub fn report(&self) -> ZoneReport {
+        ZoneReport { state: self.state, write_pointer: self.write_pointer }
+    }
+}
+
 /// A zone, its lock, and what readers see without it.
 #[derive(Debug)]
 pub struct ZoneCell {
@@ -29,7 +36,7 @@ pub struct ZoneCell {
 impl ZoneCell {
     /// A zone as it was found.
     pub fn new(zone: Zone) -> ZoneCell {
-        ZoneCell { zone: Mutex::new(zone), published: AtomicU64::new(pack(&zone)) }
+        ZoneCell { zone: Mutex::new(zone), published: AtomicU64::new(zone.report().pack()) }
     }
 
     /// The zone, to be changed.
@@ -39,7 +46,7 @@ impl ZoneCell {
 
     /// How the zone was when somebody last gave its lock back. Does not wait for a write that is under way.
     pub fn report(&self) -> ZoneReport {
-        unpack(self.published.load(Acquire))
+        ZoneReport::unpack(self.published.load(Acquire))
     }
 }
 
@@ -66,15 +73,6 @@ impl DerefMut for Held<'_> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         // Before the lock goes, which is dropped after this.
-        self.published.store(pack(&self.zone), Release);
+        self.published.store(self.zone.report().pack(), Release);
     }
-}
-
-fn pack(zone: &Zone) -> u64 {
-    u64::from(zone.write_pointer) << 8 | zone.state as u64
-}
-
-fn unpack(word: u64) -> ZoneReport {
-    let state = ZoneState::from_number(word as u8).unwrap_or(ZoneState::Offline);
-    ZoneReport { state, write_pointer: (word >> 8) as u32 }
 }

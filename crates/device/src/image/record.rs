@@ -1,14 +1,14 @@
 //! The record of a zone, and the accounting of its bytes.
 
 use super::slot::{CONTENT_WORDS, Content};
-use crate::zoned::ZoneState;
+use crate::zoned::{ZoneReport, ZoneState};
 use weft_core::{BLOCK_BYTES, Origin};
 
-/// One zone: its state, what of it is durable, its wear, and the bytes that went through it since the format.
+/// One zone (the default is one that was never written): its state, what of it is durable, its wear, and the bytes that went through it since the format.
 ///
 /// Two sums always hold, by construction of every method here, and `verify` checks them from the outside:
 /// `written + padding == programmed + buffered + dropped` and `programmed == erased with content + standing`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ZoneRecord {
     pub state: ZoneState,
     /// Blocks written.
@@ -58,41 +58,14 @@ pub const COUNTS_MAX: u64 = 1 << 60;
 /// Most erases, and most replaced blocks, of a zone.
 const ERASES_MAX: u32 = 1 << 30;
 
-const STATES: [ZoneState; 7] = [
-    ZoneState::Empty,
-    ZoneState::ImplicitlyOpen,
-    ZoneState::ExplicitlyOpen,
-    ZoneState::Closed,
-    ZoneState::ReadOnly,
-    ZoneState::Full,
-    ZoneState::Offline,
-];
-
 fn low_high(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
 impl ZoneRecord {
-    /// A zone that was never written.
-    pub fn empty() -> ZoneRecord {
-        ZoneRecord {
-            state: ZoneState::Empty,
-            write_pointer: 0,
-            durable: 0,
-            middle: 0,
-            crc_first: 0,
-            crc_second: 0,
-            erases: 0,
-            replaced: 0,
-            written: [0; 3],
-            programmed: 0,
-            padding: 0,
-            dropped: 0,
-            erased_unwritten: 0,
-            resets: 0,
-            writes: 0,
-            standing: 0,
-        }
+    /// State and write pointer.
+    pub fn report(&self) -> ZoneReport {
+        ZoneReport { state: self.state, write_pointer: self.write_pointer }
     }
 
     /// The record as it stands in a slot.
@@ -121,7 +94,7 @@ impl ZoneRecord {
         let high = |at: usize| (content[at] >> 32) as u32;
         const { assert!(CONTENT_WORDS == 14) };
         let record = ZoneRecord {
-            state: STATES.into_iter().find(|s| *s as u32 == low(0))?,
+            state: ZoneState::from_number(u8::try_from(low(0)).ok()?)?,
             write_pointer: high(0),
             durable: low(1),
             middle: high(1),
@@ -303,7 +276,7 @@ mod tests {
 
     /// A zone that has been through something.
     fn used_zone() -> ZoneRecord {
-        let mut zone = ZoneRecord::empty();
+        let mut zone = ZoneRecord::default();
         zone.advance(30, Origin::Host, SHAPE);
         zone.erase(SHAPE);
         zone.advance(7, Origin::Metadata, SHAPE);
@@ -369,7 +342,7 @@ mod tests {
         fn every_byte_is_programmed_buffered_or_dropped_whatever_happens_to_the_zone(
             steps in prop::collection::vec((0u8..4, 1u32..9), 1..60)
         ) {
-            let mut zone = ZoneRecord::empty();
+            let mut zone = ZoneRecord::default();
             let mut erased_bytes = 0;
             for (kind, n) in steps {
                 match kind {

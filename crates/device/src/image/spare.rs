@@ -7,10 +7,9 @@
 //! records change all the time, so their copy is made when the image is closed, and counts only of an image that was
 //! closed since: both session pages say so, with the same number of the session.
 
-use super::header::{
-    COUNTERS_OFFSET, Header, PAGE_BYTES, SESSION_OFFSET, TABLE_OFFSET, data_offset, image_bytes,
-};
-use super::slot::RECORD_WORDS;
+use super::header::{COUNTERS_OFFSET, Header, PAGE_BYTES, SESSION_OFFSET, data_offset, image_bytes};
+use super::slot::RECORD_BYTES;
+use super::table::Record;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -66,19 +65,10 @@ impl Spare {
         file.write_all_at(&bytes, self.place(COUNTERS_OFFSET))
     }
 
-    /// The copy of the counters record; `None` when it cannot be read.
-    pub fn counters(&self, file: &File) -> Option<Vec<AtomicU64>> {
-        self.record(file, COUNTERS_OFFSET)
-    }
-
-    /// The copy of a zone's record; `None` when it cannot be read.
-    pub fn zone(&self, file: &File, zone: u32) -> Option<Vec<AtomicU64>> {
-        self.record(file, TABLE_OFFSET + u64::from(zone) * (RECORD_WORDS * 8) as u64)
-    }
-
-    fn record(&self, file: &File, offset: u64) -> Option<Vec<AtomicU64>> {
-        let mut bytes = [0; RECORD_WORDS * 8];
-        file.read_exact_at(&mut bytes, self.place(offset)).ok()?;
+    /// The copy of a record; `None` when it cannot be read.
+    pub fn record(&self, file: &File, record: Record) -> Option<Vec<AtomicU64>> {
+        let mut bytes = [0; RECORD_BYTES];
+        file.read_exact_at(&mut bytes, self.place(record.offset())).ok()?;
         let word = |chunk: &[u8]| chunk.try_into().ok().map(u64::from_ne_bytes).map(AtomicU64::new);
         bytes.chunks_exact(8).map(word).collect()
     }

@@ -1,18 +1,42 @@
 //! The zone table and the counters record, in a shared mapping of the image's start.
 
 use super::header::{COUNTERS_OFFSET, TABLE_OFFSET, data_offset};
-use super::slot::{self, Content, RECORD_WORDS, Salt, TornSlots};
+use super::slot::{self, Content, RECORD_BYTES, RECORD_WORDS, Salt, TornSlots};
 use std::fs::File;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use weft_sys::file::drop_cached;
 use weft_sys::{Advice, Map};
 
-/// The place of the counters record; zones take the places below.
-const COUNTERS_PLACE: u64 = u64::MAX;
-
 /// Largest page that the kernel caches a file in. Only whole pages can be dropped.
 const CACHED_PAGE_MAX: u64 = 4 << 20;
+
+/// Names a record of an image.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// The counters of the device.
+    Counters,
+    /// A zone or an erase block, by its number.
+    Zone(u32),
+}
+
+impl Record {
+    /// What tells it from other records in its checksum.
+    fn place(self) -> u64 {
+        match self {
+            Record::Counters => u64::MAX,
+            Record::Zone(zone) => u64::from(zone),
+        }
+    }
+
+    /// Its byte offset in the image.
+    pub fn offset(self) -> u64 {
+        match self {
+            Record::Counters => COUNTERS_OFFSET,
+            Record::Zone(zone) => TABLE_OFFSET + u64::from(zone) * RECORD_BYTES as u64,
+        }
+    }
+}
 
 /// The mapped records of an image.
 #[derive(Debug)]
@@ -47,51 +71,32 @@ impl Table {
         Ok(Table { map, image })
     }
 
-    fn record(&self, place: u64) -> (&[AtomicU64], Salt) {
-        let start = match place {
-            COUNTERS_PLACE => COUNTERS_OFFSET as usize / 8,
-            zone => TABLE_OFFSET as usize / 8 + zone as usize * RECORD_WORDS,
-        };
-        (&self.map.atomics()[start..start + RECORD_WORDS], Salt { image: self.image, place })
+    fn words_of(&self, record: Record) -> &[AtomicU64] {
+        &self.map.atomics()[record.offset() as usize / 8..][..RECORD_WORDS]
     }
 
-    /// Reads the record of a zone and the slot that counts; `None` when it is damaged.
-    pub fn zone(&self, zone: u32, torn: TornSlots) -> Option<(Content, u32)> {
-        let (words, salt) = self.record(u64::from(zone));
-        slot::read(words, salt, torn)
+    fn salt(&self, record: Record) -> Salt {
+        Salt { image: self.image, place: record.place() }
     }
 
-    /// Replaces the record of a zone; returns the slot that counts now.
-    pub fn set_zone(&self, zone: u32, current: u32, content: &Content) -> u32 {
-        let (words, salt) = self.record(u64::from(zone));
-        slot::update(words, salt, current, content)
+    /// Reads a record and the slot that counts; `None` when it is damaged.
+    pub fn read(&self, record: Record, torn: TornSlots) -> Option<(Content, u32)> {
+        slot::read(self.words_of(record), self.salt(record), torn)
     }
 
-    /// Reads the counters record.
-    pub fn counters(&self, torn: TornSlots) -> Option<(Content, u32)> {
-        let (words, salt) = self.record(COUNTERS_PLACE);
-        slot::read(words, salt, torn)
+    /// Replaces a record; returns the slot that counts now.
+    pub fn set(&self, record: Record, current: u32, content: &Content) -> u32 {
+        slot::update(self.words_of(record), self.salt(record), current, content)
     }
 
-    /// Replaces the counters record; returns the slot that counts now.
-    pub fn set_counters(&self, current: u32, content: &Content) -> u32 {
-        let (words, salt) = self.record(COUNTERS_PLACE);
-        slot::update(words, salt, current, content)
+    /// Reads a record from a copy of it.
+    pub fn read_copy(&self, record: Record, words: &[AtomicU64]) -> Option<Content> {
+        slot::read(words, self.salt(record), TornSlots::Refuse).map(|(content, _)| content)
     }
 
     /// Everything before the data, as it is mapped.
     pub fn words(&self) -> &[AtomicU64] {
         self.map.atomics()
-    }
-
-    /// Reads the record of a zone from a copy of it.
-    pub fn zone_in(&self, words: &[AtomicU64], zone: u32) -> Option<(Content, u32)> {
-        slot::read(words, Salt { image: self.image, place: u64::from(zone) }, TornSlots::Refuse)
-    }
-
-    /// Reads the counters record from a copy of it.
-    pub fn counters_in(&self, words: &[AtomicU64]) -> Option<(Content, u32)> {
-        slot::read(words, Salt { image: self.image, place: COUNTERS_PLACE }, TornSlots::Refuse)
     }
 
     /// Makes the table durable, without the data.

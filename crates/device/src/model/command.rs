@@ -1,12 +1,12 @@
 //! The commands on zones.
 
-use super::{Zone, ZoneCell, ZonedModel, unpack};
+use super::{Zone, ZoneCell, ZonedModel};
 use crate::DeviceError;
 use crate::clock::{Completion, bytes_of, units_filled};
 use crate::faults::Operation;
 use crate::in_use::Limits;
 use crate::state::{self, Action};
-use crate::zoned::{ZoneReport, ZoneState};
+use crate::zoned::ZoneState;
 use parking_lot::MutexGuard;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -17,9 +17,7 @@ impl ZonedModel {
     /// Moves the zone to another state and keeps the counts of open and active zones. Raising a count takes `limits`.
     fn set_state(&self, zone: &mut Zone, state: ZoneState) {
         let before = std::mem::replace(&mut zone.record.state, state);
-        let (open, active) = self.in_use.moved(before, state);
-        self.totals.open_high_water.fetch_max(u64::from(open), Relaxed);
-        self.totals.active_high_water.fetch_max(u64::from(active), Relaxed);
+        self.totals.in_use(self.in_use.moved(before, state));
     }
 
     fn make_room(&self, limits: &mut Limits, id: ZoneId, state: ZoneState) -> Result<(), DeviceError> {
@@ -34,17 +32,6 @@ impl ZonedModel {
         })
     }
 
-    fn judge_write(
-        &self,
-        id: ZoneId,
-        zone: &Zone,
-        at: Option<u32>,
-        blocks: u32,
-    ) -> Result<Action, DeviceError> {
-        let now = (zone.record.state, zone.record.write_pointer);
-        state::judge_write(id, now, self.info.zone_capacity, at, blocks)
-    }
-
     pub(super) fn write_blocks(
         &self,
         id: ZoneId,
@@ -52,31 +39,28 @@ impl ZonedModel {
         data: &[u8],
         tag: &Tag,
     ) -> Result<u32, DeviceError> {
-        if !data.len().is_multiple_of(BLOCK_BYTES) {
-            return Err(DeviceError::Unaligned(data.len()));
-        }
-        let blocks = u32::try_from(data.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let blocks = state::whole_blocks(data.len())?;
         let cell = self.cell(id, at.unwrap_or(0), if at.is_some() { blocks } else { 0 })?;
         let mut zone = cell.zone.lock();
         if blocks == 0 {
             return Ok(zone.record.write_pointer);
         }
-        let mut action = self.judge_write(id, &zone, at, blocks)?;
+        let capacity = self.info.zone_capacity;
+        let judge = |zone: &Zone| state::judge_write(id, zone.record.report(), capacity, at, blocks);
+        let mut action = judge(&zone)?;
         if !zone.record.state.is_open() {
             // `limits` comes before the zone in the order of locks, so the zone has to be judged again.
             drop(zone);
             let mut limits = self.limits.lock();
             zone = cell.zone.lock();
-            action = self.judge_write(id, &zone, at, blocks)?;
+            action = judge(&zone)?;
             if !zone.record.state.is_open() {
                 self.make_room(&mut limits, id, zone.record.state)?;
                 self.set_state(&mut zone, ZoneState::ImplicitlyOpen);
                 // Published before `limits` is let go: the list keeps only zones that show this state.
                 self.publish(id, cell, &mut zone);
-                limits.opened(id, |zone| {
-                    let published = self.zones[zone.index()].published.load(Acquire);
-                    unpack(published).state == ZoneState::ImplicitlyOpen
-                });
+                limits
+                    .opened(id, |zone| self.zones[zone.index()].report().state == ZoneState::ImplicitlyOpen);
             }
         }
         let (at, completion) = self.write_open(id, cell, zone, data, tag, action)?;
@@ -124,9 +108,7 @@ impl ZonedModel {
             self.set_state(zone, ZoneState::Full);
         }
         self.publish(id, cell, zone);
-        self.totals.written[tag.origin as usize].fetch_add(data.len() as u64, Relaxed);
-        self.totals.media.fetch_add(programmed, Relaxed);
-        self.totals.writes.fetch_add(1, Relaxed);
+        self.totals.wrote(data.len() as u64, tag.origin, programmed);
         Ok((at, self.clock.write(id.0, data.len() as u64, units)))
     }
 
@@ -150,31 +132,18 @@ impl ZonedModel {
     }
 
     pub(super) fn read_blocks(&self, id: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        if !out.len().is_multiple_of(BLOCK_BYTES) {
-            return Err(DeviceError::Unaligned(out.len()));
-        }
-        let blocks = u32::try_from(out.len() / BLOCK_BYTES).unwrap_or(u32::MAX);
+        let blocks = state::whole_blocks(out.len())?;
         let cell = self.cell(id, at, blocks)?;
-        let ZoneReport { state, write_pointer } = unpack(cell.published.load(Acquire));
-        if state == ZoneState::Offline {
-            return Err(DeviceError::ZoneOffline(id));
-        }
-        if at + blocks > write_pointer {
-            return Err(DeviceError::ReadBeyondWritePointer {
-                zone: id,
-                at: at.max(write_pointer),
-                write_pointer,
-            });
-        }
+        let found = cell.report();
+        found.judge_read(id, at, blocks)?;
         let bytes = bytes_of(at)..bytes_of(at + blocks);
-        let programmed = match state {
-            ZoneState::Full => bytes_of(write_pointer),
-            _ => bytes_of(write_pointer) / self.shape.unit * self.shape.unit,
+        let programmed = match found.state {
+            ZoneState::Full => bytes_of(found.write_pointer),
+            _ => bytes_of(found.write_pointer) / self.shape.unit * self.shape.unit,
         };
         self.try_read(id, cell, bytes.start..bytes.end.min(programmed))?;
         self.store.read(id.0, at, out)?;
-        self.totals.reads.fetch_add(1, Relaxed);
-        self.totals.read_bytes.fetch_add(out.len() as u64, Relaxed);
+        self.totals.read(out.len() as u64);
         self.clock.read(id.0, bytes, programmed).wait();
         Ok(())
     }

@@ -4,6 +4,7 @@ use super::ZonedModel;
 use crate::DeviceError;
 use crate::flushlog::FlushLog;
 use crate::image::log::Item;
+use crate::image::table::Record;
 use crate::store::Image;
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -115,7 +116,7 @@ impl ZonedModel {
     pub(super) fn store_counters(&self, image: &Image) {
         self.totals.now.store(self.clock.now(), Relaxed);
         let slot = self.counters_slot.load(Relaxed);
-        let slot = image.table.set_counters(slot, &self.totals.encode());
+        let slot = image.frame.table.set(Record::Counters, slot, &self.totals.encode());
         self.counters_slot.store(slot, Relaxed);
     }
 }

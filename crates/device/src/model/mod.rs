@@ -15,6 +15,7 @@ use crate::clock::{Clock, Latencies};
 use crate::faults::{FaultPlan, Operation};
 use crate::geometry::Geometry;
 use crate::image::record::{ZoneRecord, ZoneShape};
+use crate::image::table::Record;
 use crate::in_use::{InUse, Limits};
 use crate::model::flush::FlushMode;
 use crate::store::{Store, ZoneBlocks};
@@ -41,7 +42,7 @@ struct Zone {
 }
 
 struct ZoneCell {
-    /// State in the high half, write pointer in the low half.
+    /// State and write pointer ([`ZoneReport::pack`]).
     published: AtomicU64,
     zone: Mutex<Zone>,
 }
@@ -92,21 +93,11 @@ impl std::fmt::Debug for ZonedModel {
     }
 }
 
-fn pack(state: ZoneState, write_pointer: u32) -> u64 {
-    (state as u64) << 32 | u64::from(write_pointer)
-}
-
-fn unpack(published: u64) -> ZoneReport {
-    let state = match published >> 32 {
-        1 => ZoneState::Empty,
-        2 => ZoneState::ImplicitlyOpen,
-        3 => ZoneState::ExplicitlyOpen,
-        4 => ZoneState::Closed,
-        13 => ZoneState::ReadOnly,
-        14 => ZoneState::Full,
-        _ => ZoneState::Offline,
-    };
-    ZoneReport { state, write_pointer: published as u32 }
+impl ZoneCell {
+    /// State and write pointer as they were published last.
+    fn report(&self) -> ZoneReport {
+        ZoneReport::unpack(self.published.load(Acquire))
+    }
 }
 
 impl ZonedModel {
@@ -122,7 +113,7 @@ impl ZonedModel {
         for (id, cell) in self.zones.iter().enumerate() {
             let id = ZoneId(id as u32);
             let mut zone = cell.zone.lock();
-            if zone.record != ZoneRecord::empty() {
+            if zone.record != ZoneRecord::default() {
                 continue;
             }
             for block in 0..self.geometry.blocks_per_zone() {
@@ -130,7 +121,7 @@ impl ZonedModel {
                     zone.record.state = ZoneState::Offline;
                 }
             }
-            if zone.record != ZoneRecord::empty() {
+            if zone.record != ZoneRecord::default() {
                 self.publish(id, cell, &mut zone);
             }
         }
@@ -154,7 +145,7 @@ impl ZonedModel {
 
     /// Wear, bad blocks, and where the bytes between host and flash went.
     pub fn flash_report(&self) -> FlashReport {
-        FlashReport::new(self.zones.iter().map(|cell| cell.zone.lock().record.clone()), &self.geometry)
+        FlashReport::new(self.records(), &self.geometry)
     }
 
     /// Sizes that the accounting of a zone needs.
@@ -163,16 +154,13 @@ impl ZonedModel {
     }
 
     fn cell(&self, zone: ZoneId, at: u32, blocks: u32) -> Result<&ZoneCell, DeviceError> {
-        let within = u64::from(at) + u64::from(blocks) <= u64::from(self.info.zone_blocks);
-        match self.zones.get(zone.index()) {
-            Some(cell) if within => Ok(cell),
-            _ => Err(DeviceError::OutOfRange {
-                zone,
-                at,
-                zones: self.info.zones,
-                zone_blocks: self.info.zone_blocks,
-            }),
-        }
+        self.info.check(zone, at, blocks)?;
+        Ok(&self.zones[zone.index()])
+    }
+
+    /// What the device keeps of its zones.
+    fn records(&self) -> impl Iterator<Item = ZoneRecord> {
+        self.zones.iter().map(|cell| cell.zone.lock().record.clone())
     }
 
     /// Stores the zone's record in the image, if there is one, and shows state and write pointer to readers.
@@ -183,13 +171,13 @@ impl ZonedModel {
             "a record of {id} that no start would take"
         );
         if let Some(image) = self.store.image() {
-            zone.slot = image.table.set_zone(id.0, zone.slot, &zone.record.encode());
+            zone.slot = image.frame.table.set(Record::Zone(id.0), zone.slot, &zone.record.encode());
             if image.lasting && !zone.dirty {
                 zone.dirty = true;
                 self.dirty.lock().push(id.0);
             }
         }
-        cell.published.store(pack(zone.record.state, zone.record.write_pointer), Release);
+        cell.published.store(zone.record.report().pack(), Release);
         self.changed.store(true, Release);
     }
 
@@ -219,7 +207,7 @@ impl ZonedDevice for ZonedModel {
     }
 
     fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
-        self.counted(self.cell(zone, 0, 0)).map(|cell| unpack(cell.published.load(Acquire)))
+        self.counted(self.cell(zone, 0, 0)).map(ZoneCell::report)
     }
 
     fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
@@ -261,7 +249,7 @@ impl ZonedDevice for ZonedModel {
     fn direct_read(&self) -> Option<DirectRead> {
         // Who reads by himself would not see what is in memory only.
         let image = self.store.image().filter(|image| !image.is_only_looked_at())?;
-        Some(DirectRead { fd: image.file.as_raw_fd(), base: image.base, mappable: true })
+        Some(DirectRead { fd: image.frame.file.as_raw_fd(), base: image.base, mappable: true })
     }
 
     fn count_direct_reads(&self, reads: u64, bytes: u64) {
@@ -271,8 +259,7 @@ impl ZonedDevice for ZonedModel {
     }
 
     fn verify_identity(&self) -> Result<(), DeviceError> {
-        let records = self.zones.iter().map(|cell| cell.zone.lock().record.clone());
-        self.totals.verify(records, &self.geometry)
+        self.totals.verify(self.records(), &self.geometry)
     }
 }
 
@@ -380,7 +367,7 @@ mod tests {
         let image = device.store.image().unwrap();
         // What a crash of the host would find in the table, without and with the loss of a block.
         let proven = |lost: Option<u32>| {
-            let (content, _) = image.table.zone(zone.0, TornSlots::Refuse).unwrap();
+            let (content, _) = image.frame.table.read(Record::Zone(zone.0), TornSlots::Refuse).unwrap();
             let record = ZoneRecord::decode(&content, device.shape).unwrap();
             if let Some(at) = lost {
                 device.store.write(zone.0, at, &[0; BLOCK_BYTES]).unwrap();

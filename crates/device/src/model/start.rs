@@ -1,6 +1,6 @@
 //! Makes a device: new, from an image, or as a copy of another one.
 
-use super::{FlushGate, Zone, ZoneCell, ZoneSnapshot, ZonedModel, pack, unpack};
+use super::{FlushGate, Zone, ZoneCell, ZoneSnapshot, ZonedModel};
 use crate::DeviceError;
 use crate::clock::Clock;
 use crate::faults::FaultPlan;
@@ -8,6 +8,7 @@ use crate::geometry::Geometry;
 use crate::image::header::Header;
 use crate::image::log::Entry;
 use crate::image::record::{COUNTS_MAX, ZoneRecord, ZoneShape};
+use crate::image::table::Record;
 use crate::in_use::{InUse, Limits};
 use crate::store::{Image, Opened, Store, Use};
 use crate::totals::Totals;
@@ -23,7 +24,7 @@ impl ZonedModel {
     /// A device in memory. It cannot be read directly; it can be cloned cheaply, which power-cut tests live on.
     pub fn memory(geometry: &Geometry) -> Result<ZonedModel, DeviceError> {
         geometry.validate()?;
-        let records = vec![(ZoneRecord::empty(), 0); geometry.zones() as usize];
+        let records = vec![(ZoneRecord::default(), 0); geometry.zones() as usize];
         Ok(ZonedModel::assemble(
             geometry.clone(),
             Store::memory(geometry.zones() as u32),
@@ -71,11 +72,11 @@ impl ZonedModel {
         let opened = Image::open(path, purpose)?;
         let geometry = opened.header.geometry.clone();
         let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
-        let torn = Image::torn_slots(opened.host_crashed);
+        let table = &opened.image.frame.table;
         let mut records = Vec::with_capacity(geometry.zones() as usize);
         let mut repaired = vec![false; geometry.zones() as usize];
         for zone in 0..geometry.zones() as u32 {
-            let stored = opened.image.table.zone(zone, torn);
+            let stored = table.read(Record::Zone(zone), opened.torn);
             let slot = stored.map_or(0, |(_, slot)| slot);
             let stored = stored.and_then(|(content, _)| ZoneRecord::decode(&content, shape));
             let record = match newest(stored, zone, &opened.flushed, shape) {
@@ -91,11 +92,11 @@ impl ZonedModel {
             return Err(opened.image.damaged("some zone (their counts are beyond what any device gets to)"));
         }
         play_back(&opened, &records)?;
-        let counters = opened.image.table.counters(torn);
+        let counters = table.read(Record::Counters, opened.torn);
         // They are as old as the last time that they were stored in any case.
         let (totals, slot) = counters
             .and_then(|(content, slot)| Some((Totals::decode(&content)?, slot)))
-            .or_else(|| Some((Totals::decode(&opened.image.spare_counters()?)?, 0)))
+            .or_else(|| Some((Totals::decode(&opened.image.frame.spare_record(Record::Counters)?)?, 0)))
             .ok_or_else(|| opened.image.damaged("the counters"))?;
         if opened.header_damaged && purpose == Use::Change {
             opened.image.commit_header(&opened.header)?;
@@ -114,14 +115,14 @@ impl ZonedModel {
     }
 
     fn format(image: Image, header: Header) -> Result<ZonedModel, DeviceError> {
-        let empty = ZoneRecord::empty().encode();
+        let empty = ZoneRecord::default().encode();
         let zones = header.geometry.zones() as usize;
         let mut records = Vec::with_capacity(zones);
         for zone in 0..zones as u32 {
-            records.push((ZoneRecord::empty(), image.table.set_zone(zone, 1, &empty)));
+            records.push((ZoneRecord::default(), image.frame.table.set(Record::Zone(zone), 1, &empty)));
         }
         let totals = Totals::default();
-        let slot = image.table.set_counters(1, &totals.encode());
+        let slot = image.frame.table.set(Record::Counters, 1, &totals.encode());
         image.commit_header(&header)?;
         let model = ZonedModel::assemble(header.geometry, Store::Image(image), records, totals);
         model.counters_slot.store(slot, Relaxed);
@@ -145,7 +146,7 @@ impl ZonedModel {
                 replaced = u32::saturating_add(replaced, record.replaced);
                 active += u32::from(record.state.is_active());
                 ZoneCell {
-                    published: AtomicU64::new(pack(record.state, record.write_pointer)),
+                    published: AtomicU64::new(record.report().pack()),
                     zone: Mutex::new(Zone { record, slot, flushing: false, dirty: false, reset: 0 }),
                 }
             })
@@ -204,13 +205,7 @@ impl ZonedModel {
                 self.publish(id, cell, &mut zone);
             }
         }
-        let active =
-            self.zones.iter().filter(|c| unpack(c.published.load(Relaxed)).state.is_active()).count();
-        self.in_use.set_active(active as u32);
-        self.totals.recount(
-            self.zones.iter().map(|c| c.zone.lock().record.clone()),
-            self.geometry.blocks_per_zone(),
-        );
+        self.recount();
         image.begin_session()
     }
 
@@ -265,25 +260,26 @@ impl ZonedModel {
 
     /// Brings counts in line with the zones' records after a power cycle.
     pub(crate) fn settle(&self) {
-        let mut active = 0;
         for (id, cell) in self.zones.iter().enumerate() {
             let mut zone = cell.zone.lock();
             zone.record.power_cycle();
-            active += u32::from(zone.record.state.is_active());
             self.publish(ZoneId(id as u32), cell, &mut zone);
         }
-        self.in_use.set_active(active);
-        self.totals.recount(
-            self.zones.iter().map(|c| c.zone.lock().record.clone()),
-            self.geometry.blocks_per_zone(),
-        );
+        self.recount();
+    }
+
+    fn recount(&self) {
+        let active = self.zones.iter().filter(|cell| cell.report().state.is_active()).count();
+        self.in_use.set_active(active as u32);
+        self.totals.recount(self.records(), self.geometry.blocks_per_zone());
     }
 }
 
 /// The record of a zone whose own is damaged: its copy, if the image was closed. Of an image that is only looked at,
 /// else, one that says of every block that it was written: whoever reads has to check what stands there.
 fn spare_record(image: &Image, zone: u32, shape: ZoneShape) -> Result<ZoneRecord, DeviceError> {
-    if let Some(record) = image.spare_zone(zone).and_then(|content| ZoneRecord::decode(&content, shape)) {
+    let copy = image.frame.spare_record(Record::Zone(zone));
+    if let Some(record) = copy.and_then(|content| ZoneRecord::decode(&content, shape)) {
         tracing::warn!(zone, "the record of the zone is damaged; its copy is used");
         return Ok(record);
     }
@@ -291,7 +287,7 @@ fn spare_record(image: &Image, zone: u32, shape: ZoneShape) -> Result<ZoneRecord
         return Err(image.damaged(format_args!("zone {zone}")));
     }
     tracing::warn!(zone, "the record of the zone is lost: how much of it is written is not known");
-    let mut record = ZoneRecord::empty();
+    let mut record = ZoneRecord::default();
     record.advance((shape.capacity / BLOCK_BYTES as u64) as u32, Origin::Host, shape);
     record.pad(shape);
     record.state = ZoneState::Full;

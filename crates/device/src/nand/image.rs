@@ -8,13 +8,12 @@ use super::error::Unreadable;
 use super::lun::ISSUED_MAX_NS;
 use super::setup::{FlashSetup, Keep, PageTimes, Pairing};
 use crate::geometry::Geometry;
-use crate::image::header::{PAGE_BYTES, SESSION_OFFSET, Session, data_offset};
-use crate::image::slot::{CONTENT_WORDS, Content, TornSlots};
+use crate::image::frame::{Frame, LastUse, NO_SESSION};
+use crate::image::header::{PAGE_BYTES, data_offset};
+use crate::image::slot::{CONTENT_WORDS, Content};
 use crate::image::spare::Spare;
-use crate::image::table::Table;
-use crate::store::{
-    NO_SESSION, crashed, cut_short, lock, lock_to_look, make, read_up_to, session_at, write_zeros,
-};
+use crate::image::table::Record;
+use crate::store::{cut_short, first_page, lock, lock_to_look, make, write_zeros};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
@@ -27,7 +26,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::{Reader, Truncated, WriteFields, seal_page, unseal};
-use weft_sys::file::{LockedFile, boot_id, punch_hole, random};
+use weft_sys::file::{punch_hole, random};
 
 /// First bytes of an image.
 const MAGIC: [u8; 8] = *b"WEFTOCF\0";
@@ -51,16 +50,13 @@ const ROOM_KEPT_MAX: u64 = 1 << 30;
 /// An open image.
 #[derive(Debug)]
 pub(crate) struct FlashImage {
-    /// The block table. Before the file, so that it is unmapped before the lock goes.
-    table: Table,
-    file: LockedFile,
+    /// The block table, the file, and how it is being used.
+    frame: Frame,
     path: PathBuf,
     id: [u8; 16],
-    session: Session,
     layout: Layout,
-    /// The header page, and the second copy of what stands before the pages.
+    /// The header page.
     header: Vec<u8>,
-    spare: Spare,
     /// Whether a copy of the header page has to be written anew.
     header_damaged: bool,
     /// Which slot of the counters record counts.
@@ -192,47 +188,52 @@ impl FlashImage {
         }
         let layout = Layout::new(&setup.shape(), annex)?;
         let id = random().map_err(io)?;
-        let file = make(path, overwrite)?;
         let spare = layout.spare();
-        // Truncation first takes the old content and its magic away.
-        let room = file.set_len(0).and_then(|()| file.set_len(layout.image_bytes()));
-        let room = room.and_then(|()| write_zeros(&file, 0, layout.base, &mut |_| {}));
-        let room =
-            room.and_then(|()| write_zeros(&file, spare.offset(), data_offset(layout.blocks), &mut |_| {}));
-        if let Err(source) = room.and_then(|()| file.sync_all()) {
-            // A disk that is full is not left full. What stood there before was given up with `overwrite`.
-            let _ = file.set_len(0);
-            if !overwrite {
-                let _ = std::fs::remove_file(path);
-            }
-            return Err(io(source));
-        }
-        let table = Table::map(&file, id, layout.blocks).map_err(io)?;
+        let file = make(path, overwrite, |file| {
+            // Truncation first takes the old content and its magic away.
+            file.set_len(0)
+                .and_then(|()| file.set_len(layout.image_bytes()))
+                .and_then(|()| write_zeros(file, 0, layout.base, &mut |_| {}))
+                .and_then(|()| write_zeros(file, spare.offset(), data_offset(layout.blocks), &mut |_| {}))
+                .and_then(|()| file.sync_all())
+                .map_err(io)
+        })?;
+        let frame = Frame::new(file, id, layout.blocks, spare, None, false).map_err(io)?;
         let unused = encode_block(&Block::default());
         for number in 0..layout.blocks as u32 {
-            let slot = table.set_zone(number, 1 - FIRST_SLOT, &unused);
+            let slot = frame.table.set(Record::Zone(number), 1 - FIRST_SLOT, &unused);
             debug_assert_eq!(slot, FIRST_SLOT);
         }
-        let session = Session { clean: false, boot: boot_id().unwrap_or_default(), opens: 1 };
-        let counters_slot = Mutex::new(table.set_counters(1, &[0; CONTENT_WORDS]));
-        let image = FlashImage {
-            table,
-            file,
-            path: path.to_path_buf(),
-            id,
-            session,
-            header: encode_header(&id, setup, &layout, annex),
-            spare,
-            header_damaged: true,
-            layout,
-            counters_slot,
-            writes: Writes::default(),
-            erased: Erased::default(),
-            look: false,
-            begun: AtomicBool::new(false),
-        };
+        let slot = frame.table.set(Record::Counters, 1, &[0; CONTENT_WORDS]);
+        let header = encode_header(&id, setup, &layout, annex);
+        let image = FlashImage::new(frame, path, id, layout, header, slot, false);
+        let image = FlashImage { header_damaged: true, ..image };
         image.begin_session()?;
         Ok(image)
+    }
+
+    fn new(
+        frame: Frame,
+        path: &Path,
+        id: [u8; 16],
+        layout: Layout,
+        header: Vec<u8>,
+        counters_slot: u32,
+        look: bool,
+    ) -> FlashImage {
+        FlashImage {
+            frame,
+            path: path.to_path_buf(),
+            id,
+            layout,
+            header,
+            header_damaged: false,
+            counters_slot: Mutex::new(counters_slot),
+            writes: Writes::default(),
+            erased: Erased::default(),
+            look,
+            begun: AtomicBool::new(false),
+        }
     }
 
     /// Opens an image and takes its lock; to look at it, a lock that others who look may share.
@@ -241,10 +242,12 @@ impl FlashImage {
         let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
         let file = OpenOptions::new().read(true).write(!look).open(path).map_err(io)?;
         let file = if look { lock_to_look(file, path)? } else { lock(file, path)? };
-        let mut page = vec![0u8; PAGE_BYTES];
         let length = file.metadata().map_err(io)?.len();
-        let found = read_up_to(&file, &mut page, 0);
-        let first = found.map_err(|e| e.to_string()).and_then(|found| decode_header(&page[..found]));
+        let mut page = Vec::new();
+        let first = first_page(&file).map_err(|e| e.to_string()).and_then(|found| {
+            page = found;
+            decode_header(&page)
+        });
         let mut copy = vec![0u8; PAGE_BYTES];
         let copied =
             length.checked_sub(PAGE_BYTES as u64).is_some_and(|at| file.read_exact_at(&mut copy, at).is_ok());
@@ -265,26 +268,21 @@ impl FlashImage {
             return Err(bad(cut_short(length, layout.image_bytes())));
         }
         let spare = layout.spare();
-        let sessions = [SESSION_OFFSET, spare.session()].map(|place| session_at(&file, place));
-        // A crash of the host may have caught the two between: an opening that is in one of them took place.
-        let newest = sessions.iter().flatten().max_by_key(|session| (session.opens, !session.clean)).copied();
-        let last = newest.ok_or_else(|| bad(NO_SESSION.into()))?;
-        let host_crashed = crashed(&last);
-        let spare_counts = last.clean && sessions.iter().flatten().all(|session| *session == last);
-        let torn = if host_crashed { TornSlots::TakeOther } else { TornSlots::Refuse };
-        let map = if look { Table::map_private } else { Table::map };
-        let table = map(&file, id, layout.blocks).map_err(io)?;
+        let last = LastUse::read(&file, &spare).ok_or_else(|| bad(NO_SESSION.into()))?;
+        let (host_crashed, torn) = (last.host_crashed, last.torn_slots());
+        let frame = Frame::new(file, id, layout.blocks, spare, Some(&last), look).map_err(io)?;
         let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
         let decode = |content: &Content| decode_block(content, setup.geometry.pages_per_block);
         let mut blocks = Vec::with_capacity(layout.blocks as usize);
         for number in 0..layout.blocks as u32 {
-            let stored = table.zone(number, torn).and_then(|(content, slot)| Some((decode(&content)?, slot)));
+            let record = Record::Zone(number);
+            let stored = frame.table.read(record, torn);
+            let stored = stored.and_then(|(content, slot)| Some((decode(&content)?, slot)));
             let from_copy = || {
-                let words = spare.zone(&file, number).filter(|_| spare_counts)?;
-                let (content, _) = table.zone_in(&words, number)?;
+                let content = frame.spare_record(record)?;
                 let block = decode(&content)?;
                 tracing::warn!(image = %path.display(), block = number, "the record is damaged; its copy is taken");
-                Some((block, table.set_zone(number, 1, &content)))
+                Some((block, frame.table.set(record, 1, &content)))
             };
             let block = stored.or_else(from_copy);
             blocks.push(block.ok_or_else(|| damaged(format!("erase block {number}")))?);
@@ -299,31 +297,13 @@ impl FlashImage {
         }
         // The copy of the counters may be older than the image: then the clock goes on from an earlier moment.
         let from_copy = || {
-            let (content, _) = table.counters_in(&spare.counters(&file)?)?;
-            Some((content, table.set_counters(1, &content)))
+            let content = frame.spare_record(Record::Counters)?;
+            Some((content, frame.table.set(Record::Counters, 1, &content)))
         };
-        let counters = table.counters(torn).or_else(from_copy);
+        let counters = frame.table.read(Record::Counters, torn).or_else(from_copy);
         let (counters, slot) = counters.ok_or_else(|| damaged("the counters".into()))?;
-        let session =
-            Session { clean: false, boot: boot_id().unwrap_or_default(), opens: last.opens.wrapping_add(1) };
-        let (path, writes) = (path.to_path_buf(), Writes::default());
-        let counters_slot = Mutex::new(slot);
-        let image = FlashImage {
-            table,
-            file,
-            path,
-            id,
-            session,
-            header: page,
-            spare,
-            header_damaged,
-            layout,
-            counters_slot,
-            writes,
-            erased: Erased::default(),
-            look,
-            begun: AtomicBool::new(false),
-        };
+        let image = FlashImage::new(frame, path, id, layout, page, slot, look);
+        let image = FlashImage { header_damaged, ..image };
         // A clock beyond its end is nobody's loss: it stands still there.
         let now = counters[0].min(ISSUED_MAX_NS);
         Ok(Opened { image, setup, blocks, now, annex, host_crashed })
@@ -331,7 +311,7 @@ impl FlashImage {
 
     /// Stores the record of a block; returns the slot that counts from now on.
     pub fn publish(&self, number: u64, slot: u32, block: &Block) -> u32 {
-        self.table.set_zone(number as u32, slot, &encode_block(block))
+        self.frame.table.set(Record::Zone(number as u32), slot, &encode_block(block))
     }
 
     /// Writes a page of a block that was erased so many times.
@@ -374,13 +354,13 @@ impl FlashImage {
             self.erased.0.lock().remove(&number);
         }
         let offset = self.layout.page(number, page);
-        let mut written = self.file.write_all_at(&bytes, offset);
+        let mut written = self.frame.file.write_all_at(&bytes, offset);
         if written
             .as_ref()
             .is_err_and(|e| matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded))
         {
             self.give_room_back()?;
-            written = self.file.write_all_at(&bytes, offset);
+            written = self.frame.file.write_all_at(&bytes, offset);
         }
         written.map_err(|e| self.io(e))?;
         self.writes.add();
@@ -399,7 +379,7 @@ impl FlashImage {
     ) -> Result<Option<Unreadable>, DeviceError> {
         let Layout { page_bytes, oob_bytes, page_stride, .. } = self.layout;
         let mut bytes = vec![0; page_stride as usize];
-        self.file.read_exact_at(&mut bytes, self.layout.page(number, page)).map_err(|e| self.io(e))?;
+        self.frame.file.read_exact_at(&mut bytes, self.layout.page(number, page)).map_err(|e| self.io(e))?;
         let (content, trailer) = bytes.split_at(page_bytes + oob_bytes);
         let crc = self.page_crc(content, number, page, erases);
         if trailer[..4] == (!crc).to_le_bytes() {
@@ -416,7 +396,7 @@ impl FlashImage {
     /// Before a block is erased: makes what was programmed so far durable, so that a crash of the host never keeps an
     /// erase and loses the copies that were made before it. No LUN's lock is held meanwhile.
     pub fn prepare_erase(&self) -> Result<(), DeviceError> {
-        self.writes.sync(|| self.file.sync_data().map_err(|e| self.io(e)))
+        self.writes.sync(|| self.frame.file.sync_data().map_err(|e| self.io(e)))
     }
 
     /// A block was erased: the room of its pages is given back some time.
@@ -439,7 +419,7 @@ impl FlashImage {
         while let Some(first) = erased.first().copied() {
             // Neighbours together.
             let count = (first..).take_while(|number| erased.contains(number)).count() as u64;
-            match punch_hole(&self.file, self.layout.page(first, 0), count * stride) {
+            match punch_hole(&self.frame.file, self.layout.page(first, 0), count * stride) {
                 Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(self.io(error)),
                 _ => {}
             }
@@ -454,7 +434,7 @@ impl FlashImage {
     pub fn write_annex(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check_writable()?;
         let at = self.annex_place(offset, bytes.len() as u64)?;
-        self.file.write_all_at(bytes, at).map_err(|e| self.io(e))?;
+        self.frame.file.write_all_at(bytes, at).map_err(|e| self.io(e))?;
         self.writes.add();
         Ok(())
     }
@@ -463,7 +443,7 @@ impl FlashImage {
     pub fn read_annex(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, DeviceError> {
         let mut found = vec![0; bytes as usize];
         let at = self.annex_place(offset, bytes)?;
-        self.file.read_exact_at(&mut found, at).map_err(|e| self.io(e))?;
+        self.frame.file.read_exact_at(&mut found, at).map_err(|e| self.io(e))?;
         Ok(found)
     }
 
@@ -494,8 +474,8 @@ impl FlashImage {
         let mut content = [0; CONTENT_WORDS];
         content[0] = now;
         let mut slot = self.counters_slot.lock();
-        *slot = self.table.set_counters(*slot, &content);
-        self.file.sync_data().map_err(|e| self.io(e))
+        *slot = self.frame.table.set(Record::Counters, *slot, &content);
+        self.frame.file.sync_data().map_err(|e| self.io(e))
     }
 
     /// Writes down that the image is in use. Until then it says how it was used last, so that whoever opens it the next time
@@ -504,22 +484,13 @@ impl FlashImage {
         if self.look {
             return Ok(());
         }
-        self.write_session(&self.session)?;
+        self.frame.begin_session().map_err(|e| self.io(e))?;
         if self.header_damaged {
-            // The copy first: a file whose making was interrupted has no magic at its start.
-            self.write_twice([self.spare.header(), 0], &self.header)?;
+            self.frame.write_header(&self.header).map_err(|e| self.io(e))?;
         }
-        self.file.sync_data().map_err(|e| self.io(e))?;
+        self.frame.file.sync_data().map_err(|e| self.io(e))?;
         self.begun.store(true, Release);
         Ok(())
-    }
-
-    fn write_session(&self, session: &Session) -> Result<(), DeviceError> {
-        self.write_twice([self.spare.session(), SESSION_OFFSET], &session.encode())
-    }
-
-    fn write_twice(&self, places: [u64; 2], page: &[u8]) -> Result<(), DeviceError> {
-        places.iter().try_for_each(|place| self.file.write_all_at(page, *place)).map_err(|e| self.io(e))
     }
 
     /// Writes down that everything is durable and the image no longer in use.
@@ -527,10 +498,7 @@ impl FlashImage {
         if !self.begun.load(Acquire) {
             return Ok(());
         }
-        // Before a session page says that the copy is that of the table, it has to be.
-        self.spare.copy_records(&self.file, self.table.words()).map_err(|e| self.io(e))?;
-        self.file.sync_data().map_err(|e| self.io(e))?;
-        self.write_session(&Session { clean: true, ..self.session })
+        self.frame.end_session(|| self.frame.file.sync_data()).map_err(|e| self.io(e))
     }
 
     pub fn has_annex(&self) -> bool {

@@ -6,7 +6,7 @@ use super::media::{FlashMedia, SlotAddr};
 use super::protected::{KeptState, Protected};
 use super::recover;
 use super::setup::SsdSetup;
-use crate::clock::Latencies;
+use crate::clock::{Latencies, Latency};
 use crate::faults::FaultPlan;
 use crate::gc::{MapperCounts, PageMapper};
 use crate::nand::{
@@ -18,7 +18,6 @@ use crate::wear::Wear;
 use crate::zoned::DeviceCounters;
 use parking_lot::Mutex;
 use std::path::Path as FilePath;
-use weft_core::hist::Histogram;
 use weft_core::{BLOCK_BYTES, Nanos};
 
 /// Transfers that a link remembers, to find gaps between them.
@@ -57,9 +56,8 @@ pub struct Ssd {
     setup: SsdSetup,
     capacity: u64,
     state: Mutex<State>,
-    read: Histogram,
-    write: Histogram,
-    deallocate: Histogram,
+    /// Deallocations are its resets.
+    latency: Latency,
 }
 
 impl Ssd {
@@ -127,9 +125,7 @@ impl Ssd {
             setup: setup.clone(),
             capacity: u64::from(state.mapper.setup().pages),
             state: Mutex::new(state),
-            read: Histogram::default(),
-            write: Histogram::default(),
-            deallocate: Histogram::default(),
+            latency: Latency::default(),
         }
     }
 
@@ -219,7 +215,7 @@ impl Ssd {
         let written = state.write(block, blocks, data, front);
         state.settle(written)?;
         let done = state.media.taken;
-        self.write.record(done - issued.0);
+        self.latency.write.record(done - issued.0);
         Ok(Nanos(done))
     }
 
@@ -262,7 +258,7 @@ impl Ssd {
         let duration = nanos_of(bytes, self.setup.flash.geometry.timing.host_bytes_per_s);
         let done = state.to_host.transfer(0, ready, duration);
         state.to_host.forget_beyond(TRANSFERS_KNOWN);
-        self.read.record(done - issued.0);
+        self.latency.read.record(done - issued.0);
         match unreadable {
             Some(block) => Err(SsdError::Unreadable { block }),
             None => Ok(Nanos(done)),
@@ -284,7 +280,7 @@ impl Ssd {
         }
         let kept = state.media.keep_trim(block as u32, blocks as u32).map_err(SsdError::Flash);
         state.settle(kept)?;
-        self.deallocate.record(0);
+        self.latency.reset.record(0);
         Ok(issued)
     }
 
@@ -353,12 +349,7 @@ impl Ssd {
     /// Latencies in device time; `reset` has the deallocations. A flush takes no time, since the write buffer has
     /// capacitors.
     pub fn latencies(&self) -> Latencies {
-        Latencies {
-            read: self.read.summary(),
-            write: self.write.summary(),
-            reset: self.deallocate.summary(),
-            ..Latencies::default()
-        }
+        self.latency.summary()
     }
 
     /// Erases of each erase block, in the order of the blocks' numbers.
