@@ -30,3 +30,9 @@ pub use tag::{DataClass, Origin, Tag, TagFlags};
 
 /// Bytes of a block: the smallest unit that a device takes and a file maps.
 pub const BLOCK_BYTES: usize = 4096;
+
+/// The error, where `is_wrong` holds: a check as one statement.
+#[inline]
+pub fn refuse<E>(is_wrong: bool, error: E) -> Result<(), E> {
+    if is_wrong { Err(error) } else { Ok(()) }
+}

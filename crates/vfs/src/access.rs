@@ -1,7 +1,7 @@
 //! Who may do what: the one permission check that every front uses.
 
 use crate::{Attr, FileKind, FsError, FsResult};
-use weft_core::{Capability, Credentials};
+use weft_core::{Capability, Credentials, refuse};
 
 /// May read.
 pub const READ: u32 = 4;
@@ -71,9 +71,7 @@ impl Access for Credentials {
     }
 
     fn check_add(&self, dir: &Attr) -> FsResult<()> {
-        if dir.links == 0 {
-            return Err(FsError::NotFound);
-        }
+        refuse(dir.links == 0, FsError::NotFound)?;
         self.check(dir, WRITE | EXECUTE)
     }
 

@@ -2,7 +2,7 @@
 
 use crate::access::{self, Access, Protections};
 use crate::{Attr, FileKind, FileSystem, FsError, FsResult, NAME_MAX, PATH_MAX};
-use weft_core::{Credentials, Ino};
+use weft_core::{Credentials, Ino, refuse};
 
 /// Most symlinks followed in one resolution, as in Linux.
 pub const SYMLINKS_MAX: usize = 40;
@@ -83,12 +83,8 @@ pub fn resolve(
     path: &[u8],
     options: Options<'_>,
 ) -> FsResult<Resolved> {
-    if path.len() >= PATH_MAX {
-        return Err(FsError::NameTooLong);
-    }
-    if path.is_empty() {
-        return Err(FsError::NotFound);
-    }
+    refuse(path.len() >= PATH_MAX, FsError::NameTooLong)?;
+    refuse(path.is_empty(), FsError::NotFound)?;
     let mut dir = if path[0] == b'/' { Ino::ROOT } else { start };
     // What is left to walk; a followed symlink's target goes in front of it.
     let mut rest = path.to_vec();
@@ -100,9 +96,7 @@ pub fn resolve(
         let tail = rest[end..].to_vec();
         let last = tail.iter().all(|&b| b == b'/');
         let here = fs.getattr(dir)?;
-        if here.kind != FileKind::Directory {
-            return Err(FsError::NotDirectory);
-        }
+        refuse(here.kind != FileKind::Directory, FsError::NotDirectory)?;
         if name.is_empty() {
             return Ok(Resolved::Found(
                 ParentAndName { dir, name, must_be_dir: true, ending: LastComponent::Root },
@@ -113,16 +107,10 @@ pub fn resolve(
         if !(is_dots && options.dots_by_text) {
             cred.check(&here, access::EXECUTE)?;
         }
-        if here.links == 0 && !is_dots && name.len() > NAME_MAX {
-            return Err(FsError::NotFound);
-        }
+        refuse(here.links == 0 && !is_dots && name.len() > NAME_MAX, FsError::NotFound)?;
         let must_be_dir = last && !tail.is_empty();
-        if must_be_dir && options.creates && !is_dots {
-            return Err(FsError::IsDirectory);
-        }
-        if name.len() > NAME_MAX && !(last && options.last == Last::Name) {
-            return Err(FsError::NameTooLong);
-        }
+        refuse(must_be_dir && options.creates && !is_dots, FsError::IsDirectory)?;
+        refuse(name.len() > NAME_MAX && !(last && options.last == Last::Name), FsError::NameTooLong)?;
         if is_dots {
             if name == b".." {
                 dir = fs.parent(dir)?;
@@ -158,9 +146,7 @@ pub fn resolve(
                 options.protections.check_follow(cred, &here, &attr)?;
             }
             links += 1;
-            if links > SYMLINKS_MAX {
-                return Err(FsError::Loop);
-            }
+            refuse(links > SYMLINKS_MAX, FsError::Loop)?;
             let mut target = fs.readlink(attr.ino)?;
             if target.first() == Some(&b'/') {
                 match below(&target, options.mount_point) {

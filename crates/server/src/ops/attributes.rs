@@ -3,8 +3,8 @@
 use super::Error::Errno;
 use super::{At, Result, Session, found, last_of};
 use weft_client::proto::is_writable;
-use weft_core::Ino;
 use weft_core::{Capability, Credentials, Tag};
+use weft_core::{Ino, refuse};
 use weft_vfs::{Access, Attr, FileKind, SetAttr, TimeSpec, XattrMode, access};
 
 /// What is to be changed of an inode.
@@ -34,9 +34,7 @@ impl Session<'_> {
     /// What `flags` and path name, found by the rights of `who`.
     fn target_of(&self, at: At<'_>, flags: i32, who: &Credentials) -> Result<Attr> {
         if at.path.is_empty() {
-            if flags & libc::AT_EMPTY_PATH == 0 {
-                return Err(Errno(libc::ENOENT));
-            }
+            refuse(flags & libc::AT_EMPTY_PATH == 0, Errno(libc::ENOENT))?;
             return Ok(self.volume.fs.getattr(self.base(at.dir)?)?);
         }
         found(self.walk_with(who, at, self.walking(last_of(flags)))?)
@@ -88,9 +86,7 @@ impl Session<'_> {
     fn check_set_size(&self, at: At<'_>, attr: &Attr) -> Result<()> {
         if at.path.is_empty() {
             let open = self.open_data(at.dir)?;
-            if attr.kind != FileKind::File || !is_writable(self.open_flags(&open)) {
-                return Err(Errno(libc::EINVAL));
-            }
+            refuse(attr.kind != FileKind::File || !is_writable(self.open_flags(&open)), Errno(libc::EINVAL))?;
             return Ok(());
         }
         match attr.kind {
@@ -163,9 +159,7 @@ impl Session<'_> {
             }
             // Where all may write but not remove, they do not mark the directory either.
             let sticky = attr.kind == FileKind::Directory && attr.perm & libc::S_ISVTX != 0;
-            if sticky && writes && !cred.owns(attr) {
-                return Err(Errno(libc::EPERM));
-            }
+            refuse(sticky && writes && !cred.owns(attr), Errno(libc::EPERM))?;
             return Ok(cred.check(attr, wanted)?);
         }
         let (trusted, security) = (name.starts_with(b"trusted."), name.starts_with(b"security."));
@@ -204,9 +198,7 @@ impl Session<'_> {
             };
             self.check_writable()?;
             self.check_xattr(&attr, name, access::WRITE)?;
-            if how == BOTH && self.volume.fs.getxattr(attr.ino, name).is_ok() {
-                return Err(Errno(libc::EEXIST));
-            }
+            refuse(how == BOTH && self.volume.fs.getxattr(attr.ino, name).is_ok(), Errno(libc::EEXIST))?;
             Ok(self.volume.fs.setxattr(attr.ino, name, value, mode)?)
         })
     }

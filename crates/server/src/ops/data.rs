@@ -7,7 +7,7 @@ use crate::state::open_files::OpenFile;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
-use weft_core::{BLOCK_BYTES, Ino};
+use weft_core::{BLOCK_BYTES, Ino, refuse};
 use weft_vfs::{Access, FallocateMode, FileKind, SeekTarget, SetAttr};
 
 /// Largest file, as `off_t` allows.
@@ -68,9 +68,7 @@ impl Session<'_> {
     pub fn read(&self, file: FileRef, read: Read, out: &mut [u8]) -> Result<ReadDone> {
         let open = self.open_data(file)?;
         let flags = self.open_flags(&open);
-        if !is_readable(flags) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(!is_readable(flags), Errno(libc::EBADF))?;
         self.regular(&open)?;
         let volume = self.volume;
         let shared = volume.files.shared(open.file);
@@ -119,9 +117,7 @@ impl Session<'_> {
     pub fn write(&self, file: FileRef, position: Position<'_>, data: &[u8]) -> Result<usize> {
         let open = self.open_data(file)?;
         let flags = self.open_flags(&open);
-        if !is_writable(flags) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(!is_writable(flags), Errno(libc::EBADF))?;
         self.regular(&open)?;
         if data.is_empty() {
             return Ok(0);
@@ -199,9 +195,7 @@ impl Session<'_> {
     /// What the file has, with the bytes of `new` that differ from `old`: whoever stored these has not seen the others.
     fn over_what_is_there(&self, inode: &OpenInode, offset: u64, new: &[u8], old: &[u8]) -> Result<Vec<u8>> {
         let mut there = vec![0; new.len()];
-        if old.len() < new.len() {
-            return Err(Errno(libc::EINVAL));
-        }
+        refuse(old.len() < new.len(), Errno(libc::EINVAL))?;
         self.volume.fs.read(inode.ino, offset, &mut there)?;
         for ((there, new), old) in there.iter_mut().zip(new).zip(old) {
             if new != old {
@@ -278,9 +272,7 @@ impl Session<'_> {
     /// Sets a file's size, open or not.
     pub(super) fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
         let volume = self.volume;
-        if size > SIZE_MAX {
-            return Err(Errno(libc::EFBIG));
-        }
+        refuse(size > SIZE_MAX, Errno(libc::EFBIG))?;
         // Open while it happens, so that neither an open nor a last close comes between the core's size and the shared one.
         let open = volume.inodes.open(ino)?;
         let result = self.drop_set_id(&open).and_then(|()| self.set_open_size(&open, size));
@@ -319,9 +311,7 @@ impl Session<'_> {
             _ if bits == libc::FALLOC_FL_UNSHARE_RANGE | keep => None,
             _ => return Err(Errno(libc::EOPNOTSUPP)),
         };
-        if !is_writable(self.open_flags(&open)) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(!is_writable(self.open_flags(&open)), Errno(libc::EBADF))?;
         self.regular(&open)?;
         let mode = mode.ok_or(Errno(libc::EOPNOTSUPP))?;
         let volume = self.volume;
@@ -362,9 +352,7 @@ impl Session<'_> {
             libc::SEEK_END => from(size)?,
             libc::SEEK_DATA | libc::SEEK_HOLE => {
                 self.regular(&open)?;
-                if offset < 0 || offset as u64 >= size {
-                    return Err(Errno(libc::ENXIO));
-                }
+                refuse(offset < 0 || offset as u64 >= size, Errno(libc::ENXIO))?;
                 volume.inodes.drain(&open.inode, true)?;
                 let target = if whence == libc::SEEK_DATA { SeekTarget::Data } else { SeekTarget::Hole };
                 volume.fs.seek(open.inode.ino, offset as u64, target)? as i64

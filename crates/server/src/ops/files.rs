@@ -5,15 +5,14 @@ use super::{Result, Session};
 use crate::state::volume::secret;
 use rustc_hash::FxHashMap;
 use weft_client::FileRef;
+use weft_core::refuse;
 
 impl Session<'_> {
     /// Gives back one reference. When a descriptor is closed with it, the process's record locks on the file go, as POSIX has
     /// it, and the result says whether bytes that it had written could not be stored.
     pub fn close(&self, file: FileRef, descriptor: bool) -> Result<()> {
         let open = self.open_file(file)?;
-        if !self.process.give_up(file) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(!self.process.give_up(file), Errno(libc::EBADF))?;
         if descriptor {
             // After the descriptor: a thread that is given a lock from now on finds the descriptor closed.
             self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
@@ -26,9 +25,7 @@ impl Session<'_> {
     /// One more reference: a descriptor is duplicated.
     pub fn reference(&self, file: FileRef) -> Result<()> {
         self.open_file(file)?;
-        if !self.volume.files.reference(file) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(!self.volume.files.reference(file), Errno(libc::EBADF))?;
         self.process.hold(file);
         Ok(())
     }
@@ -46,9 +43,7 @@ impl Session<'_> {
 
     /// Takes a reference that was kept; with `leaves`, another one stays for who comes next.
     pub fn take(&self, file: FileRef, secret: u64, leaves: bool) -> Result<()> {
-        if !self.volume.files.take(file, secret, leaves) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(!self.volume.files.take(file, secret, leaves), Errno(libc::EBADF))?;
         self.process.hold(file);
         Ok(())
     }

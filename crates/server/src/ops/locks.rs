@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::{FileRef, LockRange};
+use weft_core::refuse;
 
 /// To whom a record lock belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,9 +31,7 @@ impl Session<'_> {
         };
         let open = self.open_data(file)?;
         let flags = self.open_flags(&open);
-        if exclusive.is_some() && !is_readable(flags) && !is_writable(flags) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(exclusive.is_some() && !is_readable(flags) && !is_writable(flags), Errno(libc::EBADF))?;
         let waiter = (operation & libc::LOCK_NB == 0).then(|| self.process.waiter(thread));
         let (ino, owner) = (open.inode.ino, Owner::File(open.file.0));
         let set = || self.volume.locks.set_whole(ino, owner, exclusive, waiter.as_ref());
@@ -87,9 +86,7 @@ impl Session<'_> {
 
     fn lockable(&self, file: FileRef, owner: LockOwner, range: &LockRange) -> Result<(Arc<OpenFile>, Owner)> {
         let open = self.open_data(file)?;
-        if !matches!(range.kind, libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK) {
-            return Err(Errno(libc::EINVAL));
-        }
+        refuse(!matches!(range.kind, libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK), Errno(libc::EINVAL))?;
         let owner = match owner {
             LockOwner::Process => Owner::Process(self.process.id),
             LockOwner::File => Owner::File(open.file.0),
@@ -100,9 +97,7 @@ impl Session<'_> {
     /// Does something with locks of an open file, which stays open over it: what closes it in the meantime leaves it to this
     /// call to drop the locks.
     fn while_open(&self, file: FileRef, act: impl FnOnce() -> Result<()>) -> Result<()> {
-        if !self.volume.files.reference(file) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(!self.volume.files.reference(file), Errno(libc::EBADF))?;
         let result = act();
         if let Some(last) = self.volume.files.release(file, 1) {
             self.volume.close(&last, false);

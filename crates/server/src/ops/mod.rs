@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
-use weft_core::{Credentials, Ino};
+use weft_core::{Credentials, Ino, refuse};
 use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved, resolve};
 use weft_vfs::{Attr, FileKind, FsError, FsStats, NAME_MAX};
 
@@ -148,9 +148,7 @@ impl<'a> Session<'a> {
 
     /// An open file that the process holds.
     fn open_file(&self, file: FileRef) -> Result<Arc<OpenFile>> {
-        if !self.process.holds(file) {
-            return Err(Errno(libc::EBADF));
-        }
+        refuse(!self.process.holds(file), Errno(libc::EBADF))?;
         self.volume.files.get(file).ok_or(Errno(libc::EBADF))
     }
 

@@ -4,7 +4,7 @@ use super::Error::{Errno, Outside};
 use super::paths::{path_in, path_of_directory};
 use super::{At, Result, Session, found, last_of, missing};
 use crate::state::open_files::{Name, Opener};
-use weft_core::{Capability, Ino, Tag};
+use weft_core::{Capability, Ino, Tag, refuse};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved};
 use weft_vfs::{
@@ -82,9 +82,7 @@ impl Session<'_> {
 
     /// Makes a symlink to `target`.
     pub fn symlink(&self, target: &[u8], at: At<'_>) -> Result<()> {
-        if target.is_empty() {
-            return Err(Errno(libc::ENOENT));
-        }
+        refuse(target.is_empty(), Errno(libc::ENOENT))?;
         self.retry_stale(|| self.make(&self.new_name(at, false)?, NewNode::Symlink(target), 0o777))
     }
 
@@ -130,9 +128,7 @@ impl Session<'_> {
         let (no_replace, exchange) = (flags == RenameFlags::NO_REPLACE, flags == RenameFlags::EXCHANGE);
         let (from, attr) = self.last_name(from_at)?;
         let (to, there) = self.last_name(to_at)?;
-        if from.ending != LastComponent::Name {
-            return Err(Errno(libc::EBUSY));
-        }
+        refuse(from.ending != LastComponent::Name, Errno(libc::EBUSY))?;
         if to.ending != LastComponent::Name {
             return Err(Errno(if no_replace { libc::EEXIST } else { libc::EBUSY }));
         }
@@ -204,9 +200,7 @@ impl Session<'_> {
                 cred.check_link(&fs.getattr(attr.ino)?)?;
             }
             cred.check_add(&fs.getattr(place.dir)?)?;
-            if attr.kind == FileKind::Directory {
-                return Err(Errno(libc::EPERM));
-            }
+            refuse(attr.kind == FileKind::Directory, Errno(libc::EPERM))?;
             fs.link(attr.ino, place.dir, &place.name)?;
             Ok(())
         })
@@ -217,9 +211,7 @@ impl Session<'_> {
         self.retry_stale(|| {
             let open = at.path.is_empty();
             let ino = if open { self.base(at.dir)? } else { found(self.walk(at, Last::Stop)?)?.ino };
-            if self.volume.fs.getattr(ino)?.kind != FileKind::Symlink {
-                return Err(Errno(libc::EINVAL));
-            }
+            refuse(self.volume.fs.getattr(ino)?.kind != FileKind::Symlink, Errno(libc::EINVAL))?;
             Ok(self.volume.fs.readlink(ino)?)
         })
     }

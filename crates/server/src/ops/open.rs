@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
-use weft_core::{Ino, Tag};
+use weft_core::{Ino, Tag, refuse};
 use weft_placement::recording::Opener as RecordedOpener;
 use weft_placement::{FileContext, OpenIntent, WriteHint};
 use weft_vfs::path::{Last, Options, ParentAndName, Resolved};
@@ -45,9 +45,7 @@ impl Session<'_> {
     fn open_named(&self, at: At<'_>, opening: &mut Opening) -> Result<Opened> {
         let flags = opening.flags;
         let creates = flags & libc::O_CREAT != 0;
-        if creates && flags & libc::O_DIRECTORY != 0 {
-            return Err(Errno(libc::EINVAL));
-        }
+        refuse(creates && flags & libc::O_DIRECTORY != 0, Errno(libc::EINVAL))?;
         let exclusive = creates && flags & libc::O_EXCL != 0;
         let last = if flags & libc::O_NOFOLLOW != 0 || exclusive { Last::Stop } else { Last::Follow };
         let options = Options { creates, ..self.walking(last) };
@@ -88,13 +86,9 @@ impl Session<'_> {
 
     fn open_unnamed(&self, at: At<'_>, opening: &mut Opening) -> Result<Opened> {
         let flags = opening.flags;
-        if flags & libc::O_ACCMODE == libc::O_RDONLY {
-            return Err(Errno(libc::EINVAL));
-        }
+        refuse(flags & libc::O_ACCMODE == libc::O_RDONLY, Errno(libc::EINVAL))?;
         let attr = found(self.walk(at, Last::Follow)?)?;
-        if attr.kind != FileKind::Directory {
-            return Err(Errno(libc::ENOTDIR));
-        }
+        refuse(attr.kind != FileKind::Directory, Errno(libc::ENOTDIR))?;
         self.check_writable()?;
         let cred = self.cred();
         cred.check_add(&attr)?;
@@ -110,9 +104,7 @@ impl Session<'_> {
 
     /// `O_CREAT` on what exists: a directory is refused whoever asks, and some files in directories for all.
     fn check_found_for_creation(&self, place: &ParentAndName, attr: &Attr) -> Result<()> {
-        if attr.kind == FileKind::Directory {
-            return Err(Errno(libc::EISDIR));
-        }
+        refuse(attr.kind == FileKind::Directory, Errno(libc::EISDIR))?;
         let dir = self.volume.fs.getattr(place.dir)?;
         Ok(self.volume.protections.check_open_for_creation(self.cred(), &dir, attr)?)
     }
@@ -120,12 +112,8 @@ impl Session<'_> {
     fn check_open(&self, attr: &Attr, flags: i32) -> Result<()> {
         let access_mode = flags & libc::O_ACCMODE;
         let path_only = flags & libc::O_PATH != 0;
-        if flags & libc::O_DIRECTORY != 0 && attr.kind != FileKind::Directory {
-            return Err(Errno(libc::ENOTDIR));
-        }
-        if attr.kind == FileKind::Symlink && !path_only {
-            return Err(Errno(libc::ELOOP));
-        }
+        refuse(flags & libc::O_DIRECTORY != 0 && attr.kind != FileKind::Directory, Errno(libc::ENOTDIR))?;
+        refuse(attr.kind == FileKind::Symlink && !path_only, Errno(libc::ELOOP))?;
         if path_only {
             return Ok(());
         }
@@ -137,17 +125,13 @@ impl Session<'_> {
         if flags & libc::O_TRUNC != 0 {
             wanted |= access::WRITE;
         }
-        if attr.kind == FileKind::Directory && wanted & access::WRITE != 0 {
-            return Err(Errno(libc::EISDIR));
-        }
+        refuse(attr.kind == FileKind::Directory && wanted & access::WRITE != 0, Errno(libc::EISDIR))?;
         let cred = self.cred();
         if wanted & access::WRITE != 0 && is_file(attr.kind) {
             self.check_writable()?;
         }
         cred.check(attr, wanted)?;
-        if flags & libc::O_NOATIME != 0 && !cred.owns(attr) {
-            return Err(Errno(libc::EPERM));
-        }
+        refuse(flags & libc::O_NOATIME != 0 && !cred.owns(attr), Errno(libc::EPERM))?;
         if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
             // The server has no pipes, sockets and devices behind their names.
             return Err(Errno(libc::ENXIO));
@@ -281,9 +265,7 @@ impl Session<'_> {
         let open = self.open_data(file)?;
         let old = self.open_flags(&open);
         let quiet = flags & !old & libc::O_NOATIME != 0;
-        if quiet && !self.cred().owns(&self.volume.fs.getattr(open.inode.ino)?) {
-            return Err(Errno(libc::EPERM));
-        }
+        refuse(quiet && !self.cred().owns(&self.volume.fs.getattr(open.inode.ino)?), Errno(libc::EPERM))?;
         let new = old & !CHANGEABLE | flags & CHANGEABLE;
         self.volume.files.shared(open.file).flags.store(new as u32, Relaxed);
         Ok(())

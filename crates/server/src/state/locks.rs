@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use weft_client::LockRange;
-use weft_core::Ino;
+use weft_core::{Ino, refuse};
 
 /// Threads that wait for locks of a volume at once.
 const WAITING_MAX: usize = 16_384;
@@ -222,12 +222,8 @@ impl Table {
         let Some(first) = in_the_way.next() else { return Ok(()) };
         let Some(waiter) = waiter else { return Err(Refused::Held) };
         let blockers = std::iter::once(first).chain(in_the_way).collect();
-        if !whole && self.is_deadlock(wanted.owner, blockers) {
-            return Err(Refused::Deadlock);
-        }
-        if self.waiting.len() >= WAITING_MAX {
-            return Err(Refused::Full);
-        }
+        refuse(!whole && self.is_deadlock(wanted.owner, blockers), Refused::Deadlock)?;
+        refuse(self.waiting.len() >= WAITING_MAX, Refused::Full)?;
         self.waiting.push(Waiting { waiter: waiter.clone(), ino, wanted, whole });
         Err(Refused::Waits)
     }

@@ -5,7 +5,7 @@ use super::content::Content;
 use super::directory::Directory;
 use crate::{Attr, FileKind, FsError, FsResult, TimeSpec, XATTR_VALUE_MAX, XattrMode};
 use std::collections::BTreeMap;
-use weft_core::{BLOCK_BYTES, Ino, Tag};
+use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 
 #[derive(Debug)]
 pub(super) enum Node {
@@ -112,9 +112,7 @@ impl Inode {
     }
 
     pub(super) fn set_xattr(&mut self, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        if name.len() > XATTR_NAME_MAX || value.len() > XATTR_VALUE_MAX {
-            return Err(FsError::AttributeTooLarge);
-        }
+        refuse(name.len() > XATTR_NAME_MAX || value.len() > XATTR_VALUE_MAX, FsError::AttributeTooLarge)?;
         match (mode, self.xattrs.contains_key(name)) {
             (XattrMode::Create, true) => return Err(FsError::Exists),
             (XattrMode::Replace, false) => return Err(FsError::NoAttribute),

@@ -19,7 +19,7 @@ use content::Content;
 use inode::{Inode, Node};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
-use weft_core::{BLOCK_BYTES, Ino, Tag};
+use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 
 /// Largest size of a file, in bytes.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
@@ -115,9 +115,7 @@ impl State {
     fn change_content(&mut self, ino: Ino, room: u64, change: impl FnOnce(&mut Content)) -> FsResult<()> {
         let free = self.capacity_blocks - self.used_blocks;
         let content = self.inode_mut(ino)?.content_mut()?;
-        if room > free {
-            return Err(FsError::NoSpace);
-        }
+        refuse(room > free, FsError::NoSpace)?;
         let before = content.blocks();
         change(content);
         let after = content.blocks();
@@ -177,9 +175,7 @@ impl FileSystem for MemFs {
 
     fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
         let mut state = self.state.lock();
-        if args.node != NewNode::File {
-            return Err(FsError::Invalid("only a file can be without a name"));
-        }
+        refuse(args.node != NewNode::File, FsError::Invalid("only a file can be without a name"))?;
         let ino = state.add_inode(Ino::ROOT, args)?;
         let inode = state.inode_mut(ino)?;
         inode.opens = 1;
@@ -272,9 +268,7 @@ impl FileSystem for MemFs {
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
         let mut state = self.state.lock();
         let size = state.inode(ino)?.content()?.size();
-        if len == 0 {
-            return Err(FsError::Invalid("an empty range"));
-        }
+        refuse(len == 0, FsError::Invalid("an empty range"))?;
         let end = end_of(offset, len)?;
         let block = BLOCK_BYTES as u64;
         let aligned = offset.is_multiple_of(block) && len.is_multiple_of(block);

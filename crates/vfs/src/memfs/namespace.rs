@@ -10,13 +10,11 @@ use crate::{
     Attr, CreateArgs, FileKind, FsError, FsResult, LINK_MAX, NAME_MAX, NewNode, PATH_MAX, RenameFlags,
     TimeSpec,
 };
-use weft_core::Ino;
+use weft_core::{Ino, refuse};
 
 /// Fails unless a directory entry can have this name.
 fn check_name(name: &[u8]) -> FsResult<()> {
-    if name.len() > NAME_MAX {
-        return Err(FsError::NameTooLong);
-    }
+    refuse(name.len() > NAME_MAX, FsError::NameTooLong)?;
     if name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
         return Err(FsError::Invalid("not a name"));
     }
@@ -68,9 +66,7 @@ impl State {
 
     /// Makes an inode that has no name yet.
     pub(super) fn add_inode(&mut self, parent: Ino, args: &CreateArgs<'_>) -> FsResult<Ino> {
-        if self.inodes.len() as u64 >= INODES_MAX {
-            return Err(FsError::NoSpace);
-        }
+        refuse(self.inodes.len() as u64 >= INODES_MAX, FsError::NoSpace)?;
         let node = match args.node {
             NewNode::File => Node::File(Content::default()),
             NewNode::Directory => Node::Directory(Directory::new(parent)),
@@ -107,15 +103,9 @@ impl State {
         let (kind, links) = (inode.kind(), inode.links);
         let nameless = links == 0 && !inode.linkable;
         self.check_free(dir, name)?;
-        if kind == FileKind::Directory {
-            return Err(FsError::NotPermitted);
-        }
-        if nameless {
-            return Err(FsError::NotFound);
-        }
-        if links >= LINK_MAX {
-            return Err(FsError::TooManyLinks);
-        }
+        refuse(kind == FileKind::Directory, FsError::NotPermitted)?;
+        refuse(nameless, FsError::NotFound)?;
+        refuse(links >= LINK_MAX, FsError::TooManyLinks)?;
         self.edit(dir, |entries| entries.set(name, ino));
         self.add_links(ino, 1);
         self.inode_mut(ino)?.linkable = false;
@@ -124,9 +114,7 @@ impl State {
 
     pub(super) fn unlink(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
         let victim = self.entry(dir, name)?;
-        if self.inode(victim)?.kind() == FileKind::Directory {
-            return Err(FsError::IsDirectory);
-        }
+        refuse(self.inode(victim)?.kind() == FileKind::Directory, FsError::IsDirectory)?;
         self.edit(dir, |entries| entries.remove(name));
         self.drop_name(victim);
         Ok(())
@@ -134,9 +122,7 @@ impl State {
 
     pub(super) fn rmdir(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
         let victim = self.entry(dir, name)?;
-        if !self.directory(victim)?.is_empty() {
-            return Err(FsError::NotEmpty);
-        }
+        refuse(!self.directory(victim)?.is_empty(), FsError::NotEmpty)?;
         self.edit(dir, |entries| entries.remove(name));
         self.add_links(dir, -1);
         self.drop_name(victim);

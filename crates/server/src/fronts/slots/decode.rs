@@ -14,6 +14,7 @@ use weft_client::proto::{
 };
 use weft_client::shared::channel::{PAYLOAD_BYTES, Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
+use weft_core::refuse;
 use weft_vfs::{DirEntry, TimeSpec};
 
 /// Directory entries are padded to this, so that each begins aligned.
@@ -80,9 +81,7 @@ impl<'a> Call<'a> {
     }
 
     fn reply(&self, ret: i64, bytes: &[u8]) -> Outcome {
-        if bytes.len() > PAYLOAD_BYTES {
-            return Err(Error::Errno(libc::ERANGE));
-        }
+        refuse(bytes.len() > PAYLOAD_BYTES, Error::Errno(libc::ERANGE))?;
         self.payload.out(bytes.len()).copy_from_slice(bytes);
         Ok(Response { ret, len: bytes.len() as u64, ..Response::default() })
     }
