@@ -102,6 +102,17 @@ impl ZonedInfo {
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.zones) * u64::from(self.zone_capacity) * weft_core::BLOCK_BYTES as u64
     }
+
+    /// Blocks from the start of the first zone to the end of the last, with those that no zone can hold.
+    pub fn blocks(&self) -> u64 {
+        u64::from(self.zones) * u64::from(self.zone_blocks)
+    }
+
+    /// The zone of a block that is counted from the start of the first zone, and the block within the zone.
+    pub fn place(&self, block: u64) -> (ZoneId, u32) {
+        let zone_blocks = u64::from(self.zone_blocks);
+        (ZoneId((block / zone_blocks) as u32), (block % zone_blocks) as u32)
+    }
 }
 
 /// One zone as the device reports it.

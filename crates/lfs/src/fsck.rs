@@ -106,9 +106,7 @@ pub fn check(dev: Arc<dyn ZonedDevice>) -> Result<FsckReport, LfsError> {
         }
         Err(error) => return Err(error),
     };
-    let info = dev.info();
-    let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
-    let crcs: Box<[AtomicU32]> = (0..blocks).map(|_| AtomicU32::new(0)).collect();
+    let crcs: Box<[AtomicU32]> = (0..dev.info().blocks()).map(|_| AtomicU32::new(0)).collect();
     check_headers(&found, &mut report);
     // What a damaged journal still tells is checked, too.
     let mut restored = None;
@@ -135,8 +133,7 @@ pub fn check(dev: Arc<dyn ZonedDevice>) -> Result<FsckReport, LfsError> {
 
 fn check_headers(found: &Scan, report: &mut FsckReport) {
     let mut sequences: FxHashMap<u64, ZoneId> = FxHashMap::default();
-    for (zone, f) in found.zones.iter().enumerate() {
-        let zone = ZoneId(zone as u32);
+    for (zone, f) in found.numbered() {
         match f.header {
             Some(header) => {
                 report.meta_zones += u32::from(header.kind == ZoneKind::Meta);
@@ -216,11 +213,7 @@ fn check_maps(
     crcs: &[AtomicU32],
     report: &mut FsckReport,
 ) {
-    let zone_blocks = u64::from(dev.info().zone_blocks);
-    let place = |address: u64| {
-        let block = address / BLOCK;
-        (ZoneId((block / zone_blocks) as u32), (block % zone_blocks) as u32)
-    };
+    let info = dev.info();
     let mut runs: Vec<(Ino, FileRun)> = Vec::new();
     for (ino, inode) in &restored.tree.inodes {
         let ends = inode.size.div_ceil(BLOCK);
@@ -239,7 +232,7 @@ fn check_maps(
     let mut checked = u64::MAX;
     let mut raw = vec![0; BLOCK_BYTES];
     for (ino, run) in &runs {
-        let (zone, block) = place(run.run.address);
+        let (zone, block) = info.place(run.run.address / BLOCK);
         if run.run.address == NOWHERE && restored.lost.blocks.contains_key(&ino.0) {
             continue;
         }

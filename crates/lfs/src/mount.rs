@@ -52,8 +52,7 @@ fn system(source: std::io::Error) -> LfsError {
 fn shared(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Shared>, LfsError> {
     let info = dev.info();
     check_shape(&info)?;
-    let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
-    let crc = SharedMemory::create("weft-crc", blocks as usize * size_of::<u32>()).map_err(system)?;
+    let crc = SharedMemory::create("weft-crc", info.blocks() as usize * size_of::<u32>()).map_err(system)?;
     Ok(Arc::new(Shared {
         dev,
         info,
@@ -127,8 +126,7 @@ impl Lfs {
         };
         let formatted_at = (shared.clock)();
         let volume = Volume { uuid, label: options.label.clone(), formatted_at };
-        let blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
-        let tree = Tree::new(blocks, options.owner, formatted_at.0);
+        let tree = Tree::new(info.blocks(), options.owner, formatted_at.0);
         state(shared, volume, tree, zones, mount).checkpoint(true)?;
         Ok(())
     }
@@ -145,7 +143,7 @@ impl Lfs {
             });
         }
         check_shape(info)?;
-        let tree = Tree::new(u64::from(info.zones) * u64::from(info.zone_blocks), options.owner, 0);
+        let tree = Tree::new(info.blocks(), options.owner, 0);
         let saved = CheckpointSize { bytes: tree.saved_bytes, runs: tree.runs };
         if Reserve::new(info, bad).usable_bytes(saved) < u64::from(info.zone_capacity) * crate::layout::BLOCK
         {
@@ -231,16 +229,12 @@ impl Lfs {
 fn mount_read_only(
     shared: Arc<Shared>,
     found: &Scan,
-    restored: Restored,
+    mut restored: Restored,
     options: MountOptions,
 ) -> Result<State, LfsError> {
     let (zones, _) = zone_table(&shared, found, &restored, Access::ReadOnly)?;
     let salvaged = options.salvage;
-    let volume = volume_of(found, &restored);
-    let mut state = state(shared, volume, restored.tree, zones, options);
-    state.volume_bytes = restored.volume_bytes;
-    state.stats.entries_replayed = restored.entries as u64;
-    state.stats.entries_dropped = restored.dropped as u64;
+    let mut state = restored_state(shared, found, &mut restored, zones, options);
     state.space = Space::new(state.tree.inodes.values().map(|inode| inode.charged).sum(), 0);
     state.journal.zones = restored.chain;
     state.journal.spare = restored.spare;
@@ -250,8 +244,21 @@ fn mount_read_only(
     Ok(state)
 }
 
-fn volume_of(found: &Scan, restored: &Restored) -> Volume {
-    Volume { uuid: found.uuid, label: restored.label.clone(), formatted_at: TimeSpec(restored.formatted_at) }
+/// The state of a volume as it was found, with its tree.
+fn restored_state(
+    shared: Arc<Shared>,
+    found: &Scan,
+    restored: &mut Restored,
+    zones: ZoneTable,
+    options: MountOptions,
+) -> State {
+    let (label, formatted_at) = (restored.label.clone(), TimeSpec(restored.formatted_at));
+    let volume = Volume { uuid: found.uuid, label, formatted_at };
+    let mut state = state(shared, volume, std::mem::take(&mut restored.tree), zones, options);
+    state.volume_bytes = restored.volume_bytes;
+    state.stats.entries_replayed = restored.entries as u64;
+    state.stats.entries_dropped = restored.dropped as u64;
+    state
 }
 
 /// Makes buffered blocks of what only the journal has.
@@ -277,15 +284,11 @@ fn put_patches(state: &mut State, patches: Patches, lenient: bool) -> Result<(),
 fn mount_writable(
     shared: Arc<Shared>,
     found: &Scan,
-    restored: Restored,
+    mut restored: Restored,
     options: MountOptions,
 ) -> Result<State, LfsError> {
     let (zones, torn) = zone_table(&shared, found, &restored, Access::ReadWrite)?;
-    let volume = volume_of(found, &restored);
-    let mut state = state(shared.clone(), volume, restored.tree, zones, options);
-    state.volume_bytes = restored.volume_bytes;
-    state.stats.entries_replayed = restored.entries as u64;
-    state.stats.entries_dropped = restored.dropped as u64;
+    let mut state = restored_state(shared.clone(), found, &mut restored, zones, options);
     let reserved =
         |inode: &crate::state::inode::Inode| inode.reserved.blocks().saturating_mul(crate::layout::BLOCK);
     let promised = state.tree.inodes.values().map(reserved).fold(0, u64::saturating_add);
@@ -352,8 +355,7 @@ fn zone_table(
     let reserve = Reserve::new(&info, 0);
     let mut table = ZoneTable::new(info.zones, info.zone_blocks, restored.next_sequence);
     let mut torn = Vec::new();
-    for (zone, f) in found.zones.iter().enumerate() {
-        let zone = ZoneId(zone as u32);
+    for (zone, f) in found.numbered() {
         if let Some(header) = &f.header {
             table.set_found(zone, Some(header.kind), (header.tag, header.sequence), f.report.write_pointer);
             if table.next_sequence() > COUNT_MOUNTED_MAX {
@@ -393,8 +395,7 @@ fn zone_table(
         table.add_live(run);
         table.add_to_summary(*ino, run);
     }
-    for (zone, f) in found.zones.iter().enumerate() {
-        let zone = ZoneId(zone as u32);
+    for (zone, f) in found.numbered() {
         let in_chain = restored.chain.contains(&zone) || restored.spare.contains(&zone);
         let live = table.get(zone).live > 0 || in_chain;
         let kind = table.get(zone).kind;

@@ -13,9 +13,10 @@ use std::collections::VecDeque;
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
 
 /// What may be done with a zone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum ZoneUse {
     /// Empty.
+    #[default]
     Free,
     /// Being written.
     Open,
@@ -41,7 +42,7 @@ pub struct SummaryEntry {
 }
 
 /// A zone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Zone {
     /// What may be done with it.
     pub state: ZoneUse,
@@ -67,24 +68,6 @@ pub struct Zone {
     pub summary: Vec<SummaryEntry>,
 }
 
-impl Zone {
-    fn empty() -> Zone {
-        Zone {
-            state: ZoneUse::Free,
-            kind: None,
-            tag: Tag::default(),
-            write_pointer: 0,
-            live: 0,
-            live_pieces: 0,
-            sequence: 0,
-            footer: false,
-            damaged: false,
-            cleaned: false,
-            summary: Vec::new(),
-        }
-    }
-}
-
 /// All zones. It alone changes a zone, by the transitions above; so its counts and lists agree with the zones.
 #[derive(Debug)]
 pub struct ZoneTable {
@@ -102,7 +85,7 @@ impl ZoneTable {
     /// A table of `count` zones of unknown state; the next opening has this number at least.
     pub fn new(count: u32, zone_blocks: u32, next_sequence: u64) -> ZoneTable {
         ZoneTable {
-            zones: vec![Zone::empty(); count as usize],
+            zones: vec![Zone::default(); count as usize],
             free: VecDeque::new(),
             dying: Vec::new(),
             zone_bytes: u64::from(zone_blocks) * BLOCK_BYTES as u64,
@@ -229,7 +212,7 @@ impl ZoneTable {
     pub fn set_free(&mut self, zone: ZoneId) {
         debug_assert_eq!(self.zones[zone.index()].live, 0, "zone {zone}");
         self.set_kind(zone, None);
-        self.zones[zone.index()] = Zone::empty();
+        self.zones[zone.index()] = Zone::default();
         self.free.push_back(zone);
     }
 

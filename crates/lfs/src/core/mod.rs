@@ -104,8 +104,7 @@ impl Shared {
     }
 
     pub(crate) fn zone_block(&self, device_block: u64) -> (ZoneId, u32) {
-        let zone_blocks = u64::from(self.info.zone_blocks);
-        (ZoneId((device_block / zone_blocks) as u32), (device_block % zone_blocks) as u32)
+        self.info.place(device_block)
     }
 
     /// Whether no read is in progress.

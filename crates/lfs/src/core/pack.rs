@@ -23,6 +23,13 @@ pub(crate) struct PackedPiece {
     pub offset: u32,
 }
 
+impl PackedPiece {
+    /// A whole block.
+    pub fn whole(ino: Ino, block: u64, index: u32) -> PackedPiece {
+        PackedPiece { ino, block, len: BLOCK as u32, index, offset: 0 }
+    }
+}
+
 /// Blocks that are open to further pieces at once.
 const OPEN_BLOCKS_MAX: usize = 32;
 

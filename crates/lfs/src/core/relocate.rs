@@ -114,16 +114,9 @@ impl State {
             let start = data.len();
             data.resize(start + run.run.count as usize * BLOCK_BYTES, 0);
             self.shared.read_blocks(run.run.device_block(), &mut data[start..])?;
-            for i in 0..run.run.count {
-                let index = (start / BLOCK_BYTES) as u32 + i;
-                packed.push(PackedPiece {
-                    ino: *ino,
-                    block: run.block + u64::from(i),
-                    len: BLOCK as u32,
-                    index,
-                    offset: 0,
-                });
-            }
+            let first = (start / BLOCK_BYTES) as u32;
+            let whole = |i| PackedPiece::whole(*ino, run.block + u64::from(i), first + i);
+            packed.extend((0..run.run.count).map(whole));
         }
         let mut packer = Packer::new((data.len() / BLOCK_BYTES) as u32);
         let mut block = vec![0; BLOCK_BYTES];

@@ -67,13 +67,7 @@ impl State {
                     inode.dirty.blocks.range(..full_end).take(waiting as usize).enumerate()
                 {
                     data.extend_from_slice(&dirty.data[..]);
-                    packed.push(PackedPiece {
-                        ino,
-                        block: *block,
-                        len: BLOCK_BYTES as u32,
-                        index: index as u32,
-                        offset: 0,
-                    });
+                    packed.push(PackedPiece::whole(ino, *block, index as u32));
                 }
             }
             let placed = self.write_packed(&tag, &packed, &data, false);

@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
-use weft_core::{BLOCK_BYTES, Ino, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, ZoneId, refuse};
 use weft_device::{DeviceError, ZoneState, ZonedDevice};
 use weft_vfs::FileKind;
 
@@ -49,6 +49,7 @@ struct Written {
 }
 
 /// A state made of a device's frames.
+#[derive(Default)]
 pub struct Restored {
     /// Inodes, names and maps.
     pub tree: Tree,
@@ -384,8 +385,7 @@ impl<'a> Chain<'a> {
             let what = "the checkpoint that ends here has no second copy".to_string();
             state.spared.push(Damage { zone, block, what });
         }
-        for (zone, found) in scan.zones.iter().enumerate() {
-            let zone = ZoneId(zone as u32);
+        for (zone, found) in scan.numbered() {
             if let Some(block) = found.bad_header.filter(|_| live.contains(&zone)) {
                 state.spared.push(Damage {
                     zone,
@@ -405,24 +405,16 @@ impl<'a> Chain<'a> {
         crcs: &[AtomicU32],
     ) -> Result<(Restored, Written), LfsError> {
         let info = dev.info();
-        let device_blocks = u64::from(info.zones) * u64::from(info.zone_blocks);
         let mut state = Restored {
-            tree: Tree { device_blocks, ..Tree::default() },
-            patches: Patches::new(),
-            label: String::new(),
-            formatted_at: 0,
+            tree: Tree { device_blocks: info.blocks(), ..Tree::default() },
             next_sequence: 1,
             volume_bytes: self.end.volume_bytes,
             epoch: self.epoch,
             last_seq: self.last_seq,
-            clean: false,
-            chain: Vec::new(),
-            spare: Vec::new(),
             spared: self.spared.clone(),
             lost: self.lost.clone(),
             entries: stop,
-            dropped: 0,
-            listed: FxHashSet::default(),
+            ..Restored::default()
         };
         let corrupt = |frame: &FoundFrame, error: ApplyError| LfsError::Corrupt {
             zone: frame.zone,
@@ -653,9 +645,7 @@ impl Loader<'_> {
             }
             Item::Inode(saved) => {
                 let ino = saved.node.ino;
-                if ino.0 == 0 || self.tree.get(ino).is_some() {
-                    return Err(ApplyError::Exists(ino.0));
-                }
+                refuse(ino.0 == 0 || self.tree.get(ino).is_some(), ApplyError::Exists(ino.0))?;
                 let SavedInode { runs, xattrs, blocks, .. } = saved;
                 self.expected.push(Expected { ino, runs, xattrs, blocks });
                 self.tree.add_inode(&saved.node, saved.parent);
@@ -698,9 +688,7 @@ impl Loader<'_> {
             Item::Entry { dir, cookie, ino, name } => self.tree.load_entry(dir, cookie, ino, name),
             Item::Block { ino, block, bytes } => {
                 let inode = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?;
-                if inode.kind != FileKind::File {
-                    return Err(ApplyError::WrongKind(ino.0, "a file"));
-                }
+                refuse(inode.kind != FileKind::File, ApplyError::WrongKind(ino.0, "a file"))?;
                 self.patches.insert((ino.0, block), vec![(0, bytes.to_vec())]);
                 Ok(())
             }
@@ -709,9 +697,7 @@ impl Loader<'_> {
                 let first = u64::from(zone.0) * u64::from(self.zone_blocks) + u64::from(block);
                 let slots = self.crcs;
                 let end = first + crcs.len() as u64;
-                if end > slots.len() as u64 {
-                    return Err(ApplyError::BadExtent(0));
-                }
+                refuse(end > slots.len() as u64, ApplyError::BadExtent(0))?;
                 for (slot, crc) in slots[first as usize..end as usize].iter().zip(crcs) {
                     slot.store(crc, Relaxed);
                 }
@@ -786,7 +772,7 @@ fn first_torn(dev: &dyn ZonedDevice, scan: &Scan, tree: &Tree, suspects: &Suspec
     if suspects.is_empty() {
         return None;
     }
-    let zone_blocks = u64::from(dev.info().zone_blocks);
+    let info = dev.info();
     let mut torn: Option<usize> = None;
     let mut raw = vec![0; BLOCK_BYTES];
     for inode in tree.inodes.values() {
@@ -797,7 +783,7 @@ fn first_torn(dev: &dyn ZonedDevice, scan: &Scan, tree: &Tree, suspects: &Suspec
                 if torn.is_some_and(|torn| torn <= *entry) {
                     continue;
                 }
-                let (zone, at) = (ZoneId((block / zone_blocks) as u32), (block % zone_blocks) as u32);
+                let (zone, at) = info.place(block);
                 let written = at < scan.zones[zone.index()].report.write_pointer;
                 // A failed read says nothing about what was written: a later read of the file returns the error.
                 let mut differs = || dev.read(zone, at, &mut raw).is_ok() && crc32c(&raw) != *crc;
@@ -812,10 +798,9 @@ fn first_torn(dev: &dyn ZonedDevice, scan: &Scan, tree: &Tree, suspects: &Suspec
 
 /// Whether a whole block holds nothing but zeros behind its first `len` bytes. What cannot be read is found by whoever reads it.
 fn zeros_behind(dev: &dyn ZonedDevice, run: Run, len: usize) -> bool {
-    let zone_blocks = u64::from(dev.info().zone_blocks);
-    let (zone, block) = (run.device_block() / zone_blocks, run.device_block() % zone_blocks);
+    let (zone, block) = dev.info().place(run.device_block());
     let mut raw = vec![0; BLOCK_BYTES];
-    let read = dev.read(ZoneId(zone as u32), block as u32, &mut raw);
+    let read = dev.read(zone, block, &mut raw);
     read.is_err() || raw[len..].iter().all(|byte| *byte == 0)
 }
 
@@ -851,8 +836,7 @@ fn settle(state: &mut Restored, zeros_behind: impl Fn(Run, usize) -> bool) {
 /// CRCs of zones that have a footer.
 fn load_footers(dev: &dyn ZonedDevice, scan: &Scan, table: &[AtomicU32]) {
     let zone_blocks = dev.info().zone_blocks;
-    for (zone, found) in scan.zones.iter().enumerate() {
-        let zone = ZoneId(zone as u32);
+    for (zone, found) in scan.numbered() {
         if let Some(crcs) = read_footer(dev, zone, found) {
             let first = zone.index() * zone_blocks as usize;
             for (slot, crc) in table[first..].iter().zip(crcs) {

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weft_core::checksum::crc32c;
-use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_device::ZonedDevice;
 use weft_vfs::FileKind;
 
@@ -59,26 +59,7 @@ pub struct Lost {
 impl Lost {
     /// Whether nothing is known to be lost.
     pub fn is_nothing(&self) -> bool {
-        let Lost {
-            checkpoint,
-            frames,
-            records,
-            names,
-            made_up,
-            mixed,
-            partial,
-            blocks,
-            orphans,
-            base_sequence: _,
-        } = self;
-        !checkpoint
-            && (*frames, *records) == (0, 0)
-            && names.is_empty()
-            && made_up.is_empty()
-            && mixed.is_empty()
-            && partial.is_empty()
-            && blocks.is_empty()
-            && orphans.is_empty()
+        *self == Lost { base_sequence: self.base_sequence, ..Lost::default() }
     }
 
     /// Whether what a file does not map may be something else than a hole.
@@ -193,9 +174,7 @@ pub(super) fn note_partial(expected: &[Expected], tree: &Tree, patches: &Patches
 
 fn make_up(tree: &mut Tree, ino: Ino, kind: FileKind) {
     let perm = if kind == FileKind::Directory { 0o700 } else { 0o600 };
-    let tag = Tag::default();
-    let node = NewInode { ino, kind, perm, uid: 0, gid: 0, rdev: 0, target: b"", tag, time: 0, born_at: 0 };
-    tree.add_inode(&node, Ino::ROOT);
+    tree.add_inode(&NewInode::bare(ino, kind, perm), Ino::ROOT);
     if let Some(inode) = tree.get_mut(ino) {
         inode.links = if kind == FileKind::Directory { 2 } else { 1 };
     }
@@ -214,11 +193,11 @@ pub(super) fn hide_reused(
     recorded: &Recorded,
     crcs: &[AtomicU32],
 ) {
-    let zone_blocks = u64::from(dev.info().zone_blocks);
+    let info = dev.info();
     let since = state.lost.base_sequence;
     let holds = |ino: u64, file_block: u64, device_block: u64| {
-        let (zone, at) = ((device_block / zone_blocks) as usize, (device_block % zone_blocks) as u32);
-        let Some(found) = scan.zones.get(zone) else { return false };
+        let (zone, at) = info.place(device_block);
+        let Some(found) = scan.zones.get(zone.index()) else { return false };
         let kept = match found.header {
             Some(header) => header.kind == ZoneKind::Data && header.sequence < since,
             None => false,

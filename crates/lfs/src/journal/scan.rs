@@ -65,7 +65,7 @@ pub struct Break {
 }
 
 /// What is on a device.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct Scan {
     /// Every zone.
     pub zones: Vec<FoundZone>,
@@ -83,6 +83,13 @@ pub struct Scan {
     pub breaks: Vec<Break>,
     /// The volume.
     pub uuid: [u8; 16],
+}
+
+impl Scan {
+    /// Every zone with its number.
+    pub fn numbered(&self) -> impl Iterator<Item = (ZoneId, &FoundZone)> {
+        (0u32..).map(ZoneId).zip(&self.zones)
+    }
 }
 
 /// Prints a UUID.
@@ -147,16 +154,7 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
         })
         .collect();
     meta.sort_unstable();
-    let mut scan = Scan {
-        zones,
-        frames: Vec::new(),
-        stray: Vec::new(),
-        headless: Vec::new(),
-        broken: Vec::new(),
-        mended: Vec::new(),
-        breaks: Vec::new(),
-        uuid,
-    };
+    let mut scan = Scan { zones, uuid, ..Scan::default() };
     let volume = volume_number(&uuid);
     for (_, zone, end) in meta {
         scan_zone(dev, zone, end, volume, &mut scan);

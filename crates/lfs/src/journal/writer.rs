@@ -6,6 +6,7 @@ use weft_core::ZoneId;
 use weft_core::codec::Reader;
 
 /// The end of the journal and the records to write there.
+#[derive(Default)]
 pub struct Journal {
     /// The zone being written, if any.
     pub zone: Option<ZoneId>,
@@ -35,17 +36,13 @@ impl Journal {
     /// A journal that begins with frame `next_seq`, in a zone yet to be opened.
     pub fn new(epoch: u64, next_seq: u64, volume: u64, frame_max: usize, now: i64) -> Journal {
         Journal {
-            zone: None,
             epoch,
             next_seq,
             buffer: vec![0; HEADER_BYTES],
-            changed: false,
-            closed: false,
-            zones: Vec::new(),
-            spare: Vec::new(),
             frame_max,
             volume,
             last_commit: now,
+            ..Journal::default()
         }
     }
 

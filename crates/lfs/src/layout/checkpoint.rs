@@ -3,11 +3,12 @@
 //! `Volume` first; then each inode, its attributes, runs and reserved blocks; then directory entries (their inodes exist by then); then
 //! blocks that are in no data zone; then the CRCs of zones that have no footer yet.
 
+use super::fields::{Field, put};
 use super::record::{
-    COUNT_MAX, FileRun, NewInode, RUN_BYTES, RecordError, block_range, bounded, name, put_node, put_run,
-    size, take_node, take_run,
+    COUNT_MAX, FileRun, NewInode, RUN_BYTES, RecordError, block_range, bounded, list, name, size, take_node,
+    take_run,
 };
-use weft_core::codec::{Reader, WriteFields};
+use weft_core::codec::Reader;
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_vfs::XATTR_VALUE_MAX;
 
@@ -128,64 +129,27 @@ impl<'a> Item<'a> {
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Item::Volume { label, formatted_at, next_ino, next_sequence } => {
-                out.put_u8(VOLUME);
-                out.put_string(label);
-                out.put_i64(*formatted_at);
-                out.put_u64(*next_ino);
-                out.put_u64(*next_sequence);
+                put(out, &[&VOLUME, label, formatted_at, next_ino, next_sequence]);
             }
             Item::Inode(inode) => {
-                out.put_u8(INODE);
-                put_node(out, &inode.node);
-                out.put_u32(inode.links);
-                out.put_u64(inode.size);
-                inode.times.iter().for_each(|t| out.put_i64(*t));
-                out.put_u64(inode.parent.0);
-                out.put_u64(inode.next_cookie);
-                out.put_u64(inode.runs);
-                out.put_u32(inode.xattrs);
-                out.put_u32(inode.blocks);
+                let SavedInode { node, links, size, times, parent, next_cookie, runs, xattrs, blocks } =
+                    inode;
+                put(out, &[&INODE, node, links, size, times, parent, next_cookie, runs, xattrs, blocks]);
             }
             Item::Runs { ino, runs } => {
-                out.put_u8(RUNS);
-                out.put_u64(ino.0);
-                out.put_u32(runs.len() as u32);
-                runs.iter().for_each(|run| put_run(out, run));
+                put(out, &[&RUNS, ino, &(runs.len() as u32)]);
+                runs.iter().for_each(|run| run.put(out));
             }
             Item::Reserved { ino, ranges } => {
-                out.put_u8(RESERVED);
-                out.put_u64(ino.0);
-                out.put_u32(ranges.len() as u32);
-                for (block, count) in ranges {
-                    out.put_u64(*block);
-                    out.put_u64(*count);
-                }
+                put(out, &[&RESERVED, ino, &(ranges.len() as u32)]);
+                ranges.iter().for_each(|(block, count)| put(out, &[block, count]));
             }
-            Item::Xattr { ino, name, value } => {
-                out.put_u8(XATTR);
-                out.put_u64(ino.0);
-                out.put_string(name);
-                out.put_string(value);
-            }
-            Item::Entry { dir, cookie, ino, name } => {
-                out.put_u8(ENTRY);
-                out.put_u64(dir.0);
-                out.put_u64(*cookie);
-                out.put_u64(ino.0);
-                out.put_string(name);
-            }
-            Item::Block { ino, block, bytes } => {
-                out.put_u8(BLOCK);
-                out.put_u64(ino.0);
-                out.put_u64(*block);
-                out.put_string(bytes);
-            }
+            Item::Xattr { ino, name, value } => put(out, &[&XATTR, ino, name, value]),
+            Item::Entry { dir, cookie, ino, name } => put(out, &[&ENTRY, dir, cookie, ino, name]),
+            Item::Block { ino, block, bytes } => put(out, &[&BLOCK, ino, block, bytes]),
             Item::Crcs { zone, block, crcs } => {
-                out.put_u8(CRCS);
-                out.put_u32(zone.0);
-                out.put_u32(*block);
-                out.put_u32(crcs.len() as u32);
-                crcs.iter().for_each(|crc| out.put_u32(*crc));
+                put(out, &[&CRCS, zone, block, &(crcs.len() as u32)]);
+                crcs.iter().for_each(|crc| crc.put(out));
             }
         }
     }
@@ -214,22 +178,11 @@ impl<'a> Item<'a> {
                 let node = SavedInode { node, links, size, times, parent, next_cookie, runs, xattrs, blocks };
                 Item::Inode(node)
             }
-            RUNS => {
-                let ino = Ino(r.u64()?);
-                let count = r.u32()? as usize;
-                if count.saturating_mul(RUN_BYTES) > r.remaining() {
-                    return bad("run count");
-                }
-                Item::Runs { ino, runs: (0..count).map(|_| take_run(r)).collect::<Result<_, _>>()? }
-            }
-            RESERVED => {
-                let ino = Ino(r.u64()?);
-                let count = r.u32()? as usize;
-                if count.saturating_mul(RANGE_BYTES) > r.remaining() {
-                    return bad("range count");
-                }
-                Item::Reserved { ino, ranges: (0..count).map(|_| block_range(r)).collect::<Result<_, _>>()? }
-            }
+            RUNS => Item::Runs { ino: Ino(r.u64()?), runs: list(r, at, RUN_BYTES, "run count", take_run)? },
+            RESERVED => Item::Reserved {
+                ino: Ino(r.u64()?),
+                ranges: list(r, at, RANGE_BYTES, "range count", block_range)?,
+            },
             XATTR => Item::Xattr {
                 ino: Ino(r.u64()?),
                 name: name(r)?,
@@ -243,14 +196,11 @@ impl<'a> Item<'a> {
                 }
                 Item::Block { ino, block, bytes: bounded(r, BLOCK_BYTES, "block length")? }
             }
-            CRCS => {
-                let (zone, block) = (ZoneId(r.u32()?), r.u32()?);
-                let count = r.u32()? as usize;
-                if count.saturating_mul(4) > r.remaining() {
-                    return bad("CRC count");
-                }
-                Item::Crcs { zone, block, crcs: (0..count).map(|_| r.u32()).collect::<Result<_, _>>()? }
-            }
+            CRCS => Item::Crcs {
+                zone: ZoneId(r.u32()?),
+                block: r.u32()?,
+                crcs: list(r, at, 4, "CRC count", |r| Ok(r.u32()?))?,
+            },
             _ => return bad("checkpoint record kind"),
         })
     }

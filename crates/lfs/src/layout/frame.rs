@@ -3,9 +3,10 @@
 //! Frames of one mount (epoch) carry consecutive sequence numbers across zones; the payload is records
 //! ([`super::record`] in journal entries, [`super::checkpoint`] in checkpoint parts), whole transactions only.
 
+use super::fields::put;
 use super::record::COUNT_MAX;
 use weft_core::BLOCK_BYTES;
-use weft_core::codec::{Reader, Truncated, WriteFields, seal, unseal};
+use weft_core::codec::{Reader, Truncated, seal, unseal};
 
 /// First bytes of a frame.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WFRM");
@@ -55,18 +56,9 @@ impl FrameHeader {
     /// The header as it stands on the device.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = Vec::with_capacity(HEADER_BYTES);
-        out.put_u32(MAGIC);
-        out.put_u8(self.kind as u8);
-        out.put_u8(u8::from(self.clean));
-        out.put_u16(0);
-        out.put_u64(self.epoch);
-        out.put_u64(self.seq);
-        out.put_u64(self.flushed_upto);
-        out.put_u64(self.volume_bytes);
-        out.put_u32(self.payload_len);
-        out.put_u32(self.payload_crc);
-        out.put_u64(self.volume);
-        out.put_u32(self.parts);
+        let FrameHeader { kind, clean, epoch, seq, flushed_upto, volume_bytes, .. } = self;
+        put(&mut out, &[&MAGIC, &(*kind as u8), clean, &0u16, epoch, seq, flushed_upto, volume_bytes]);
+        put(&mut out, &[&self.payload_len, &self.payload_crc, &self.volume, &self.parts]);
         seal(&mut out);
         let mut raw = [0; HEADER_BYTES];
         raw.copy_from_slice(&out);

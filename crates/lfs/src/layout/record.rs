@@ -1,8 +1,9 @@
 //! Journal records: one logical change each, replayable on the state before it.
 
+use super::fields::{Field, put};
 use std::borrow::Cow;
-use weft_core::codec::{Reader, Truncated, WriteFields};
-use weft_core::{BLOCK_BYTES, Ino, Tag};
+use weft_core::codec::{Reader, Truncated};
+use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 use weft_vfs::{FileKind, NAME_MAX, PATH_MAX, XATTR_VALUE_MAX};
 
 /// Most blocks of one extents record.
@@ -86,6 +87,14 @@ pub struct NewInode<'a> {
     pub time: i64,
     /// The volume's byte clock at creation.
     pub born_at: u64,
+}
+
+impl NewInode<'_> {
+    /// A node of the superuser that nothing is known of.
+    pub fn bare(ino: Ino, kind: FileKind, perm: u32) -> NewInode<'static> {
+        let tag = Tag::default();
+        NewInode { ino, kind, perm, uid: 0, gid: 0, rdev: 0, target: b"", tag, time: 0, born_at: 0 }
+    }
 }
 
 /// A logical change.
@@ -262,12 +271,11 @@ const XATTR: u8 = 12;
 const SET_TAG: u8 = 13;
 const RESERVE: u8 = 14;
 
-/// Appends a run.
-pub fn put_run(out: &mut Vec<u8>, run: &FileRun) {
-    out.put_u64(run.block);
-    out.put_u64(run.run.address);
-    out.put_u32(run.run.count);
-    out.put_u32(run.run.len);
+impl Field for FileRun {
+    fn put(&self, out: &mut Vec<u8>) {
+        let FileRun { block, run: Run { address, count, len } } = self;
+        put(out, &[block, address, count, len]);
+    }
 }
 
 /// Reads a run; refuses one that no writer makes.
@@ -300,18 +308,11 @@ pub const COUNT_MAX: u64 = 1 << 62;
 /// The highest from which a mount goes on: beyond what any volume gets to, and what it then writes can be read.
 pub const COUNT_MOUNTED_MAX: u64 = COUNT_MAX / 2;
 
-/// Appends a node's fixed fields.
-pub fn put_node(out: &mut Vec<u8>, node: &NewInode<'_>) {
-    out.put_u64(node.ino.0);
-    out.put_u8(node.kind as u8);
-    out.put_u32(node.perm);
-    out.put_u32(node.uid);
-    out.put_u32(node.gid);
-    out.put_u64(node.rdev);
-    out.extend_from_slice(&node.tag.encode());
-    out.put_i64(node.time);
-    out.put_u64(node.born_at);
-    out.put_string(node.target);
+impl Field for NewInode<'_> {
+    fn put(&self, out: &mut Vec<u8>) {
+        let NewInode { ino, kind, perm, uid, gid, rdev, target, tag, time, born_at } = self;
+        put(out, &[ino, &(*kind as u8), perm, uid, gid, rdev, tag, time, born_at, target]);
+    }
 }
 
 /// Reads a node's fixed fields.
@@ -341,106 +342,34 @@ impl<'a> Record<'a> {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Record::Create { dir, name, node } => {
-                out.put_u8(CREATE);
-                out.put_u64(dir.0);
-                out.put_string(name);
-                put_node(out, node);
-            }
-            Record::Link { ino, dir, name, time } => {
-                out.put_u8(LINK);
-                out.put_u64(ino.0);
-                out.put_u64(dir.0);
-                out.put_string(name);
-                out.put_i64(*time);
-            }
-            Record::Unlink { dir, name, time } => {
-                out.put_u8(UNLINK);
-                out.put_u64(dir.0);
-                out.put_string(name);
-                out.put_i64(*time);
-            }
+            Record::Create { dir, name, node } => put(out, &[&CREATE, dir, name, node]),
+            Record::Link { ino, dir, name, time } => put(out, &[&LINK, ino, dir, name, time]),
+            Record::Unlink { dir, name, time } => put(out, &[&UNLINK, dir, name, time]),
             Record::Rename { from, to, name, new_name, exchange, time } => {
-                out.put_u8(RENAME);
-                out.put_u64(from.0);
-                out.put_u64(to.0);
-                out.put_string(name);
-                out.put_string(new_name);
-                out.put_u8(u8::from(*exchange));
-                out.put_i64(*time);
+                put(out, &[&RENAME, from, to, name, new_name, exchange, time]);
             }
-            Record::Free { ino } => {
-                out.put_u8(FREE);
-                out.put_u64(ino.0);
-            }
+            Record::Free { ino } => put(out, &[&FREE, ino]),
             Record::Attributes { ino, perm, uid, gid, times } => {
-                out.put_u8(ATTRIBUTES);
-                out.put_u64(ino.0);
-                out.put_u32(*perm);
-                out.put_u32(*uid);
-                out.put_u32(*gid);
-                times.iter().for_each(|t| out.put_i64(*t));
+                put(out, &[&ATTRIBUTES, ino, perm, uid, gid, times]);
             }
-            Record::Truncate { ino, size, extend, time } => {
-                out.put_u8(TRUNCATE);
-                out.put_u64(ino.0);
-                out.put_u64(*size);
-                out.put_u8(u8::from(*extend));
-                out.put_i64(*time);
-            }
+            Record::Truncate { ino, size, extend, time } => put(out, &[&TRUNCATE, ino, size, extend, time]),
             Record::Extents { ino, relocated, size, mtime, runs, crcs } => {
-                out.put_u8(EXTENTS);
-                out.put_u64(ino.0);
-                out.put_u8(u8::from(*relocated));
-                out.put_u64(*size);
-                out.put_i64(*mtime);
-                out.put_u32(runs.len() as u32);
-                runs.iter().for_each(|run| put_run(out, run));
-                crcs.iter().for_each(|crc| out.put_u32(*crc));
+                put(out, &[&EXTENTS, ino, relocated, size, mtime, &(runs.len() as u32)]);
+                runs.iter().for_each(|run| run.put(out));
+                crcs.iter().for_each(|crc| crc.put(out));
             }
             Record::Inline { ino, offset, size, mtime, bytes } => {
-                out.put_u8(INLINE);
-                out.put_u64(ino.0);
-                out.put_u64(*offset);
-                out.put_u64(*size);
-                out.put_i64(*mtime);
-                out.put_string(bytes);
+                put(out, &[&INLINE, ino, offset, size, mtime, bytes]);
             }
-            Record::Punch { ino, block, count, time } => {
-                out.put_u8(PUNCH);
-                out.put_u64(ino.0);
-                out.put_u64(*block);
-                out.put_u64(*count);
-                out.put_i64(*time);
-            }
+            Record::Punch { ino, block, count, time } => put(out, &[&PUNCH, ino, block, count, time]),
             Record::Shift { ino, block, count, insert, size, time } => {
-                out.put_u8(SHIFT);
-                out.put_u64(ino.0);
-                out.put_u64(*block);
-                out.put_u64(*count);
-                out.put_u8(u8::from(*insert));
-                out.put_u64(*size);
-                out.put_i64(*time);
+                put(out, &[&SHIFT, ino, block, count, insert, size, time]);
             }
-            Record::Reserve { ino, block, count } => {
-                out.put_u8(RESERVE);
-                out.put_u64(ino.0);
-                out.put_u64(*block);
-                out.put_u64(*count);
-            }
+            Record::Reserve { ino, block, count } => put(out, &[&RESERVE, ino, block, count]),
             Record::Xattr { ino, name, value, time } => {
-                out.put_u8(XATTR);
-                out.put_u64(ino.0);
-                out.put_string(name);
-                out.put_u8(u8::from(value.is_some()));
-                out.put_string(value.unwrap_or_default());
-                out.put_i64(*time);
+                put(out, &[&XATTR, ino, name, &value.is_some(), &value.unwrap_or_default(), time]);
             }
-            Record::SetTag { ino, tag } => {
-                out.put_u8(SET_TAG);
-                out.put_u64(ino.0);
-                out.extend_from_slice(&tag.encode());
-            }
+            Record::SetTag { ino, tag } => put(out, &[&SET_TAG, ino, tag]),
         }
     }
 
@@ -475,24 +404,12 @@ impl<'a> Record<'a> {
             EXTENTS => {
                 let (ino, relocated) = (Ino(r.u64()?), r.u8()? != 0);
                 let (size, mtime) = (size(r)?, r.i64()?);
-                let count = r.u32()? as usize;
-                if count.saturating_mul(RUN_BYTES) > r.remaining() {
-                    return bad("run count");
-                }
-                let mut runs = Vec::with_capacity(count);
-                let mut blocks = 0u64;
-                for _ in 0..count {
-                    let run = take_run(r)?;
-                    blocks += u64::from(run.run.count);
-                    runs.push(run);
-                }
+                let runs = list(r, at, RUN_BYTES, "run count", take_run)?;
+                let blocks = runs.iter().map(|run| u64::from(run.run.count)).sum::<u64>();
                 if blocks * 4 > r.remaining() as u64 {
                     return bad("CRC count");
                 }
-                let mut crcs = Vec::with_capacity(blocks as usize);
-                for _ in 0..blocks {
-                    crcs.push(r.u32()?);
-                }
+                let crcs = (0..blocks).map(|_| r.u32()).collect::<Result<Vec<_>, _>>()?;
                 Record::Extents {
                     ino,
                     relocated,
@@ -513,18 +430,15 @@ impl<'a> Record<'a> {
                 Record::Inline { ino, offset, size, mtime, bytes }
             }
             PUNCH => {
-                let ino = Ino(r.u64()?);
-                let (block, count) = block_range(r)?;
+                let (ino, (block, count)) = (Ino(r.u64()?), block_range(r)?);
                 Record::Punch { ino, block, count, time: r.i64()? }
             }
             SHIFT => {
-                let ino = Ino(r.u64()?);
-                let (block, count) = block_range(r)?;
+                let (ino, (block, count)) = (Ino(r.u64()?), block_range(r)?);
                 Record::Shift { ino, block, count, insert: r.u8()? != 0, size: size(r)?, time: r.i64()? }
             }
             RESERVE => {
-                let ino = Ino(r.u64()?);
-                let (block, count) = block_range(r)?;
+                let (ino, (block, count)) = (Ino(r.u64()?), block_range(r)?);
                 Record::Reserve { ino, block, count }
             }
             XATTR => {
@@ -541,6 +455,19 @@ impl<'a> Record<'a> {
             _ => return bad("record kind"),
         })
     }
+}
+
+/// Reads the number of a list's entries, and these, each of so many bytes. `at` is the place of the record.
+pub fn list<'a, T>(
+    r: &mut Reader<'a>,
+    at: usize,
+    entry_bytes: usize,
+    what: &'static str,
+    take: impl Fn(&mut Reader<'a>) -> Result<T, RecordError>,
+) -> Result<Vec<T>, RecordError> {
+    let count = r.u32()? as usize;
+    refuse(count.saturating_mul(entry_bytes) > r.remaining(), RecordError::Bad { at, what })?;
+    (0..count).map(|_| take(r)).collect()
 }
 
 /// Reads a name of a directory entry or attribute.

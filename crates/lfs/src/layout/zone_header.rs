@@ -1,9 +1,10 @@
 //! The first blocks of every zone: whose zone it is and what it holds. They are two, and the same, so that a lost one costs
 //! nothing.
 
+use super::fields::put;
 use super::record::COUNT_MAX;
 use super::{MAJOR, MINOR};
-use weft_core::codec::{Reader, Truncated, WriteFields, seal_page, unseal};
+use weft_core::codec::{Reader, Truncated, seal_page, unseal};
 use weft_core::{BLOCK_BYTES, Tag, ZoneId};
 use weft_device::ZonedInfo;
 
@@ -66,18 +67,11 @@ impl ZoneHeader {
     fn block(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BLOCK_BYTES);
         out.extend_from_slice(&MAGIC);
-        out.put_u16(MAJOR);
-        out.put_u16(MINOR);
-        out.put_u8(self.kind as u8);
+        put(&mut out, &[&MAJOR, &MINOR, &(self.kind as u8)]);
         out.extend_from_slice(&[0; 3]);
         out.extend_from_slice(&self.uuid);
-        out.put_u64(self.sequence);
-        out.put_u64(self.epoch);
-        out.extend_from_slice(&self.tag.encode());
-        out.put_u32(self.zone.0);
-        out.put_u32(self.zones);
-        out.put_u32(self.zone_blocks);
-        out.put_u32(self.zone_capacity);
+        let ZoneHeader { sequence, epoch, tag, zone, zones, zone_blocks, zone_capacity, .. } = self;
+        put(&mut out, &[sequence, epoch, tag, zone, zones, zone_blocks, zone_capacity]);
         seal_page(out, BLOCK_BYTES)
     }
 

@@ -4,7 +4,7 @@ use crate::Lfs;
 use crate::core::State;
 use crate::layout::BLOCK;
 use crate::layout::record::Record;
-use weft_core::{Ino, Tag};
+use weft_core::{Ino, Tag, refuse};
 use weft_vfs::{Attr, FileKind, FsError, FsResult, FsStats, SetAttr};
 
 impl State {
@@ -20,9 +20,7 @@ impl State {
 
     /// Sets the size of a file.
     pub(crate) fn set_size(&mut self, ino: Ino, size: u64) -> FsResult<()> {
-        if size > crate::FILE_BYTES_MAX {
-            return Err(FsError::TooLarge);
-        }
+        refuse(size > crate::FILE_BYTES_MAX, FsError::TooLarge)?;
         let old = self.file(ino)?.size;
         let changed = self.file(ino)?.filled_ranges(size / BLOCK, u64::MAX);
         let time = self.now();

@@ -237,7 +237,7 @@ impl Lfs {
 
     /// Of a damaged volume, what a file does not map may have been data.
     fn refuse_doubtful_hole(&self, ino: Ino, offset: u64, len: u64) -> FsResult<()> {
-        if self.lost.is_nothing() || !self.lost.is_doubtful(ino) {
+        if !self.lost.is_doubtful(ino) {
             return Ok(());
         }
         let end = self.op_getattr(ino)?.size.min(offset.saturating_add(len));

@@ -5,16 +5,14 @@ use crate::core::State;
 use crate::layout::record::{NewInode, Record};
 use crate::state::inode::{ENTRY_BYTES, INODE_BYTES};
 use crate::{Lfs, NAMES_RESERVE_BYTES};
-use weft_core::Ino;
+use weft_core::{Ino, refuse};
 use weft_vfs::{
     Attr, CreateArgs, DirEntry, FileKind, FsError, FsResult, LINK_MAX, MapEntry, NAME_MAX, NewNode, PATH_MAX,
     RenameFlags,
 };
 
 fn check_name(name: &[u8]) -> FsResult<()> {
-    if name.len() > NAME_MAX {
-        return Err(FsError::NameTooLong);
-    }
+    refuse(name.len() > NAME_MAX, FsError::NameTooLong)?;
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
         return Err(FsError::Invalid("not a name of a directory entry"));
     }
@@ -28,18 +26,14 @@ impl State {
 
     fn child(&self, dir: Ino, name: &[u8]) -> FsResult<Option<Ino>> {
         let directory = self.inode(dir)?.directory().ok_or(FsError::NotDirectory)?;
-        if name.len() > NAME_MAX {
-            return Err(FsError::NameTooLong);
-        }
+        refuse(name.len() > NAME_MAX, FsError::NameTooLong)?;
         Ok(directory.get(name).map(|entry| entry.ino))
     }
 
     /// A directory that may get a new name: it has one itself.
     fn living_dir(&self, dir: Ino) -> FsResult<()> {
         let inode = self.inode(dir)?;
-        if inode.kind != FileKind::Directory {
-            return Err(FsError::NotDirectory);
-        }
+        refuse(inode.kind != FileKind::Directory, FsError::NotDirectory)?;
         if inode.links == 0 { Err(FsError::NotFound) } else { Ok(()) }
     }
 
@@ -112,20 +106,14 @@ impl Lfs {
         if let Some((dir, name)) = dir {
             check_name(name)?;
             state.living_dir(dir)?;
-            if state.child(dir, name)?.is_some() {
-                return Err(FsError::Exists);
-            }
+            refuse(state.child(dir, name)?.is_some(), FsError::Exists)?;
             if kind == FileKind::Directory && state.inode(dir)?.links >= LINK_MAX {
                 return Err(FsError::TooManyLinks);
             }
         }
         if kind == FileKind::Symlink {
-            if target.is_empty() {
-                return Err(FsError::NotFound);
-            }
-            if target.len() >= PATH_MAX {
-                return Err(FsError::NameTooLong);
-            }
+            refuse(target.is_empty(), FsError::NotFound)?;
+            refuse(target.len() >= PATH_MAX, FsError::NameTooLong)?;
         }
         if matches!(args.node, NewNode::Special(FileKind::File | FileKind::Directory | FileKind::Symlink, _))
         {
@@ -163,20 +151,12 @@ impl Lfs {
         let state = &mut *guard;
         check_name(name)?;
         let inode = state.inode(ino)?;
-        if inode.kind == FileKind::Directory {
-            return Err(FsError::NotPermitted);
-        }
-        if inode.links >= LINK_MAX {
-            return Err(FsError::TooManyLinks);
-        }
+        refuse(inode.kind == FileKind::Directory, FsError::NotPermitted)?;
+        refuse(inode.links >= LINK_MAX, FsError::TooManyLinks)?;
         state.living_dir(dir)?;
-        if state.child(dir, name)?.is_some() {
-            return Err(FsError::Exists);
-        }
+        refuse(state.child(dir, name)?.is_some(), FsError::Exists)?;
         let inode = state.inode(ino)?;
-        if inode.links == 0 && !inode.linkable {
-            return Err(FsError::NotFound);
-        }
+        refuse(inode.links == 0 && !inode.linkable, FsError::NotFound)?;
         state.check_metadata(name.len() + ENTRY_BYTES)?;
         let time = state.now();
         state.begin_transaction()?;
@@ -189,9 +169,7 @@ impl Lfs {
     pub(crate) fn op_remove(&self, dir: Ino, name: &[u8], directory: bool) -> FsResult<()> {
         let mut guard = self.locked()?;
         let state = &mut *guard;
-        if name == b"." || name == b".." {
-            return Err(FsError::Invalid("not a name of a directory entry"));
-        }
+        refuse(name == b"." || name == b"..", FsError::Invalid("not a name of a directory entry"))?;
         let ino = state.child(dir, name)?.ok_or(FsError::NotFound)?;
         match state.inode(ino)?.directory() {
             Some(entries) if directory && !entries.is_empty() => return Err(FsError::NotEmpty),
@@ -224,12 +202,8 @@ impl Lfs {
         let ino = state.child(from, name)?.ok_or(FsError::NotFound)?;
         state.living_dir(to)?;
         let other = state.child(to, new_name)?;
-        if flags.contains(RenameFlags::NO_REPLACE) && other.is_some() {
-            return Err(FsError::Exists);
-        }
-        if exchange && other.is_none() {
-            return Err(FsError::NotFound);
-        }
+        refuse(flags.contains(RenameFlags::NO_REPLACE) && other.is_some(), FsError::Exists)?;
+        refuse(exchange && other.is_none(), FsError::NotFound)?;
         let is_dir = |ino: Ino| state.inode(ino).map(|inode| inode.kind == FileKind::Directory);
         let moves_dir = is_dir(ino)?;
         if moves_dir && state.is_below(to, ino) {
@@ -257,9 +231,7 @@ impl Lfs {
             return Ok(());
         }
         let links = state.inode(to)?.links;
-        if moves_dir && from != to && other.is_none() && links >= LINK_MAX {
-            return Err(FsError::TooManyLinks);
-        }
+        refuse(moves_dir && from != to && other.is_none() && links >= LINK_MAX, FsError::TooManyLinks)?;
         if other.is_none() && new_name.len() > name.len() {
             state.check_metadata(new_name.len() - name.len())?;
         }

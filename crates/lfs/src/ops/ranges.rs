@@ -5,7 +5,7 @@ use crate::core::State;
 use crate::core::pack::PackedPiece;
 use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Record};
-use weft_core::Ino;
+use weft_core::{Ino, refuse};
 use weft_vfs::{FallocateMode, FsError, FsResult, SeekTarget};
 
 impl State {
@@ -88,7 +88,7 @@ impl State {
             self.clean_for_write(&tag, 1)?;
             let Some(dirty) = self.file(ino)?.dirty.blocks.get(&block) else { continue };
             let data = dirty.data.to_vec();
-            let piece = PackedPiece { ino, block, len: BLOCK as u32, index: 0, offset: 0 };
+            let piece = PackedPiece::whole(ino, block, 0);
             self.write_packed(&tag, &[piece], &data, false)?;
         }
         Ok(())
@@ -119,9 +119,7 @@ impl Lfs {
         let mut guard = self.locked()?;
         let state = &mut *guard;
         let size = state.file(ino)?.size;
-        if len == 0 {
-            return Err(FsError::Invalid("an empty range"));
-        }
+        refuse(len == 0, FsError::Invalid("an empty range"))?;
         let end =
             offset.checked_add(len).filter(|end| *end <= crate::FILE_BYTES_MAX).ok_or(FsError::TooLarge)?;
         let now = state.now();
@@ -174,9 +172,7 @@ impl Lfs {
     pub(crate) fn op_seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64> {
         let state = self.state.lock();
         let inode = state.file(ino)?;
-        if offset >= inode.size {
-            return Err(FsError::NoData);
-        }
+        refuse(offset >= inode.size, FsError::NoData)?;
         let map = inode.map().ok_or(FsError::Stale)?;
         let first = offset / BLOCK;
         let end = inode.size.div_ceil(BLOCK);

@@ -2,7 +2,7 @@
 
 use crate::layout::record::Record;
 use crate::{Lfs, XATTRS_BYTES_MAX};
-use weft_core::Ino;
+use weft_core::{Ino, refuse};
 use weft_vfs::{FsError, FsResult, NAME_MAX, XATTR_VALUE_MAX, XattrMode};
 
 impl Lfs {
@@ -14,12 +14,8 @@ impl Lfs {
     pub(crate) fn op_setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         let mut guard = self.locked()?;
         let state = &mut *guard;
-        if name.is_empty() {
-            return Err(FsError::Invalid("empty attribute name"));
-        }
-        if name.len() > NAME_MAX || value.len() > XATTR_VALUE_MAX {
-            return Err(FsError::AttributeTooLarge);
-        }
+        refuse(name.is_empty(), FsError::Invalid("empty attribute name"))?;
+        refuse(name.len() > NAME_MAX || value.len() > XATTR_VALUE_MAX, FsError::AttributeTooLarge)?;
         let inode = state.inode(ino)?;
         match (mode, inode.xattrs.get(name)) {
             (XattrMode::Create, Some(_)) => return Err(FsError::Exists),
@@ -28,9 +24,7 @@ impl Lfs {
         }
         let others: usize =
             inode.xattrs.iter().filter(|(n, _)| &n[..] != name).map(|(n, v)| n.len() + v.len() + 17).sum();
-        if others + name.len() + value.len() + 17 > XATTRS_BYTES_MAX {
-            return Err(FsError::NoSpace);
-        }
+        refuse(others + name.len() + value.len() + 17 > XATTRS_BYTES_MAX, FsError::NoSpace)?;
         state.check_metadata(name.len() + value.len())?;
         let time = state.now();
         state.begin_transaction()?;
@@ -44,9 +38,7 @@ impl Lfs {
     pub(crate) fn op_removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         let mut guard = self.locked()?;
         let state = &mut *guard;
-        if !state.inode(ino)?.xattrs.contains_key(name) {
-            return Err(FsError::NoAttribute);
-        }
+        refuse(!state.inode(ino)?.xattrs.contains_key(name), FsError::NoAttribute)?;
         let time = state.now();
         state.begin_transaction()?;
         state.log(&Record::Xattr { ino, name, value: None, time })

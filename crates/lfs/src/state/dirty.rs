@@ -148,7 +148,7 @@ impl BlockPool {
 
 /// The buffered blocks of all files together: their sums, the order in which they are written back, and which of them
 /// the journal holds too. The blocks themselves are in the [`DirtyMap`] of each inode.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub struct WriteBuffer {
     /// Memory for blocks.
     pub pool: BlockPool,
@@ -166,14 +166,7 @@ pub struct WriteBuffer {
 impl WriteBuffer {
     /// An empty buffer.
     pub fn new(bytes_max: u64) -> WriteBuffer {
-        WriteBuffer {
-            pool: BlockPool::default(),
-            bytes_max,
-            bytes: 0,
-            queue: VecDeque::new(),
-            journaled: FxHashSet::default(),
-            journaled_blocks: 0,
-        }
+        WriteBuffer { bytes_max, ..WriteBuffer::default() }
     }
 
     /// Bytes of all buffered blocks.

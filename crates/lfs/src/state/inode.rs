@@ -76,6 +76,11 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// Notes that the journal has the data up to this size, written at this time.
+    pub fn note_settled(&mut self, size: u64, mtime: i64) {
+        (self.disk_size, self.mtime, self.ctime) = (size, mtime, self.ctime.max(mtime));
+    }
+
     /// The map of a file.
     pub fn map(&self) -> Option<&ExtentMap> {
         match &self.body {

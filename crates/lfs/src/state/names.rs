@@ -8,7 +8,7 @@ use super::inode::{ENTRY_BYTES, Inode};
 use super::tree::Tree;
 use crate::layout::record::NewInode;
 use rustc_hash::{FxHashMap, FxHashSet};
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_vfs::FileKind;
 
 /// Something about an inode that does not fit.
@@ -224,20 +224,7 @@ fn lost_and_found(tree: &mut Tree) -> Ino {
     }
     let last = tree.inodes.keys().copied().max().unwrap_or(0);
     let ino = Ino(tree.next_ino.max(last + 1));
-    let tag = Tag::default();
-    let node = NewInode {
-        ino,
-        kind: FileKind::Directory,
-        perm: 0o700,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: b"",
-        tag,
-        time: 0,
-        born_at: 0,
-    };
-    tree.add_inode(&node, Ino::ROOT);
+    tree.add_inode(&NewInode::bare(ino, FileKind::Directory, 0o700), Ino::ROOT);
     add_name(tree, Ino::ROOT, &name, ino);
     ino
 }
@@ -257,7 +244,7 @@ mod tests {
     const FILE: Ino = Ino(4);
 
     fn create(tree: &mut Tree, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) {
-        let tag = Tag::default();
+        let tag = weft_core::Tag::default();
         let node = NewInode {
             ino,
             kind,

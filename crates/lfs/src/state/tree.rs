@@ -9,7 +9,7 @@ use crate::alloc::space::charge_run;
 use crate::error::ApplyError;
 use crate::layout::record::{FileRun, NewInode, Record, Run};
 use rustc_hash::FxHashMap;
-use weft_core::{BLOCK_BYTES, Ino, Tag};
+use weft_core::{BLOCK_BYTES, Ino, refuse};
 use weft_vfs::FileKind;
 
 /// Keeps the sums of what is mapped and reserved while records are applied.
@@ -53,19 +53,8 @@ impl Tree {
     /// A tree with nothing but the root directory.
     pub fn new(device_blocks: u64, owner: (u32, u32), time: i64) -> Tree {
         let mut tree = Tree { next_ino: Ino::ROOT.0 + 1, device_blocks, ..Tree::default() };
-        let node = NewInode {
-            ino: Ino::ROOT,
-            kind: FileKind::Directory,
-            perm: 0o755,
-            uid: owner.0,
-            gid: owner.1,
-            rdev: 0,
-            target: b"",
-            tag: Tag::default(),
-            time,
-            born_at: 0,
-        };
-        tree.add_inode(&node, Ino::ROOT);
+        let bare = NewInode::bare(Ino::ROOT, FileKind::Directory, 0o755);
+        tree.add_inode(&NewInode { uid: owner.0, gid: owner.1, time, ..bare }, Ino::ROOT);
         if let Some(root) = tree.inodes.get_mut(&Ino::ROOT.0) {
             root.links = 2;
         }
@@ -178,8 +167,7 @@ impl Tree {
                 let inode = self.inode(*ino)?;
                 inode.disk_size =
                     if *extend { inode.disk_size.max(*size) } else { inode.disk_size.min(*size) };
-                (inode.mtime, inode.ctime) = (*time, *time);
-                Ok(())
+                self.touch(*ino, *time)
             }
             Record::Extents { ino, relocated, size, mtime, runs, .. } => {
                 let end = self.device_blocks;
@@ -194,21 +182,14 @@ impl Tree {
                     }
                 })?;
                 if !*relocated {
-                    let inode = self.inode(*ino)?;
-                    inode.disk_size = *size;
-                    inode.mtime = *mtime;
-                    inode.ctime = inode.ctime.max(*mtime);
+                    self.inode(*ino)?.note_settled(*size, *mtime);
                 }
                 Ok(())
             }
             Record::Inline { ino, size, mtime, .. } => {
                 let inode = self.inode(*ino)?;
-                if inode.kind != FileKind::File {
-                    return Err(ApplyError::WrongKind(ino.0, "a file"));
-                }
-                inode.disk_size = *size;
-                inode.mtime = *mtime;
-                inode.ctime = inode.ctime.max(*mtime);
+                refuse(inode.kind != FileKind::File, ApplyError::WrongKind(ino.0, "a file"))?;
+                inode.note_settled(*size, *mtime);
                 Ok(())
             }
             Record::Punch { ino, block, count, time } => {
@@ -216,9 +197,7 @@ impl Tree {
                     map.remove(*block, block + count, &mut |run| change.unmapped(run));
                     change.released(reserved.remove(*block, block + count));
                 })?;
-                let inode = self.inode(*ino)?;
-                (inode.mtime, inode.ctime) = (*time, *time);
-                Ok(())
+                self.touch(*ino, *time)
             }
             Record::Shift { ino, block, count, insert, size, time } => {
                 self.change_map(*ino, sink, |map, reserved, change| {
@@ -232,10 +211,8 @@ impl Tree {
                         reserved.shift(block + count, *count, false);
                     }
                 })?;
-                let inode = self.inode(*ino)?;
-                inode.disk_size = *size;
-                (inode.mtime, inode.ctime) = (*time, *time);
-                Ok(())
+                self.inode(*ino)?.disk_size = *size;
+                self.touch(*ino, *time)
             }
             Record::Reserve { ino, block, count } => self.change_map(*ino, sink, |map, reserved, change| {
                 let mut from = *block;
@@ -268,9 +245,7 @@ impl Tree {
     pub fn load_entry(&mut self, dir: Ino, cookie: u64, ino: Ino, name: &[u8]) -> Result<(), ApplyError> {
         let is_dir = self.inode(ino)?.kind == FileKind::Directory;
         let directory = self.dir(dir)?;
-        if !directory.insert_at(name, ino, cookie) {
-            return Err(ApplyError::Exists(ino.0));
-        }
+        refuse(!directory.insert_at(name, ino, cookie), ApplyError::Exists(ino.0))?;
         directory.subdirectories += u32::from(is_dir);
         self.saved_bytes += (ENTRY_BYTES + name.len()) as u64;
         Ok(())
@@ -308,9 +283,7 @@ impl Tree {
     }
 
     fn create(&mut self, dir: Ino, name: &[u8], node: &NewInode<'_>) -> Result<(), ApplyError> {
-        if self.inodes.contains_key(&node.ino.0) || node.ino.0 == 0 {
-            return Err(ApplyError::Exists(node.ino.0));
-        }
+        refuse(self.inodes.contains_key(&node.ino.0) || node.ino.0 == 0, ApplyError::Exists(node.ino.0))?;
         if dir.0 == 0 {
             self.add_inode(node, Ino(0));
             return Ok(());
@@ -326,11 +299,9 @@ impl Tree {
     }
 
     fn add_name(&mut self, dir: Ino, name: &[u8], ino: Ino, time: i64) -> Result<(), ApplyError> {
-        if !self.dir(dir)?.insert(name, ino) {
-            return Err(ApplyError::Exists(ino.0));
-        }
+        refuse(!self.dir(dir)?.insert(name, ino), ApplyError::Exists(ino.0))?;
         self.saved_bytes += (ENTRY_BYTES + name.len()) as u64;
-        self.touch_dir(dir, time)
+        self.touch(dir, time)
     }
 
     fn remove_name(&mut self, dir: Ino, name: &[u8], time: i64) -> Result<Ino, ApplyError> {
@@ -339,7 +310,7 @@ impl Tree {
         if self.inode(entry.ino)?.kind == FileKind::Directory {
             self.lose_subdirectory(dir)?;
         }
-        self.touch_dir(dir, time)?;
+        self.touch(dir, time)?;
         Ok(entry.ino)
     }
 
@@ -351,8 +322,8 @@ impl Tree {
         Ok(())
     }
 
-    fn touch_dir(&mut self, dir: Ino, time: i64) -> Result<(), ApplyError> {
-        let inode = self.inode(dir)?;
+    fn touch(&mut self, ino: Ino, time: i64) -> Result<(), ApplyError> {
+        let inode = self.inode(ino)?;
         (inode.mtime, inode.ctime) = (time, time);
         Ok(())
     }
@@ -417,8 +388,8 @@ impl Tree {
                 self.dir(ino)?.parent = new;
             }
         }
-        self.touch_dir(from, time)?;
-        self.touch_dir(to, time)
+        self.touch(from, time)?;
+        self.touch(to, time)
     }
 
     /// Changes a file's map and keeps the counts that depend on it.
