@@ -70,6 +70,22 @@ struct Stream {
     files: AtomicU64,
 }
 
+impl Stream {
+    /// A stream that holds nothing yet; the name of `spec` is the whole name.
+    fn new(policy: String, spec: StreamSpec) -> Stream {
+        Stream {
+            name: spec.name,
+            policy,
+            class: spec.class,
+            grouper: Grouper::new(spec.group),
+            lifetime: LifetimeEstimate::new(spec.lifetime_bytes),
+            split: spec.split,
+            splits: AtomicU32::new(0),
+            files: AtomicU64::new(0),
+        }
+    }
+}
+
 /// A stream, for reports.
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct StreamInfo {
@@ -370,17 +386,14 @@ impl Engine {
             .find(|&at| self.table[at].get().is_none());
         let Some(at) = free else { return base };
         let shown = if value.is_empty() { "(none)".into() } else { String::from_utf8_lossy(value) };
-        let added = Stream {
+        let spec = StreamSpec {
             name: format!("{}:{shown}", stream.name),
-            policy: stream.policy.clone(),
             class: stream.class,
-            grouper: Grouper::new(stream.grouper.spec()),
-            lifetime: LifetimeEstimate::new(stream.lifetime.expected_bytes()),
+            lifetime_bytes: stream.lifetime.expected_bytes(),
+            group: stream.grouper.spec(),
             split: None,
-            splits: AtomicU32::new(0),
-            files: AtomicU64::new(0),
         };
-        if self.table[at].set(Box::new(added)).is_err() {
+        if self.table[at].set(Box::new(Stream::new(stream.policy.clone(), spec))).is_err() {
             return base;
         }
         stream.splits.fetch_add(1, Relaxed);
@@ -418,16 +431,8 @@ impl Engine {
             });
         }
         for (slot, (policy, spec)) in self.table.iter_mut().skip(1).zip(specs) {
-            *slot = OnceLock::from(Box::new(Stream {
-                name: format!("{policy}.{}", spec.name),
-                policy,
-                class: spec.class,
-                grouper: Grouper::new(spec.group),
-                lifetime: LifetimeEstimate::new(spec.lifetime_bytes),
-                split: spec.split,
-                splits: AtomicU32::new(0),
-                files: AtomicU64::new(0),
-            }));
+            let spec = StreamSpec { name: format!("{policy}.{}", spec.name), ..spec };
+            *slot = OnceLock::from(Box::new(Stream::new(policy, spec)));
         }
         Ok(())
     }

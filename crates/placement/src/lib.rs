@@ -46,4 +46,4 @@ pub use explain::{Explanation, TriedRule, Verdict};
 pub use mode::{BadMode, Mode};
 pub use policy::{Policy, PolicyError};
 pub use resolver::{Resolver, ZoneResolver};
-pub use temperature::{HintResolver, Lifetimes};
+pub use temperature::write_hint;

@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_client::advice::{AdviceRequest, MAGIC, PATH_MAX};
-use weft_placement::{Engine, FileContext, HintResolver, Lifetimes, OpenIntent, WriteHint};
+use weft_placement::{Engine, FileContext, OpenIntent, WriteHint, write_hint};
 
 /// How long the adviser waits for the rest of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,7 +34,6 @@ struct HintCounts {
 
 struct Adviser {
     engine: Engine,
-    resolver: Box<dyn HintResolver>,
     begun: Instant,
     given: Mutex<HintCounts>,
 }
@@ -52,7 +51,6 @@ pub fn run(
     let listener = UnixListener::bind(&socket.0).map_err(failed)?;
     let adviser = Arc::new(Adviser {
         engine: placement.choice().engine()?,
-        resolver: Box::new(Lifetimes),
         begun: Instant::now(),
         given: Mutex::default(),
     });
@@ -106,7 +104,7 @@ impl Adviser {
             now: self.begun.elapsed(),
             ..FileContext::new(path)
         });
-        let hint = self.resolver.hint(self.engine.lifetime_bytes(tag.stream));
+        let hint = write_hint(self.engine.lifetime_bytes(tag.stream));
         let mut given = self.given.lock();
         let of_stream = given.streams.entry(tag.stream.0).or_default();
         *of_stream = (hint, of_stream.1 + 1);

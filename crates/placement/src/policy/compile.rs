@@ -21,6 +21,18 @@ pub const STREAMS_MAX: usize = 64;
 /// A set of rules, one bit each.
 type RuleMask = u128;
 
+/// What patterns of a kind test, their key, whether they are for paths, and the list of a rule.
+type PatternKind = (FileProperty, &'static str, bool, fn(&RuleFile) -> &Patterns);
+
+/// The kinds of patterns; [`Policy::matching`] has the text that each is for.
+const PATTERN_KINDS: [PatternKind; 5] = [
+    (FileProperty::Path, "path", true, |rule| &rule.path),
+    (FileProperty::Name, "name", false, |rule| &rule.name),
+    (FileProperty::Shape, "shape", false, |rule| &rule.shape),
+    (FileProperty::Process, "process", false, |rule| &rule.process),
+    (FileProperty::Thread, "thread", false, |rule| &rule.thread),
+];
+
 /// A policy, ready to be asked.
 #[derive(Debug)]
 pub struct Policy {
@@ -30,11 +42,8 @@ pub struct Policy {
     streams: Vec<StreamSpec>,
     default: Option<usize>,
     rules: Vec<Rule>,
-    paths: PatternSet,
-    names: PatternSet,
-    shapes: PatternSet,
-    processes: PatternSet,
-    threads: PatternSet,
+    /// By kind, as [`PATTERN_KINDS`] has them.
+    patterns: Vec<PatternSet>,
 }
 
 /// To what a policy applies when none is chosen by hand.
@@ -125,7 +134,7 @@ impl Policy {
         for rule in &file.rule {
             rules.push(source.rule(rule, &streams, &rules)?);
         }
-        let of_rules = |pick: fn(&RuleFile) -> &Patterns, key: &'static str, path: bool| {
+        let of_rules = |(_, key, path, pick): PatternKind| {
             let lists: Vec<&Patterns> = file.rule.iter().map(|r| pick(r.get_ref())).collect();
             PatternSet::compile(&source, key, path, &lists)
         };
@@ -137,11 +146,7 @@ impl Policy {
                 path: alone(&file.applies.path, "path", true)?,
                 evidence: alone(&file.applies.evidence, "evidence", false)?,
             },
-            paths: of_rules(|r| &r.path, "path", true)?,
-            names: of_rules(|r| &r.name, "name", false)?,
-            shapes: of_rules(|r| &r.shape, "shape", false)?,
-            processes: of_rules(|r| &r.process, "process", false)?,
-            threads: of_rules(|r| &r.thread, "thread", false)?,
+            patterns: PATTERN_KINDS.into_iter().map(of_rules).collect::<Result<_, _>>()?,
             name: file.name.into_inner(),
             about: file.about,
             streams,
@@ -187,13 +192,7 @@ impl Policy {
 
     /// The stream of a file: that of the first rule that matches, else the default; `None` when there is neither.
     pub fn classify(&self, ctx: &FileContext<'_>) -> Option<Match> {
-        let (_, file_name) = name::split(ctx.path);
-        let mut candidates = self.names.matching(file_name) & self.paths.matching(ctx.path);
-        if !self.shapes.is_empty() {
-            candidates &= self.shapes.matching(name::shape(file_name).as_bytes());
-        }
-        candidates &= self.processes.matching(ctx.process.as_bytes());
-        candidates &= self.threads.matching(ctx.thread.as_bytes());
+        let mut candidates = self.matching(ctx).into_iter().fold(RuleMask::MAX, |all, mask| all & mask);
         while candidates != 0 {
             let index = candidates.trailing_zeros() as usize;
             candidates &= candidates - 1;
@@ -228,19 +227,22 @@ pub enum FileProperty {
 }
 
 impl Policy {
+    /// For each kind of pattern, the rules whose patterns match the file.
+    fn matching(&self, ctx: &FileContext<'_>) -> [RuleMask; PATTERN_KINDS.len()] {
+        let (_, file_name) = name::split(ctx.path);
+        let shape = if self.patterns[2].is_empty() { String::new() } else { name::shape(file_name) };
+        let texts: [&[u8]; PATTERN_KINDS.len()] =
+            [ctx.path, file_name, shape.as_bytes(), ctx.process.as_bytes(), ctx.thread.as_bytes()];
+        std::array::from_fn(|kind| self.patterns[kind].matching(texts[kind]))
+    }
+
     /// For each rule, in order, the first thing it asks for that does not hold of the file; `None` when all hold.
     pub fn unmet(&self, ctx: &FileContext<'_>) -> Vec<Option<FileProperty>> {
-        let (_, file_name) = name::split(ctx.path);
-        let patterns = [
-            (FileProperty::Path, self.paths.matching(ctx.path)),
-            (FileProperty::Name, self.names.matching(file_name)),
-            (FileProperty::Shape, self.shapes.matching(name::shape(file_name).as_bytes())),
-            (FileProperty::Process, self.processes.matching(ctx.process.as_bytes())),
-            (FileProperty::Thread, self.threads.matching(ctx.thread.as_bytes())),
-        ];
+        let patterns = self.matching(ctx);
         let of_rule = |(index, rule): (usize, &Rule)| {
-            let unmatched = patterns.iter().find(|(_, mask)| mask & (1 << index) == 0);
-            unmatched.map(|(asked, _)| *asked).or_else(|| rule.refuses(ctx))
+            let mut kinds = PATTERN_KINDS.iter().zip(patterns);
+            let unmatched = kinds.find(|(_, mask)| mask & (1 << index) == 0);
+            unmatched.map(|((asked, ..), _)| *asked).or_else(|| rule.refuses(ctx))
         };
         self.rules.iter().enumerate().map(of_rule).collect()
     }
@@ -459,14 +461,8 @@ impl Source<'_> {
 /// `name *.sst, thread rocksdb:high`; empty when the rule takes every file.
 fn conditions_in_words(file: &RuleFile, flags: OpenIntent, min: Option<u64>, max: Option<u64>) -> String {
     let mut words: Vec<String> = Vec::new();
-    let kinds = [
-        ("path", &file.path),
-        ("name", &file.name),
-        ("shape", &file.shape),
-        ("process", &file.process),
-        ("thread", &file.thread),
-    ];
-    for (kind, list) in kinds {
+    for (_, kind, _, list_of) in PATTERN_KINDS {
+        let list = list_of(file);
         if !list.0.is_empty() {
             let patterns: Vec<&str> = list.0.iter().map(|p| p.get_ref().as_str()).collect();
             words.push(format!("{kind} {}", patterns.join(" or ")));
