@@ -12,7 +12,6 @@ use super::reserve::{RateMonitor, Reserve};
 use std::collections::VecDeque;
 use weft_core::Nanos;
 use weft_device::gc::{VictimPolicy, Victims};
-use weft_device::nand::FlashCounters;
 use weft_flash::LevelError;
 
 const NONE: u32 = u32::MAX;
@@ -30,10 +29,6 @@ pub trait SlabStore {
     fn free(&mut self, issued: Nanos, _slab: u32) -> Result<Nanos, LevelError> {
         Ok(issued)
     }
-    /// What the flash below has counted.
-    fn flash(&self) -> FlashCounters;
-    /// Checks the erase identity of the flash below.
-    fn verify(&self) -> Result<(), LevelError>;
 }
 
 /// What a slab cache counted.
@@ -117,11 +112,6 @@ impl<S: SlabStore> SlabCache<S> {
     /// What was counted.
     pub fn counts(&self) -> SlabCounts {
         self.counts
-    }
-
-    /// What it writes to.
-    pub fn store(&self) -> &S {
-        &self.store
     }
 
     /// Puts an item into the open slab; opens one when there is none.

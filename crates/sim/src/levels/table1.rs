@@ -108,12 +108,14 @@ pub fn table1(blocks_per_lun: u32, seed: u64) -> Result<Table1, LevelError> {
     let study = Study { setup, blocks, keys, sets, seed };
     let drive = study.drive()?;
     let slabs = (drive.capacity_blocks() / u64::from(PAGES_PER_BLOCK)) as u32;
-    let mut rows = vec![
-        study.row("Original", 1.0, STATIC, OrdinarySsd { drive, slabs })?,
-        study.row("Policy", 0.892, STATIC, Policy::new(granted(&study.setup.geometry)?, slabs)?)?,
-        study.row("Function", 0.705, Reserve::Rates, Functions::new(granted(&study.setup.geometry)?)?)?,
-        study.row("Raw", 0.702, Reserve::Rates, Blocks::new(granted(&study.setup.geometry)?)?)?,
-    ];
+    let geometry = &study.setup.geometry;
+    let mut rows = vec![study.row("Original", 1.0, STATIC, OrdinarySsd { drive: &drive, slabs }, &drive)?];
+    let (device, grant) = granted(geometry)?;
+    rows.push(study.row("Policy", 0.892, STATIC, Policy::new(grant, slabs)?, &*device)?);
+    let (device, grant) = granted(geometry)?;
+    rows.push(study.row("Function", 0.705, Reserve::Rates, Functions::new(grant)?, &*device)?);
+    let (device, grant) = granted(geometry)?;
+    rows.push(study.row("Raw", 0.702, Reserve::Rates, Blocks::new(grant), &*device)?);
     let first = rows[0].erases as f64;
     rows.iter_mut().for_each(|row| row.ratio = row.erases as f64 / first);
     Ok(Table1 { flash_bytes, block_bytes, sets, keys, rows })
@@ -149,6 +151,7 @@ impl Study {
         paper_ratio: f64,
         reserve: Reserve,
         store: S,
+        device: &impl Counted,
     ) -> Result<Table1Row, LevelError> {
         let items_per_page = PAGE_BYTES / ITEM_BYTES;
         let mut cache = SlabCache::new(store, self.keys, items_per_page, PAGES_PER_BLOCK, reserve);
@@ -158,13 +161,13 @@ impl Study {
         for _ in 0..self.sets {
             cache.set(normal.below(self.keys))?;
         }
-        let (items, flash) = (cache.counts(), cache.store().flash());
+        let (items, flash) = (cache.counts(), device.flash());
         for _ in 0..self.sets {
             cache.set(normal.below(self.keys))?;
         }
         let done: SlabCounts = cache.counts();
-        let after = cache.store().flash();
-        cache.store().verify()?;
+        let after = device.flash();
+        device.verify()?;
         let programmed = (after.pages_programmed - flash.pages_programmed) * u64::from(PAGE_BYTES);
         let written = (done.pages - items.pages) * u64::from(PAGE_BYTES);
         let erases = after.blocks_erased - flash.blocks_erased;
@@ -203,13 +206,41 @@ impl Normal {
     }
 }
 
+/// What is below a cache: its counters.
+trait Counted {
+    /// What the flash has counted.
+    fn flash(&self) -> FlashCounters;
+    /// Checks the erase identity.
+    fn verify(&self) -> Result<(), LevelError>;
+}
+
+impl Counted for Ssd {
+    fn flash(&self) -> FlashCounters {
+        self.flash_counters()
+    }
+
+    fn verify(&self) -> Result<(), LevelError> {
+        self.verify_identity().map_err(refused)
+    }
+}
+
+impl Counted for OpenChannel {
+    fn flash(&self) -> FlashCounters {
+        self.counters()
+    }
+
+    fn verify(&self) -> Result<(), LevelError> {
+        Ok(self.verify_identity()?)
+    }
+}
+
 /// An ordinary SSD: the drive model.
-struct OrdinarySsd {
-    drive: Ssd,
+struct OrdinarySsd<'a> {
+    drive: &'a Ssd,
     slabs: u32,
 }
 
-impl SlabStore for OrdinarySsd {
+impl SlabStore for OrdinarySsd<'_> {
     fn slabs(&self) -> u32 {
         self.slabs
     }
@@ -218,25 +249,16 @@ impl SlabStore for OrdinarySsd {
         let block = u64::from(slab * PAGES_PER_BLOCK + page);
         self.drive.write(issued, block, 1, &[], None).map_err(refused)
     }
-
-    fn flash(&self) -> FlashCounters {
-        self.drive.flash_counters()
-    }
-
-    fn verify(&self) -> Result<(), LevelError> {
-        self.drive.verify_identity().map_err(refused)
-    }
 }
 
 /// A block-mapped range.
 struct Policy {
-    device: Arc<OpenChannel>,
     level: PolicyLevel,
     slabs: u32,
 }
 
 impl Policy {
-    fn new((device, grant): (Arc<OpenChannel>, Grant), slabs: u32) -> Result<Policy, LevelError> {
+    fn new(grant: Grant, slabs: u32) -> Result<Policy, LevelError> {
         let setup = PolicySetup { stripe: 1, streams: 1, checkpoint_pages: u64::MAX };
         let level = PolicyLevel::create(grant, setup)?;
         level.ftl_ioctl(&RangePolicy {
@@ -246,7 +268,7 @@ impl Policy {
             gc: VictimPolicy::Greedy,
             over_provisioning_permille: 0,
         })?;
-        Ok(Policy { device, level, slabs })
+        Ok(Policy { level, slabs })
     }
 }
 
@@ -259,30 +281,21 @@ impl SlabStore for Policy {
         let page = u64::from(slab * PAGES_PER_BLOCK + page);
         Ok(self.level.ftl_write(issued, page, &[0; PAGE_BYTES as usize], Tag::default())?.done)
     }
-
-    fn flash(&self) -> FlashCounters {
-        self.device.counters()
-    }
-
-    fn verify(&self) -> Result<(), LevelError> {
-        Ok(self.device.verify_identity()?)
-    }
 }
 
 /// Slabs are blocks of the function level.
 struct Functions {
-    device: Arc<OpenChannel>,
     level: FunctionLevel,
     blocks: Vec<Option<GrantBlock>>,
     channel: u32,
 }
 
 impl Functions {
-    fn new((device, grant): (Arc<OpenChannel>, Grant)) -> Result<Functions, LevelError> {
+    fn new(grant: Grant) -> Result<Functions, LevelError> {
         let level = FunctionLevel::open(grant)?;
         level.set_ops(0)?;
         let blocks = vec![None; level.geometry().blocks() as usize];
-        Ok(Functions { device, level, blocks, channel: 0 })
+        Ok(Functions { level, blocks, channel: 0 })
     }
 }
 
@@ -318,31 +331,22 @@ impl SlabStore for Functions {
         self.level.reclaim(issued)?;
         Ok(self.level.free_at(block)?.max(issued))
     }
-
-    fn flash(&self) -> FlashCounters {
-        self.device.counters()
-    }
-
-    fn verify(&self) -> Result<(), LevelError> {
-        Ok(self.device.verify_identity()?)
-    }
 }
 
 /// Slabs are blocks, one to one.
 struct Blocks {
-    device: Arc<OpenChannel>,
     raw: RawLevel,
     blocks: Vec<GrantBlock>,
 }
 
 impl Blocks {
-    fn new((device, grant): (Arc<OpenChannel>, Grant)) -> Result<Blocks, LevelError> {
+    fn new(grant: Grant) -> Blocks {
         let raw = RawLevel::new(grant);
         let luns = raw.geometry().lun_list();
         let on_luns =
             |block| luns.iter().map(move |(channel, lun)| GrantBlock { channel: *channel, lun: *lun, block });
         let blocks = (0..raw.geometry().blocks_per_lun).flat_map(on_luns).collect();
-        Ok(Blocks { device, raw, blocks })
+        Blocks { raw, blocks }
     }
 }
 
@@ -358,14 +362,6 @@ impl SlabStore for Blocks {
 
     fn free(&mut self, issued: Nanos, slab: u32) -> Result<Nanos, LevelError> {
         Ok(self.raw.block_erase(issued, self.blocks[slab as usize])?.done)
-    }
-
-    fn flash(&self) -> FlashCounters {
-        self.device.counters()
-    }
-
-    fn verify(&self) -> Result<(), LevelError> {
-        Ok(self.device.verify_identity()?)
     }
 }
 
