@@ -88,10 +88,7 @@ impl Geometry {
     /// 4 MiB, since emulated volumes are small.
     pub fn zn540() -> Geometry {
         Geometry {
-            channels: 8,
             luns_per_channel: 4,
-            planes: 1,
-            pages_per_block: 128,
             page_bytes: 32 << 10,
             endurance: 3_000,
             timing: Timing {
@@ -111,7 +108,6 @@ impl Geometry {
     pub fn tlc() -> Geometry {
         Geometry {
             planes: 2,
-            pages_per_block: 128,
             page_bytes: 16 << 10,
             endurance: 3_000,
             timing: Timing {
@@ -130,7 +126,6 @@ impl Geometry {
     pub fn mlc() -> Geometry {
         Geometry {
             planes: 2,
-            pages_per_block: 128,
             page_bytes: 16 << 10,
             endurance: 10_000,
             timing: Timing {
@@ -149,7 +144,6 @@ impl Geometry {
     pub fn slc() -> Geometry {
         Geometry {
             planes: 2,
-            pages_per_block: 128,
             page_bytes: 8 << 10,
             endurance: 100_000,
             timing: Timing {
@@ -168,7 +162,6 @@ impl Geometry {
     pub fn qlc() -> Geometry {
         Geometry {
             planes: 2,
-            pages_per_block: 128,
             page_bytes: 16 << 10,
             endurance: 1_000,
             timing: Timing {
@@ -186,10 +179,8 @@ impl Geometry {
     /// 40 us, 200 us and 2 ms. Its channel transfer takes no time; here the channel has 1.2 GB/s.
     pub fn bbssd() -> Geometry {
         Geometry {
-            planes: 1,
             pages_per_block: 256,
             page_bytes: 4 << 10,
-            endurance: 0,
             timing: Timing {
                 page_read_ns: 40_000,
                 program_ns: 200_000,
@@ -201,6 +192,7 @@ impl Geometry {
         }
     }
 
+    /// What presets have in common.
     fn common() -> Geometry {
         Geometry {
             total_bytes: TOTAL_BYTES_DEFAULT,

@@ -42,15 +42,6 @@ pub struct Image {
 /// Blocks by their offset in the image.
 type Changes = HashMap<u64, Box<[u8]>>;
 
-/// What an image is opened for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Use {
-    /// To be changed, by nobody else meanwhile.
-    Change,
-    /// To be looked at, by others too; what is written is gone when it is closed.
-    Look,
-}
-
 /// An image and how far what it says may be believed.
 pub struct Opened {
     pub image: Image,
@@ -114,14 +105,11 @@ impl Image {
         self.sync()
     }
 
-    /// Opens an image and takes its lock.
-    pub fn open(path: &Path, purpose: Use) -> Result<Opened, DeviceError> {
+    /// Opens an image and takes its lock. What is written to one that is opened to look is gone when it is closed.
+    pub fn open(path: &Path, look: bool) -> Result<Opened, DeviceError> {
         let io = |source| DeviceError::Io { path: path.to_path_buf(), source };
         let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
-        let file = match purpose {
-            Use::Change => lock(OpenOptions::new().read(true).write(true).open(path).map_err(io)?, path)?,
-            Use::Look => lock_to_look(File::open(path).map_err(io)?, path)?,
-        };
+        let file = open(path, look)?;
         let decoded = match first_page(&file) {
             Ok(page) => Header::decode(&page),
             Err(error) => Err(format!("the header cannot be read: {error}")),
@@ -138,7 +126,7 @@ impl Image {
         let length = file.metadata().map_err(io)?.len();
         let wanted = header::image_bytes(&header.geometry);
         let base = header::data_offset(header.geometry.zones());
-        if length < wanted && (purpose == Use::Change || length < base) {
+        if length < wanted && (!look || length < base) {
             return Err(bad(cut_short(length, wanted)));
         }
         if length < wanted {
@@ -150,7 +138,7 @@ impl Image {
         if host_crashed {
             let mut bytes = vec![0; log::log_bytes(&header.geometry) as usize];
             let read = file.read_exact_at(&mut bytes, header::log_offset(&header.geometry));
-            if purpose == Use::Change {
+            if !look {
                 read.map_err(io)?;
             }
             flushed = log::entries(&bytes, header.id, last.opens);
@@ -161,13 +149,10 @@ impl Image {
                  errors, such as ddrescue: what is missing is there twice"
             ))
         })?;
-        let look = purpose == Use::Look;
         let frame =
             Frame::new(file, header.id, header.geometry.zones(), spare, Some(&last), look).map_err(io)?;
-        let (log, changes) = match purpose {
-            Use::Change => (flush_log(&frame, &header), None),
-            Use::Look => (None, Some(RwLock::default())),
-        };
+        let log = if look { None } else { flush_log(&frame, &header) };
+        let changes = look.then(RwLock::default);
         let (path, stride, log) = (path.to_path_buf(), header.geometry.zone_bytes, Mutex::new(log));
         let image = Image { frame, path, base, stride, lasting: !look, changes, log };
         Ok(Opened { image, header, torn: last.torn_slots(), host_crashed, flushed, header_damaged })
@@ -290,14 +275,16 @@ pub fn make(
     Ok(file)
 }
 
+/// Opens the file of an image and takes its lock; to look at it, one that others who look may share.
+pub fn open(path: &Path, look: bool) -> Result<LockedFile, DeviceError> {
+    let opened = OpenOptions::new().read(true).write(!look).open(path);
+    let file = opened.map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })?;
+    if look { locked(LockedFile::share(file), path) } else { lock(file, path) }
+}
+
 /// Takes the exclusive lock of a file.
 pub fn lock(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
     locked(LockedFile::lock(file), path)
-}
-
-/// Takes a lock of a file that others who look may share.
-pub fn lock_to_look(file: File, path: &Path) -> Result<LockedFile, DeviceError> {
-    locked(LockedFile::share(file), path)
 }
 
 fn locked(taken: io::Result<Option<LockedFile>>, path: &Path) -> Result<LockedFile, DeviceError> {

@@ -90,6 +90,17 @@ impl Totals {
         self.read_bytes.fetch_add(bytes, Relaxed);
     }
 
+    /// Counts a refusal that is passed on.
+    pub fn counted<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        if let Err(error) = &result
+            && error.is_refusal()
+        {
+            self.refused.fetch_add(1, Relaxed);
+            tracing::debug!(%error, "refused");
+        }
+        result
+    }
+
     /// So many zones are open and active now.
     pub fn in_use(&self, (open, active): (u32, u32)) {
         self.open_high_water.fetch_max(u64::from(open), Relaxed);

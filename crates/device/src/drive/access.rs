@@ -4,6 +4,7 @@ use crate::DeviceError;
 use crate::zoned::{ZoneState, ZonedInfo};
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 
 /// A zone as the interface reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,17 +27,22 @@ impl RawZone {
     }
 }
 
+/// What does not change of a drive as long as it is open.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DriveInfo {
+    /// What to call it in messages: the device, or where its zonefs is mounted.
+    pub path: PathBuf,
+    /// Shape and limits.
+    pub zoned: ZonedInfo,
+    /// Most blocks of one command that nobody splits on its way to the drive.
+    pub command_blocks_max: u32,
+}
+
 /// Commands to the zones of a drive. A zone is written by one thread at a time; what is read was written. Buffers are
 /// aligned for direct I/O and hold whole blocks.
 pub trait ZoneAccess: Send + Sync + fmt::Debug {
-    /// What to call the drive in messages.
-    fn name(&self) -> String;
-
-    /// Shape and limits.
-    fn info(&self) -> ZonedInfo;
-
-    /// Most blocks of one command that nobody splits on its way to the drive.
-    fn command_blocks_max(&self) -> u32;
+    /// The drive.
+    fn drive(&self) -> &DriveInfo;
 
     /// All zones.
     fn report_all(&self) -> io::Result<Vec<RawZone>>;

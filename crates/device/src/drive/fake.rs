@@ -1,6 +1,6 @@
 //! A drive for tests: strict as a real one, and with a fault where a test wants it.
 
-use super::access::{Opening, RawZone, ZoneAccess};
+use super::access::{DriveInfo, Opening, RawZone, ZoneAccess};
 use crate::zoned::{ZoneState, ZonedInfo};
 use parking_lot::Mutex;
 use std::io;
@@ -54,7 +54,7 @@ struct Disk {
 
 /// The drive; clones are the same one.
 #[derive(Clone, Debug)]
-pub struct FakeDrive(Arc<Mutex<Disk>>);
+pub struct FakeDrive(Arc<Mutex<Disk>>, DriveInfo);
 
 fn errno(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code)
@@ -69,7 +69,8 @@ impl FakeDrive {
             blocks: 0,
         };
         let zones = (0..INFO.zones).map(|_| zone()).collect();
-        FakeDrive(Arc::new(Mutex::new(Disk { zones, faults: Vec::new(), flushes: 0 })))
+        let info = DriveInfo { path: "(fake)".into(), zoned: INFO, command_blocks_max: COMMAND_BLOCKS };
+        FakeDrive(Arc::new(Mutex::new(Disk { zones, faults: Vec::new(), flushes: 0 })), info)
     }
 
     /// The next command of this kind does not succeed.
@@ -139,16 +140,8 @@ impl Disk {
 }
 
 impl ZoneAccess for FakeDrive {
-    fn name(&self) -> String {
-        "(fake)".into()
-    }
-
-    fn info(&self) -> ZonedInfo {
-        INFO
-    }
-
-    fn command_blocks_max(&self) -> u32 {
-        COMMAND_BLOCKS
+    fn drive(&self) -> &DriveInfo {
+        &self.1
     }
 
     fn report_all(&self) -> io::Result<Vec<RawZone>> {

@@ -40,9 +40,8 @@ pub use cache::SharedCache;
 use counts::Counts;
 use parking_lot::Mutex;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use weft_core::{Tag, ZoneId};
 use zone::ZoneCell;
@@ -107,15 +106,7 @@ impl ZonedDrive {
     }
 
     fn io(&self, source: io::Error) -> DeviceError {
-        DeviceError::Io { path: PathBuf::from(self.access.name()), source }
-    }
-
-    /// Counts a refusal that is passed on.
-    fn noted<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
-        if result.as_ref().is_err_and(DeviceError::is_refusal) {
-            self.counts.totals.refused.fetch_add(1, Relaxed);
-        }
-        result
+        DeviceError::Io { path: self.access.drive().path.clone(), source }
     }
 }
 
@@ -129,31 +120,31 @@ impl ZonedDevice for ZonedDrive {
     }
 
     fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
-        self.noted(self.write_blocks(zone, Some(at), data, tag)).map(drop)
+        self.counts.totals.counted(self.write_blocks(zone, Some(at), data, tag)).map(drop)
     }
 
     fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
-        self.noted(self.write_blocks(zone, None, data, tag))
+        self.counts.totals.counted(self.write_blocks(zone, None, data, tag))
     }
 
     fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.noted(self.read_blocks(zone, at, out))
+        self.counts.totals.counted(self.read_blocks(zone, at, out))
     }
 
     fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.noted(self.open_zone(zone))
+        self.counts.totals.counted(self.open_zone(zone))
     }
 
     fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.noted(self.close_zone(zone))
+        self.counts.totals.counted(self.close_zone(zone))
     }
 
     fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.noted(self.finish_zone(zone))
+        self.counts.totals.counted(self.finish_zone(zone))
     }
 
     fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.noted(self.reset_zone(zone))
+        self.counts.totals.counted(self.reset_zone(zone))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

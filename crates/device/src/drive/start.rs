@@ -1,7 +1,7 @@
 //! Opening a drive: what its zones are, and where data ends in those that are full.
 
 use super::ZonedDrive;
-use super::access::{RawZone, ZoneAccess};
+use super::access::{DriveInfo, RawZone, ZoneAccess};
 use super::buffers::Buffers;
 use super::cache::{CHUNK_BLOCKS, Cache};
 use super::counts::Counts;
@@ -23,10 +23,10 @@ const COMMAND_BLOCKS_MAX: u32 = 256;
 impl ZonedDrive {
     /// Takes a drive over as it is.
     pub(super) fn start(access: Box<dyn ZoneAccess>, cache_bytes: u64) -> Result<ZonedDrive, DeviceError> {
-        let info = access.info();
+        let DriveInfo { path, zoned: info, command_blocks_max } = access.drive().clone();
         let cache = Cache::new(cache_bytes, info.zones, info.zone_blocks)
-            .map_err(|source| DeviceError::Io { path: access.name().into(), source })?;
-        let command_blocks = access.command_blocks_max().clamp(1, COMMAND_BLOCKS_MAX);
+            .map_err(|source| DeviceError::Io { path, source })?;
+        let command_blocks = command_blocks_max.clamp(1, COMMAND_BLOCKS_MAX);
         let drive = ZonedDrive {
             info,
             zones: Box::new([]),

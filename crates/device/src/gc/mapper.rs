@@ -243,15 +243,8 @@ impl PageMapper {
         page: u32,
         front: usize,
     ) -> Result<u32, GcError<M::Error>> {
-        self.check_page(page)?;
-        self.check_front(front)?;
-        loop {
-            self.make_room(media, front)?;
-            if let Some(slot) = self.fill(media, &[(page, None)], front)? {
-                self.counts.written += 1;
-                return Ok(slot);
-            }
-        }
+        self.write_some(media, page, 1, front)?;
+        Ok(self.map[page as usize])
     }
 
     /// Writes the first of so many logical pages through a front: those that are programmed [together](Media::together) from
@@ -307,9 +300,14 @@ impl PageMapper {
 
     /// The block with the fewest valid slots of those that can be cleaned, and how many these are.
     pub fn emptiest(&self) -> Option<(u32, u32)> {
+        self.cleanable().min().map(|(valid, block)| (block, valid))
+    }
+
+    /// Of the blocks that can be cleaned, each that a program failed in and the closed one with the fewest valid slots: how
+    /// many are valid, and the block.
+    fn cleanable(&self) -> impl Iterator<Item = (u32, u32)> {
         let failing = self.failing.iter().map(|block| (self.blocks[*block as usize].valid, *block));
-        let closed = self.victims.fewest().map(|(block, valid)| (valid, block));
-        failing.chain(closed).min().map(|(valid, block)| (block, valid))
+        failing.chain(self.victims.fewest().map(|(block, valid)| (valid, block)))
     }
 
     /// The front that filled a block.
@@ -317,27 +315,19 @@ impl PageMapper {
         self.blocks.get(block as usize).map_or(0, |block| usize::from(block.front))
     }
 
-    /// Cleans a block that can be cleaned.
-    pub fn collect_this<M: Media>(&mut self, media: &mut M, block: u32) -> Result<(), GcError<M::Error>> {
-        let failing = self.failing.contains(&block);
-        self.collect_block(media, block, failing)
-    }
-
     /// Cleans one block: copies what is valid in the next victim and erases it. [`GcError::OutOfSpace`] when no block is
     /// closed.
     pub fn collect<M: Media>(&mut self, media: &mut M) -> Result<(), GcError<M::Error>> {
-        let (victim, failing) = self.next_victim().ok_or_else(|| self.full())?;
-        self.collect_block(media, victim, failing)
+        let victim = self.next_victim().ok_or_else(|| self.full())?;
+        self.collect_this(media, victim)
     }
 
     /// Cleans the block with the fewest valid slots, if that gains any; whether it did.
     pub fn collect_emptiest<M: Media>(&mut self, media: &mut M) -> Result<bool, GcError<M::Error>> {
-        let failing = self.failing.last().map(|block| (*block, true));
         let closed = || self.victims.fewest().filter(|(_, valid)| *valid < self.setup.slots_per_block);
-        let Some((block, failing)) = failing.or_else(|| closed().map(|(block, _)| (block, false))) else {
-            return Ok(false);
-        };
-        self.collect_block(media, block, failing)?;
+        let failing = self.failing.last().copied();
+        let Some(block) = failing.or_else(|| closed().map(|(block, _)| block)) else { return Ok(false) };
+        self.collect_this(media, block)?;
         Ok(true)
     }
 
@@ -355,17 +345,14 @@ impl PageMapper {
         if most - self.blocks[young].erases <= gap {
             return Ok(false);
         }
-        self.collect_block(media, young as u32, false)?;
+        self.collect_this(media, young as u32)?;
         Ok(true)
     }
 
-    fn collect_block<M: Media>(
-        &mut self,
-        media: &mut M,
-        victim: u32,
-        failing: bool,
-    ) -> Result<(), GcError<M::Error>> {
+    /// Cleans a block that can be cleaned.
+    pub fn collect_this<M: Media>(&mut self, media: &mut M, victim: u32) -> Result<(), GcError<M::Error>> {
         let block = self.blocks[victim as usize];
+        let failing = block.state == State::Failing;
         let front = self.setup.relocation[usize::from(block.front)];
         media.collecting(victim, usize::from(block.front), block.valid);
         self.counts.collections += 1;
@@ -411,19 +398,16 @@ impl PageMapper {
         Ok(())
     }
 
-    /// The block to clean next, and whether a program of it failed: those come first.
+    /// The block to clean next: those that a program failed in come first.
     ///
     /// Copies that were interrupted, by a loss of power or a program that failed, leave free blocks below the reserve. Until
     /// they are back the block with the fewest valid slots is cleaned, whatever the policy: one that is valid throughout would
     /// take the last free block and give nothing.
-    fn next_victim(&mut self) -> Option<(u32, bool)> {
-        let failing = self.failing.last().map(|block| (*block, true));
+    fn next_victim(&mut self) -> Option<u32> {
         if self.free.len() >= self.setup.reserve_blocks as usize {
-            return failing.or_else(|| Some((self.victims.pick()?, false)));
+            return self.failing.last().copied().or_else(|| self.victims.pick());
         }
-        let failing = self.failing.iter().map(|block| (self.blocks[*block as usize].valid, *block, true));
-        let closed = self.victims.fewest().map(|(block, valid)| (valid, block, false));
-        failing.chain(closed).min_by_key(|(valid, ..)| *valid).map(|(_, block, failing)| (block, failing))
+        self.cleanable().min_by_key(|(valid, _)| *valid).map(|(_, block)| block)
     }
 
     /// Copies what is valid in a block to a front.

@@ -30,8 +30,8 @@ impl ZonedModel {
             return Ok(());
         };
         let begun = self.flushes_begun.load(Acquire);
-        let mut gate = self.flush.lock();
-        if gate.completed > begun {
+        let mut completed = self.flushes_completed.lock();
+        if *completed > begun {
             // A flush that began after this call has completed meanwhile.
             return Ok(());
         }
@@ -47,7 +47,7 @@ impl ZonedModel {
         if self.changed.swap(false, AcqRel) {
             self.flush_image(image, number, mode)?;
         }
-        gate.completed = number;
+        *completed = number;
         Ok(())
     }
 

@@ -53,12 +53,6 @@ pub(crate) struct ZoneSnapshot {
     pub blocks: ZoneBlocks,
 }
 
-/// Flushes, numbered in the order in which they began; one at a time is under way.
-#[derive(Default)]
-struct FlushGate {
-    completed: u64,
-}
-
 /// The modelled device with its zoned presentation.
 pub struct ZonedModel {
     geometry: Geometry,
@@ -69,7 +63,8 @@ pub struct ZonedModel {
     limits: Mutex<Limits>,
     in_use: InUse,
     dirty: Mutex<Vec<u32>>,
-    flush: Mutex<FlushGate>,
+    /// Flushes are numbered in the order in which they begin; one at a time is under way, and holds this lock.
+    flushes_completed: Mutex<u64>,
     flushes_begun: AtomicU64,
     counters_slot: AtomicU32,
     /// Something changed since the last flush began.
@@ -188,17 +183,6 @@ impl ZonedModel {
         zone.record.replaced += u32::from(replaced);
         replaced
     }
-
-    /// Counts a refusal.
-    fn counted<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
-        if let Err(error) = &result
-            && error.is_refusal()
-        {
-            self.totals.refused.fetch_add(1, Relaxed);
-            tracing::debug!(%error, "refused");
-        }
-        result
-    }
 }
 
 impl ZonedDevice for ZonedModel {
@@ -207,35 +191,35 @@ impl ZonedDevice for ZonedModel {
     }
 
     fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
-        self.counted(self.cell(zone, 0, 0)).map(ZoneCell::report)
+        self.totals.counted(self.cell(zone, 0, 0)).map(ZoneCell::report)
     }
 
     fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
-        self.counted(self.write_blocks(zone, Some(at), data, tag)).map(|_| ())
+        self.totals.counted(self.write_blocks(zone, Some(at), data, tag)).map(|_| ())
     }
 
     fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
-        self.counted(self.write_blocks(zone, None, data, tag))
+        self.totals.counted(self.write_blocks(zone, None, data, tag))
     }
 
     fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.counted(self.read_blocks(zone, at, out))
+        self.totals.counted(self.read_blocks(zone, at, out))
     }
 
     fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.counted(self.open_zone(zone))
+        self.totals.counted(self.open_zone(zone))
     }
 
     fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.counted(self.close_zone(zone))
+        self.totals.counted(self.close_zone(zone))
     }
 
     fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.counted(self.finish_zone(zone))
+        self.totals.counted(self.finish_zone(zone))
     }
 
     fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.counted(self.reset_zone(zone))
+        self.totals.counted(self.reset_zone(zone))
     }
 
     fn flush(&self) -> Result<(), DeviceError> {

@@ -1,6 +1,6 @@
 //! Makes a device: new, from an image, or as a copy of another one.
 
-use super::{FlushGate, Zone, ZoneCell, ZoneSnapshot, ZonedModel};
+use super::{Zone, ZoneCell, ZoneSnapshot, ZonedModel};
 use crate::DeviceError;
 use crate::clock::Clock;
 use crate::faults::FaultPlan;
@@ -10,7 +10,7 @@ use crate::image::log::Entry;
 use crate::image::record::{COUNTS_MAX, ZoneRecord, ZoneShape};
 use crate::image::table::Record;
 use crate::in_use::{InUse, Limits};
-use crate::store::{Image, Opened, Store, Use};
+use crate::store::{Image, Opened, Store};
 use crate::totals::Totals;
 use crate::zoned::ZoneState;
 use parking_lot::Mutex;
@@ -59,17 +59,17 @@ impl ZonedModel {
     /// Like a power cycle, opening leaves no zone open. After a crash of the host, each zone is cut back to what was
     /// flushed, or further only as far as its checksums prove the blocks to be there.
     pub fn open(path: &Path) -> Result<ZonedModel, DeviceError> {
-        ZonedModel::open_for(path, Use::Change)
+        ZonedModel::open_for(path, false)
     }
 
     /// Opens an image file without changing it; others may do so at the same time, and nobody may open it otherwise
     /// meanwhile. The device takes commands as ever, but what they change is in memory and gone when it is closed.
     pub fn open_to_look(path: &Path) -> Result<ZonedModel, DeviceError> {
-        ZonedModel::open_for(path, Use::Look)
+        ZonedModel::open_for(path, true)
     }
 
-    fn open_for(path: &Path, purpose: Use) -> Result<ZonedModel, DeviceError> {
-        let opened = Image::open(path, purpose)?;
+    fn open_for(path: &Path, look: bool) -> Result<ZonedModel, DeviceError> {
+        let opened = Image::open(path, look)?;
         let geometry = opened.header.geometry.clone();
         let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
         let table = &opened.image.frame.table;
@@ -98,7 +98,7 @@ impl ZonedModel {
             .and_then(|(content, slot)| Some((Totals::decode(&content)?, slot)))
             .or_else(|| Some((Totals::decode(&opened.image.frame.spare_record(Record::Counters)?)?, 0)))
             .ok_or_else(|| opened.image.damaged("the counters"))?;
-        if opened.header_damaged && purpose == Use::Change {
+        if opened.header_damaged && !look {
             opened.image.commit_header(&opened.header)?;
         }
         let model = ZonedModel::assemble(geometry, Store::Image(opened.image), records, totals);
@@ -161,7 +161,7 @@ impl ZonedModel {
             limits: Mutex::new(Limits::default()),
             in_use: InUse::with_active(active),
             dirty: Mutex::new(Vec::new()),
-            flush: Mutex::new(FlushGate::default()),
+            flushes_completed: Mutex::new(0),
             flushes_begun: AtomicU64::new(0),
             counters_slot: AtomicU32::new(0),
             changed: AtomicBool::new(false),

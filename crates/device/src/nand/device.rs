@@ -15,10 +15,9 @@ use crate::faults::{FaultPlan, Operation};
 use crate::path::Timeline;
 use crate::timing::nanos_of;
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Nanos;
 
 /// The flash, with physical addresses. See the [module](super) for rules, time and locks.
@@ -33,7 +32,8 @@ pub struct OpenChannel {
     pub(super) plan: FaultPlan,
     pub(super) bit_errors: BitErrors,
     pub(super) power: Power,
-    pub(super) refused: [AtomicU64; Refusal::ALL.len()],
+    /// Commands refused, by rule.
+    refused: Mutex<BTreeMap<Refusal, u64>>,
     image: Option<Arc<FlashImage>>,
 }
 
@@ -141,7 +141,7 @@ impl OpenChannel {
             plan: FaultPlan::default(),
             bit_errors: BitErrors::default(),
             power: Power::default(),
-            refused: Default::default(),
+            refused: Mutex::default(),
             image,
         }
     }
@@ -324,12 +324,7 @@ impl OpenChannel {
         for lun in &self.luns {
             total.add(&lun.lock().counters);
         }
-        for (rule, count) in Refusal::ALL.into_iter().zip(&self.refused) {
-            let count = count.load(Relaxed);
-            if count > 0 {
-                total.refused.insert(rule, count);
-            }
-        }
+        total.refused.clone_from(&self.refused.lock());
         total
     }
 
@@ -391,7 +386,7 @@ impl OpenChannel {
             plan: self.plan,
             bit_errors: self.bit_errors,
             power: Power::default(),
-            refused: std::array::from_fn(|rule| AtomicU64::new(self.refused[rule].load(Relaxed))),
+            refused: Mutex::new(self.refused.lock().clone()),
             image: None,
         })
     }
@@ -432,7 +427,7 @@ impl OpenChannel {
         if let Err(error) = &result
             && let Some(rule) = error.refusal()
         {
-            self.refused[rule as usize].fetch_add(1, Relaxed);
+            *self.refused.lock().entry(rule).or_default() += 1;
             tracing::debug!(%error, "refused");
         }
         result

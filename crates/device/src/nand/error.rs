@@ -174,7 +174,7 @@ impl Unreadable {
     }
 }
 
-/// The rules of flash, as refusals are counted by.
+/// The rules of flash, by which refusals are counted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
@@ -196,21 +196,6 @@ pub enum Refusal {
     PlaneMismatch,
     /// [`FlashError::VectorLength`].
     VectorLength,
-}
-
-impl Refusal {
-    /// Every refusal, in the order of its number.
-    pub const ALL: [Refusal; 9] = [
-        Refusal::NoSuchAddress,
-        Refusal::WrongLength,
-        Refusal::BadBlock,
-        Refusal::EraseIncomplete,
-        Refusal::OutOfOrder,
-        Refusal::AlreadyProgrammed,
-        Refusal::NotProgrammed,
-        Refusal::PlaneMismatch,
-        Refusal::VectorLength,
-    ];
 }
 
 impl FlashError {

@@ -13,12 +13,11 @@ use crate::image::header::{PAGE_BYTES, data_offset};
 use crate::image::slot::{CONTENT_WORDS, Content};
 use crate::image::spare::Spare;
 use crate::image::table::Record;
-use crate::store::{cut_short, first_page, lock, lock_to_look, make, write_zeros};
+use crate::store::{cut_short, first_page, make, open, write_zeros};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -240,8 +239,7 @@ impl FlashImage {
     pub fn open(path: &Path, look: bool) -> Result<Opened, DeviceError> {
         let io = |source| DeviceError::of_image(path, source);
         let bad = |what: String| DeviceError::BadImage { path: path.to_path_buf(), what };
-        let file = OpenOptions::new().read(true).write(!look).open(path).map_err(io)?;
-        let file = if look { lock_to_look(file, path)? } else { lock(file, path)? };
+        let file = open(path, look)?;
         let length = file.metadata().map_err(io)?.len();
         let mut page = Vec::new();
         let first = first_page(&file).map_err(|e| e.to_string()).and_then(|found| {

@@ -33,20 +33,15 @@ impl OpenChannel {
         }
         lun.finish(began, done);
         lun.counters.multi_plane += u64::from(pages.len() > 1);
-        let mut result = Ok(Done { began: Nanos(began), moved: Nanos(done), done: Nanos(done) });
-        for read in pages.iter_mut() {
+        let loaded = pages.iter_mut().map(|read| -> Result<(), FlashError> {
             let at = self.shape.block_in_lun(read.page.block);
-            let loaded = self.sense(&mut lun, read.page, at, done).and_then(|()| {
-                let stored = lun.load(at, read.page.page, read.offset, read.data, read.oob)?;
-                let Some(why) = stored else { return Ok(()) };
-                lun.counters.uncorrectable_reads += 1;
-                Err(FlashError::Uncorrectable { address: read.page, why, done: Nanos(done) })
-            });
-            if let Err(error) = loaded {
-                result = result.and(Err(error));
-            }
-        }
-        result
+            self.sense(&mut lun, read.page, at, done)?;
+            let stored = lun.load(at, read.page.page, read.offset, read.data, read.oob)?;
+            let Some(why) = stored else { return Ok(()) };
+            lun.counters.uncorrectable_reads += 1;
+            Err(FlashError::Uncorrectable { address: read.page, why, done: Nanos(done) })
+        });
+        all_of(Done { began: Nanos(began), moved: Nanos(done), done: Nanos(done) }, loaded)
     }
 
     /// Whether the page that is being read can be: its bits are counted.
@@ -116,12 +111,9 @@ impl OpenChannel {
         let done = moved + self.times(first.page).program_ns;
         lun.finish(began, done);
         lun.counters.multi_plane += u64::from(pages.len() > 1);
-        let mut result = Ok(Done { began: Nanos(began), moved: Nanos(moved), done: Nanos(done) });
-        for program in pages {
-            if let Err(error) = self.program_page(&mut lun, program, execution, done) {
-                result = result.and(Err(error));
-            }
-        }
+        let programmed = pages.iter().map(|program| self.program_page(&mut lun, program, execution, done));
+        let times = Done { began: Nanos(began), moved: Nanos(moved), done: Nanos(done) };
+        let result = all_of(times, programmed);
         if execution == Execution::Reported { result } else { Err(FlashError::PowerLost) }
     }
 
@@ -186,12 +178,9 @@ impl OpenChannel {
         let done = began + self.setup.geometry.timing.erase_ns;
         lun.finish(began, done);
         lun.counters.multi_plane += u64::from(blocks.len() > 1);
-        let mut result = Ok(Done { began: Nanos(began), moved: Nanos(began), done: Nanos(done) });
-        for block in blocks {
-            if let Err(error) = self.erase_block(&mut lun, *block, execution, done) {
-                result = result.and(Err(error));
-            }
-        }
+        let erased = blocks.iter().map(|block| self.erase_block(&mut lun, *block, execution, done));
+        let times = Done { began: Nanos(began), moved: Nanos(began), done: Nanos(done) };
+        let result = all_of(times, erased);
         if execution == Execution::Reported { result } else { Err(FlashError::PowerLost) }
     }
 
@@ -257,6 +246,15 @@ impl OpenChannel {
         }
         Ok(first)
     }
+}
+
+/// Tries all of the parts of an operation; the first error, if one fails.
+fn all_of(times: Done, parts: impl Iterator<Item = Result<(), FlashError>>) -> Result<Done, FlashError> {
+    let mut result = Ok(times);
+    for part in parts {
+        result = result.and_then(|times| part.map(|()| times));
+    }
+    result
 }
 
 /// Planes seen, without an allocation for the usual few.

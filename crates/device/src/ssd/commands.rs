@@ -206,10 +206,7 @@ impl Ssd {
                 return state.settle(Err(error));
             }
         };
-        let bytes = blocks * BLOCK_BYTES as u64;
-        let duration = nanos_of(bytes, self.setup.flash.geometry.timing.host_bytes_per_s);
-        let buffered = state.to_device.transfer(0, issued.0, duration);
-        state.to_device.forget_beyond(TRANSFERS_KNOWN);
+        let buffered = self.transfer(&mut state.to_device, issued.0, blocks * BLOCK_BYTES as u64);
         (state.media.now, state.media.taken) = (buffered, buffered);
         state.counters.writes += 1;
         let written = state.write(block, blocks, data, front);
@@ -255,9 +252,7 @@ impl Ssd {
         }
         let bytes = blocks * BLOCK_BYTES as u64;
         state.counters.read_bytes += bytes;
-        let duration = nanos_of(bytes, self.setup.flash.geometry.timing.host_bytes_per_s);
-        let done = state.to_host.transfer(0, ready, duration);
-        state.to_host.forget_beyond(TRANSFERS_KNOWN);
+        let done = self.transfer(&mut state.to_host, ready, bytes);
         self.latency.read.record(done - issued.0);
         match unreadable {
             Some(block) => Err(SsdError::Unreadable { block }),
@@ -439,6 +434,14 @@ impl Ssd {
             }
             None => Ok(()),
         }
+    }
+
+    /// Moves bytes over a link from `ready` on; returns when they are moved.
+    fn transfer(&self, link: &mut Path, ready: u64, bytes: u64) -> u64 {
+        let duration = nanos_of(bytes, self.setup.flash.geometry.timing.host_bytes_per_s);
+        let done = link.transfer(0, ready, duration);
+        link.forget_beyond(TRANSFERS_KNOWN);
+        done
     }
 
     fn check_range(&self, block: u64, blocks: u64) -> Result<(), SsdError> {

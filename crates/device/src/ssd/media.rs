@@ -281,7 +281,7 @@ impl FlashMedia {
     }
 
     /// The cell has a block that nothing else has.
-    pub fn keep_cell(&mut self, cell: u32) {
+    fn keep_cell(&mut self, cell: u32) {
         if let Some(protected) = &mut self.protected {
             protected.keep_cell(cell);
         }

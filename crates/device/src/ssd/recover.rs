@@ -69,14 +69,12 @@ struct Refill {
     blocks: Vec<(Cell, Vec<u8>)>,
 }
 
-/// A block that has to be written anew.
+/// A block whose slot has to be written anew, because its program did not succeed.
 struct Rewrite {
     logical: u32,
     front: usize,
     data: Vec<u8>,
-    cell: u32,
-    /// The slot that it is read from until then.
-    rescued: Option<u32>,
+    slot: u32,
 }
 
 pub(super) fn open(
@@ -134,11 +132,6 @@ pub(super) fn open(
     if look {
         state.media.protected = None;
         state.look = true;
-        for Rewrite { logical, front, data, cell, .. } in
-            recovery.rewrites.into_iter().filter(|block| block.rescued.is_none())
-        {
-            state.media.keep_alone(logical, front, cell, data);
-        }
     } else {
         image.begin_session()?;
         state.media.now = state.media.flash.now().0;
@@ -166,28 +159,18 @@ fn restore_reserve(state: &mut State) -> Result<(), SsdError> {
 /// Writes blocks anew whose program did not succeed. As long as there is no room for them they stay in the drive's memory.
 fn rewrite(state: &mut State, rewrites: Vec<Rewrite>) -> Result<(), SsdError> {
     state.media.rewriting = true;
-    for Rewrite { logical, front, data, cell, rescued } in rewrites {
+    for Rewrite { logical, front, data, slot } in rewrites {
         // Cleaning for one of the others may have moved it.
-        if rescued.is_some() && state.mapper.slot_of(logical) != rescued {
+        if state.mapper.slot_of(logical) != Some(slot) {
             continue;
         }
         state.media.incoming = data;
         match state.mapper.write(&mut state.media, logical, front) {
             Ok(_) => state.before.rewritten += 1,
-            Err(GcError::OutOfSpace { .. }) => {
-                if rescued.is_none() {
-                    let data = std::mem::take(&mut state.media.incoming);
-                    state.media.keep_alone(logical, front, cell, data);
-                }
-                continue;
-            }
+            Err(GcError::OutOfSpace { .. }) => continue,
             Err(error) => return Err(error.into()),
         }
-        match (rescued, &mut state.media.protected) {
-            (Some(slot), _) => state.media.forget_rescued(slot),
-            (None, Some(protected)) => protected.give_up(cell),
-            (None, None) => {}
-        }
+        state.media.forget_rescued(slot);
     }
     state.media.rewriting = false;
     state.write_back()
@@ -439,17 +422,14 @@ impl Recovery {
             cell.slot % self.media.slots_per_unit < unit.programs * self.media.slots_per_program
         });
         let in_place = programmed && !taken.contains(&cell.slot) && self.is_in_place(&cell)?;
-        let rescued = in_place && self.media.rescue(cell.slot, cell.cell, data.clone());
-        let rescued = rescued.then_some(cell.slot);
-        match rescued {
-            Some(slot) => {
-                let unit = &mut self.units[(slot / self.media.slots_per_unit) as usize];
-                unit.last = unit.last.max(Some((sequence, front)));
-            }
-            None => self.media.keep_cell(cell.cell),
+        if !(in_place && self.media.rescue(cell.slot, cell.cell, data.clone())) {
+            self.media.keep_alone(logical, front, cell.cell, data);
+            return Ok(None);
         }
-        self.rewrites.push(Rewrite { logical, front, data, cell: cell.cell, rescued });
-        Ok(rescued)
+        let unit = &mut self.units[(cell.slot / self.media.slots_per_unit) as usize];
+        unit.last = unit.last.max(Some((sequence, front)));
+        self.rewrites.push(Rewrite { logical, front, data, slot: cell.slot });
+        Ok(Some(cell.slot))
     }
 
     /// The units that fronts go on in: those of the write buffer, otherwise the last one that is not full.

@@ -92,11 +92,9 @@ impl SsdSetup {
         let mut next = first;
         let mut fronts = Vec::new();
         for isolation in &self.handles {
-            let new = *isolation == Isolation::Persistently || shared.is_none();
-            let target = if new { next } else { shared.unwrap_or(next) };
-            if new {
-                next += 1;
-            }
+            let known = shared.filter(|_| *isolation == Isolation::Initially);
+            let target = known.unwrap_or(next);
+            next = next.max(target + 1);
             if *isolation == Isolation::Initially {
                 shared = Some(target);
             }

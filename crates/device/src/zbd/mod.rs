@@ -6,7 +6,7 @@
 pub(crate) mod queue;
 
 use crate::DeviceError;
-use crate::drive::access::{Opening, RawZone, ZoneAccess};
+use crate::drive::access::{DriveInfo, Opening, RawZone, ZoneAccess};
 use crate::store::lock;
 use crate::sys::zone_ioctl::{self, BlkZone, Management, SECTOR_BYTES, TYPE_SEQUENTIAL};
 use crate::zoned::{ZoneState, ZonedInfo};
@@ -14,7 +14,7 @@ use queue::Queue;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use weft_core::BLOCK_BYTES;
 use weft_sys::file::LockedFile;
 
@@ -24,11 +24,9 @@ const SECTORS_PER_BLOCK: u64 = BLOCK_BYTES as u64 / SECTOR_BYTES;
 #[derive(Debug)]
 pub struct BlockDevice {
     file: LockedFile,
-    path: PathBuf,
-    info: ZonedInfo,
+    drive: DriveInfo,
     /// First sector of zone 0.
     first: u64,
-    command_blocks_max: u32,
 }
 
 impl BlockDevice {
@@ -57,39 +55,30 @@ impl BlockDevice {
             ));
         }
         let queue = Queue::of(&file).map_err(io)?;
-        if queue.block_bytes > BLOCK_BYTES as u64 {
-            return Err(bad(format!(
-                "has blocks of {} bytes; at most {BLOCK_BYTES} can be used",
-                queue.block_bytes
-            )));
-        }
+        queue.check_blocks().map_err(bad)?;
         let all = report_from(&file, 0, count as usize).map_err(io)?;
         let info = shape(&all, zone_sectors, &queue).map_err(bad)?;
         let first = all[all.len() - info.zones as usize].start;
-        Ok(BlockDevice {
-            file,
-            path: path.to_path_buf(),
-            info,
-            first,
-            command_blocks_max: queue.command_blocks_max,
-        })
+        let command_blocks_max = queue.command_blocks_max;
+        let drive = DriveInfo { path: path.to_path_buf(), zoned: info, command_blocks_max };
+        Ok(BlockDevice { file, drive, first })
     }
 
     fn sector(&self, zone: u32, at: u32) -> u64 {
         self.first
-            + u64::from(zone) * u64::from(self.info.zone_blocks) * SECTORS_PER_BLOCK
+            + u64::from(zone) * u64::from(self.drive.zoned.zone_blocks) * SECTORS_PER_BLOCK
             + u64::from(at) * SECTORS_PER_BLOCK
     }
 
     fn manage(&self, what: Management, zone: u32) -> io::Result<()> {
-        let sectors = u64::from(self.info.zone_blocks) * SECTORS_PER_BLOCK;
+        let sectors = u64::from(self.drive.zoned.zone_blocks) * SECTORS_PER_BLOCK;
         zone_ioctl::manage(&self.file, what, self.sector(zone, 0), sectors)
     }
 
     /// Resets every zone, then writes the first block of the device and ends the zone that it lies in: how a super
     /// block gets there. A conventional zone is only written. The block is aligned.
     pub fn write_super_block(&self, block: &[u8]) -> io::Result<()> {
-        for zone in 0..self.info.zones {
+        for zone in 0..self.drive.zoned.zones {
             if !matches!(
                 self.report(zone)?.state,
                 ZoneState::Empty | ZoneState::ReadOnly | ZoneState::Offline
@@ -157,20 +146,12 @@ fn raw(zone: &BlkZone) -> RawZone {
 }
 
 impl ZoneAccess for BlockDevice {
-    fn name(&self) -> String {
-        self.path.display().to_string()
-    }
-
-    fn info(&self) -> ZonedInfo {
-        self.info
-    }
-
-    fn command_blocks_max(&self) -> u32 {
-        self.command_blocks_max
+    fn drive(&self) -> &DriveInfo {
+        &self.drive
     }
 
     fn report_all(&self) -> io::Result<Vec<RawZone>> {
-        let zones = report_from(&self.file, self.first, self.info.zones as usize)?;
+        let zones = report_from(&self.file, self.first, self.drive.zoned.zones as usize)?;
         Ok(zones.iter().map(raw).collect())
     }
 

@@ -52,6 +52,14 @@ impl Queue {
         }
     }
 
+    /// Refuses a device whose blocks are larger than those of this program.
+    pub fn check_blocks(&self) -> Result<(), String> {
+        if self.block_bytes <= BLOCK_BYTES as u64 {
+            return Ok(());
+        }
+        Err(format!("has blocks of {} bytes; at most {BLOCK_BYTES} can be used", self.block_bytes))
+    }
+
     /// A drive with the queue's limits. Where there is none, all its zones may be open.
     pub fn limited(&self, info: ZonedInfo) -> ZonedInfo {
         let limit = |max: u32| if max == 0 { info.zones } else { max.min(info.zones) };

@@ -11,7 +11,7 @@ mod super_block;
 pub use super_block::{FormatError, format};
 
 use crate::DeviceError;
-use crate::drive::access::{Opening, RawZone, ZoneAccess};
+use crate::drive::access::{DriveInfo, Opening, RawZone, ZoneAccess};
 use crate::store::lock;
 use crate::sys::aio::Writes;
 use crate::sys::zone_ioctl::{self, SECTOR_BYTES};
@@ -42,9 +42,7 @@ struct Files {
 pub struct Directory {
     /// Locked for this process.
     _lock: LockedFile,
-    path: PathBuf,
-    info: ZonedInfo,
-    command_blocks_max: u32,
+    drive: DriveInfo,
     /// Guards the descriptors, not what is written: a writer's is changed only by the thread that holds the zone.
     files: Box<[RwLock<Files>]>,
     writes: Writes,
@@ -74,12 +72,7 @@ impl Directory {
         if queue.zone_bytes == 0 {
             return Err(bad("not a zonefs: the block device that is mounted there has no zones".into()));
         }
-        if queue.block_bytes > BLOCK_BYTES as u64 {
-            return Err(bad(format!(
-                "has blocks of {} bytes; at most {BLOCK_BYTES} can be used",
-                queue.block_bytes
-            )));
-        }
+        queue.check_blocks().map_err(bad)?;
         let mut capacity = None;
         for zone in 0..zones {
             let meta = std::fs::metadata(folder.join(zone.to_string())).map_err(io)?;
@@ -103,18 +96,17 @@ impl Directory {
         if info.zone_capacity == 0 {
             return Err(bad("has no zone that can be used".into()));
         }
+        let command_blocks_max = queue.command_blocks_max;
         Ok(Directory {
             _lock: lock,
-            path: path.to_path_buf(),
-            info,
-            command_blocks_max: queue.command_blocks_max,
+            drive: DriveInfo { path: path.to_path_buf(), zoned: info, command_blocks_max },
             files: (0..zones).map(|_| RwLock::new(Files::default())).collect(),
             writes: Writes::default(),
         })
     }
 
     fn file(&self, zone: u32) -> PathBuf {
-        self.path.join(SEQUENTIAL).join(zone.to_string())
+        self.drive.path.join(SEQUENTIAL).join(zone.to_string())
     }
 
     fn state(&self, meta: &Metadata) -> RawZone {
@@ -123,7 +115,7 @@ impl Directory {
             ZoneState::Offline
         } else if meta.permissions().mode() & 0o222 == 0 {
             ZoneState::ReadOnly
-        } else if blocks >= u64::from(self.info.zone_capacity) {
+        } else if blocks >= u64::from(self.drive.zoned.zone_capacity) {
             ZoneState::Full
         } else if blocks == 0 {
             ZoneState::Empty
@@ -140,20 +132,12 @@ fn is_offline(meta: &Metadata) -> bool {
 }
 
 impl ZoneAccess for Directory {
-    fn name(&self) -> String {
-        self.path.display().to_string()
-    }
-
-    fn info(&self) -> ZonedInfo {
-        self.info
-    }
-
-    fn command_blocks_max(&self) -> u32 {
-        self.command_blocks_max
+    fn drive(&self) -> &DriveInfo {
+        &self.drive
     }
 
     fn report_all(&self) -> io::Result<Vec<RawZone>> {
-        (0..self.info.zones).map(|zone| self.report(zone)).collect()
+        (0..self.drive.zoned.zones).map(|zone| self.report(zone)).collect()
     }
 
     fn report(&self, zone: u32) -> io::Result<RawZone> {
@@ -195,7 +179,7 @@ impl ZoneAccess for Directory {
     }
 
     fn finish(&self, zone: u32) -> io::Result<()> {
-        let bytes = u64::from(self.info.zone_capacity) * BLOCK_BYTES as u64;
+        let bytes = u64::from(self.drive.zoned.zone_capacity) * BLOCK_BYTES as u64;
         zone_ioctl::truncate(&self.file(zone), bytes)
     }
 
@@ -208,7 +192,7 @@ impl ZoneAccess for Directory {
     fn flush(&self) -> io::Result<()> {
         // A flush of any file is one of the whole drive.
         let mut failed = io::Error::from(io::ErrorKind::NotFound);
-        for zone in 0..self.info.zones {
+        for zone in 0..self.drive.zoned.zones {
             match File::open(self.file(zone)) {
                 Ok(file) => return file.sync_data(),
                 Err(error) => failed = error,
