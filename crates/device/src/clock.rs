@@ -18,15 +18,14 @@
 //! same on every machine. In real time the clock also follows the wall, and [`Completion::wait`] sleeps.
 
 use crate::geometry::Geometry;
+use crate::host_queue::HostQueue;
 use crate::path::Path;
 use crate::timing::{Timing, nanos_of};
 use parking_lot::Mutex;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
-use weft_core::BLOCK_BYTES;
 use weft_core::hist::{Histogram, Summary};
+use weft_core::{BLOCK_BYTES, Nanos};
 
 /// Latencies of a device in device time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
@@ -95,24 +94,19 @@ impl Placement {
     }
 }
 
-#[derive(Default, Debug)]
+#[derive(Debug)]
 struct State {
-    now: u64,
+    /// The host; its clock is that of the device.
+    host: HostQueue,
     luns: Vec<u64>,
     channels: Vec<Path>,
     to_device: Path,
     to_host: Path,
-    under_way: BinaryHeap<Reverse<u64>>,
 }
 
 impl State {
-    /// Makes room in the queue for a command.
-    fn admit(&mut self, depth: usize) {
-        while self.under_way.len() >= depth {
-            if let Some(Reverse(oldest)) = self.under_way.pop() {
-                self.now = self.now.max(oldest);
-            }
-        }
+    fn now(&self) -> u64 {
+        self.host.now().0
     }
 }
 
@@ -151,10 +145,11 @@ impl Clock {
     /// A clock that stands at `now` nanoseconds, with nothing busy.
     pub fn new(geometry: &Geometry, now: u64) -> Clock {
         let state = State {
-            now,
+            host: HostQueue::new(geometry.timing.queue_depth as usize, Nanos(now)),
             luns: vec![0; geometry.luns() as usize],
             channels: vec![Path::default(); geometry.channels as usize],
-            ..State::default()
+            to_device: Path::default(),
+            to_host: Path::default(),
         };
         Clock {
             timing: geometry.timing,
@@ -174,7 +169,7 @@ impl Clock {
 
     /// Where the clock stands, in nanoseconds.
     pub fn now(&self) -> u64 {
-        self.state.lock().now
+        self.state.lock().now()
     }
 
     /// The latencies so far.
@@ -185,13 +180,14 @@ impl Clock {
     /// A write of `bytes` that filled these program units of the zone.
     pub fn write(&self, zone: u32, bytes: u64, units: Range<u64>) -> Completion {
         self.command(&self.latency.write, |clock, s| {
-            let buffered = s.to_device.transfer(s.now, s.now, nanos_of(bytes, clock.timing.host_bytes_per_s));
+            let now = s.now();
+            let buffered = s.to_device.transfer(now, now, nanos_of(bytes, clock.timing.host_bytes_per_s));
             let transfer = nanos_of(clock.unit_bytes, clock.timing.channel_bytes_per_s);
             let mut done = buffered;
             for unit in units {
                 let lun = clock.placement.lun_of_unit(zone, unit);
                 let ready = buffered.max(s.luns[lun]);
-                let taken = s.channels[clock.placement.channel(lun)].transfer(s.now, ready, transfer);
+                let taken = s.channels[clock.placement.channel(lun)].transfer(now, ready, transfer);
                 s.luns[lun] = taken + clock.timing.program_ns;
                 done = done.max(taken);
             }
@@ -202,22 +198,23 @@ impl Clock {
     /// A read of these bytes of the zone, of which those below `programmed` are in flash.
     pub fn read(&self, zone: u32, bytes: Range<u64>, programmed: u64) -> Completion {
         self.command(&self.latency.read, |clock, s| {
-            let mut sensed = s.now;
+            let now = s.now();
+            let mut sensed = now;
             let mut at = bytes.start;
             let flash_end = bytes.end.min(programmed);
             while at < flash_end {
                 let unit = at / clock.unit_bytes;
                 let end = flash_end.min((unit + 1) * clock.unit_bytes);
                 let lun = clock.placement.lun_of_unit(zone, unit);
-                let ready = s.luns[lun].max(s.now) + clock.timing.page_read_ns;
+                let ready = s.luns[lun].max(now) + clock.timing.page_read_ns;
                 let transfer = nanos_of(end - at, clock.timing.channel_bytes_per_s);
-                let moved = s.channels[clock.placement.channel(lun)].transfer(s.now, ready, transfer);
+                let moved = s.channels[clock.placement.channel(lun)].transfer(now, ready, transfer);
                 s.luns[lun] = moved;
                 sensed = sensed.max(moved);
                 at = end;
             }
             let link = nanos_of(bytes.end - bytes.start, clock.timing.host_bytes_per_s);
-            s.to_host.transfer(s.now, sensed, link)
+            s.to_host.transfer(now, sensed, link)
         })
     }
 
@@ -225,10 +222,11 @@ impl Clock {
     pub fn reset(&self, zone: u32, erased: bool) -> Completion {
         self.command(&self.latency.reset, |clock, s| {
             let groups = if erased { clock.placement.groups } else { 0 };
-            let mut done = s.now;
+            let now = s.now();
+            let mut done = now;
             for group in 0..groups {
                 let lun = clock.placement.lun_of_group(zone, group);
-                s.luns[lun] = s.luns[lun].max(s.now) + clock.timing.erase_ns;
+                s.luns[lun] = s.luns[lun].max(now) + clock.timing.erase_ns;
                 done = done.max(s.luns[lun]);
             }
             done
@@ -239,11 +237,10 @@ impl Clock {
     pub fn flush(&self) -> Completion {
         let mut s = self.state.lock();
         self.follow_wall(&mut s);
-        let begun = s.now;
-        let last = s.under_way.drain().map(|Reverse(at)| at).max().unwrap_or(begun);
-        s.now = s.now.max(last);
-        self.latency.flush.record(s.now - begun);
-        self.completion(s.now)
+        let begun = s.now();
+        let done = s.host.drain().0;
+        self.latency.flush.record(done - begun);
+        self.completion(done)
     }
 
     /// Reads that others made directly: their pages are spread evenly over the LUNs, and the clock goes on by the time
@@ -262,8 +259,8 @@ impl Clock {
         let channels = at_once.min(self.placement.channels);
         let moving = nanos_of(bytes / channels, self.timing.channel_bytes_per_s);
         let link = nanos_of(bytes, self.timing.host_bytes_per_s);
-        let now = s.now;
-        s.now += sensing.max(moving).max(link);
+        let now = s.now();
+        s.host.wait_until(Nanos(now + sensing.max(moving).max(link)));
         // Each LUN and channel has had its share of the work, and what was queued on it comes after.
         let per_lun = pages * (self.timing.page_read_ns + transfer) / self.placement.luns;
         for lun in &mut s.luns {
@@ -278,16 +275,16 @@ impl Clock {
     fn command(&self, latencies: &Histogram, run: impl FnOnce(&Clock, &mut State) -> u64) -> Completion {
         let mut s = self.state.lock();
         self.follow_wall(&mut s);
-        s.admit(self.timing.queue_depth as usize);
+        let issued = s.host.admit().0;
         let done = run(self, &mut s);
-        latencies.record(done - s.now);
-        s.under_way.push(Reverse(done));
+        latencies.record(done - issued);
+        s.host.issued(Nanos(done));
         self.completion(done)
     }
 
     fn follow_wall(&self, s: &mut State) {
         if let Some((base, begun)) = self.real {
-            s.now = s.now.max(base + begun.elapsed().as_nanos() as u64);
+            s.host.wait_until(Nanos(base + begun.elapsed().as_nanos() as u64));
         }
     }
 

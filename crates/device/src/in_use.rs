@@ -18,11 +18,6 @@ pub struct InUse {
 }
 
 impl InUse {
-    /// None is open, and so many are active.
-    pub fn with_active(active: u32) -> InUse {
-        InUse { active: AtomicU32::new(active), ..InUse::default() }
-    }
-
     /// Counts a zone that has gone from one state to another. Returns how many are open and active now.
     pub fn moved(&self, before: ZoneState, after: ZoneState) -> (u32, u32) {
         let shift = |count: &AtomicU32, was: bool, is: bool| match (was, is) {

@@ -2,6 +2,7 @@
 
 use crate::DeviceError;
 use serde::{Deserialize, Serialize};
+use weft_core::codec::{Reader, Truncated};
 
 /// The longest that an operation may take, in nanoseconds: a minute.
 pub(crate) const NS_MAX: u64 = 60_000_000_000;
@@ -33,6 +34,23 @@ impl Timing {
         host_bytes_per_s: 3_360_000_000,
         queue_depth: 64,
     };
+
+    /// Times and rates, as the headers of images have them: all but the queue.
+    pub(crate) fn words(&self) -> [u64; 5] {
+        [self.page_read_ns, self.program_ns, self.erase_ns, self.channel_bytes_per_s, self.host_bytes_per_s]
+    }
+
+    /// Reads what [`words`](Timing::words) gave.
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Timing, Truncated> {
+        Ok(Timing {
+            page_read_ns: r.u64()?,
+            program_ns: r.u64()?,
+            erase_ns: r.u64()?,
+            channel_bytes_per_s: r.u64()?,
+            host_bytes_per_s: r.u64()?,
+            ..Timing::COMMON
+        })
+    }
 
     pub(crate) fn validate(&self) -> Result<(), DeviceError> {
         let bad = |what: String| Err(DeviceError::BadGeometry(what));

@@ -107,24 +107,19 @@ impl Totals {
         self.active_high_water.fetch_max(u64::from(active), Relaxed);
     }
 
-    /// Adds what a zone's record says.
-    pub fn add_record(&self, record: &ZoneRecord, blocks_per_zone: u64) {
-        for (total, bytes) in self.written.iter().zip(record.written) {
-            total.fetch_add(bytes, Relaxed);
-        }
-        self.media.fetch_add(record.programmed, Relaxed);
-        self.writes.fetch_add(record.writes, Relaxed);
-        self.resets.fetch_add(record.resets, Relaxed);
-        self.erases.fetch_add(u64::from(record.erases) * blocks_per_zone, Relaxed);
-    }
-
     /// Sums up the zones' records anew.
     pub fn recount(&self, records: impl Iterator<Item = ZoneRecord>, blocks_per_zone: u64) {
         for counter in self.written.iter().chain([&self.media, &self.writes, &self.resets, &self.erases]) {
             counter.store(0, Relaxed);
         }
         for record in records {
-            self.add_record(&record, blocks_per_zone);
+            for (total, bytes) in self.written.iter().zip(record.written) {
+                total.fetch_add(bytes, Relaxed);
+            }
+            self.media.fetch_add(record.programmed, Relaxed);
+            self.writes.fetch_add(record.writes, Relaxed);
+            self.resets.fetch_add(record.resets, Relaxed);
+            self.erases.fetch_add(u64::from(record.erases) * blocks_per_zone, Relaxed);
         }
     }
 

@@ -50,7 +50,6 @@ impl Header {
     /// The header page.
     pub fn encode(&self) -> Vec<u8> {
         let g = &self.geometry;
-        let t = &g.timing;
         let mut page = Vec::with_capacity(PAGE_BYTES);
         page.extend_from_slice(&MAGIC);
         page.put_u32(VERSION);
@@ -71,10 +70,8 @@ impl Header {
         ] {
             page.put_u32(v);
         }
-        for v in [t.page_read_ns, t.program_ns, t.erase_ns, t.channel_bytes_per_s, t.host_bytes_per_s] {
-            page.put_u64(v);
-        }
-        page.put_u32(t.queue_depth);
+        g.timing.words().into_iter().for_each(|v| page.put_u64(v));
+        page.put_u32(g.timing.queue_depth);
         seal_page(page, PAGE_BYTES)
     }
 
@@ -115,7 +112,7 @@ impl Header {
         let id = r.array()?;
         let [total_bytes, zone_bytes, zone_capacity_bytes, data_offset] =
             [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
-        let geometry = Geometry {
+        let mut geometry = Geometry {
             total_bytes,
             zone_bytes,
             zone_capacity_bytes,
@@ -127,15 +124,9 @@ impl Header {
             open_max: r.u32()?,
             active_max: r.u32()?,
             endurance: r.u32()?,
-            timing: Timing {
-                page_read_ns: r.u64()?,
-                program_ns: r.u64()?,
-                erase_ns: r.u64()?,
-                channel_bytes_per_s: r.u64()?,
-                host_bytes_per_s: r.u64()?,
-                queue_depth: r.u32()?,
-            },
+            timing: Timing::read(r)?,
         };
+        geometry.timing.queue_depth = r.u32()?;
         Ok((Header { id, geometry }, data_offset))
     }
 }

@@ -116,11 +116,8 @@ impl ZonedModel {
 
     fn format(image: Image, header: Header) -> Result<ZonedModel, DeviceError> {
         let empty = ZoneRecord::default().encode();
-        let zones = header.geometry.zones() as usize;
-        let mut records = Vec::with_capacity(zones);
-        for zone in 0..zones as u32 {
-            records.push((ZoneRecord::default(), image.frame.table.set(Record::Zone(zone), 1, &empty)));
-        }
+        let fresh = |zone| (ZoneRecord::default(), image.frame.table.set(Record::Zone(zone), 1, &empty));
+        let records = (0..header.geometry.zones() as u32).map(fresh).collect();
         let totals = Totals::default();
         let slot = image.frame.table.set(Record::Counters, 1, &totals.encode());
         image.commit_header(&header)?;
@@ -129,6 +126,7 @@ impl ZonedModel {
         Ok(model)
     }
 
+    /// A device whose zones have these records. Unless all are new, [`recount`](ZonedModel::recount) has to follow.
     fn assemble(
         geometry: Geometry,
         store: Store,
@@ -137,14 +135,11 @@ impl ZonedModel {
     ) -> ZonedModel {
         let info = geometry.zoned_info();
         let shape = ZoneShape { capacity: geometry.zone_capacity_bytes, unit: geometry.unit_bytes() };
-        let blocks = geometry.blocks_per_zone();
-        let (mut active, mut replaced) = (0, 0);
+        let mut replaced = 0;
         let zones = records
             .into_iter()
             .map(|(record, slot)| {
-                totals.add_record(&record, blocks);
                 replaced = u32::saturating_add(replaced, record.replaced);
-                active += u32::from(record.state.is_active());
                 ZoneCell {
                     published: AtomicU64::new(record.report().pack()),
                     zone: Mutex::new(Zone { record, slot, flushing: false, dirty: false, reset: 0 }),
@@ -159,7 +154,7 @@ impl ZonedModel {
             store,
             zones,
             limits: Mutex::new(Limits::default()),
-            in_use: InUse::with_active(active),
+            in_use: InUse::default(),
             dirty: Mutex::new(Vec::new()),
             flushes_completed: Mutex::new(0),
             flushes_begun: AtomicU64::new(0),
@@ -268,6 +263,7 @@ impl ZonedModel {
         self.recount();
     }
 
+    /// Brings the counts in line with the zones' records.
     fn recount(&self) {
         let active = self.zones.iter().filter(|cell| cell.report().state.is_active()).count();
         self.in_use.set_active(active as u32);

@@ -1,5 +1,6 @@
 //! Bit errors of reads: from wear, from read disturb, and from retention.
 
+use super::block::Block;
 use serde::{Deserialize, Serialize};
 use weft_core::random::SplitMix;
 
@@ -29,32 +30,22 @@ pub struct BitErrors {
     pub correctable: u32,
 }
 
-/// What a page read depends on.
-pub(crate) struct ReadAge {
-    pub lun: u32,
-    pub block: u32,
-    pub page: u32,
-    pub erases: u32,
-    pub reads: u32,
-    pub age_ns: u64,
-}
-
 impl BitErrors {
-    pub(crate) fn is_off(&self) -> bool {
-        self.per_page == 0.0 && self.per_erase == 0.0 && self.per_read == 0.0 && self.per_hour == 0.0
-    }
-
-    /// Wrong bits of this read.
-    pub(crate) fn bits(&self, read: &ReadAge) -> u32 {
+    /// Wrong bits of a read, at a moment of device time, of a page of this block, which is the block `at` of the LUN.
+    pub(crate) fn bits(&self, (lun, at, page): (u32, u32, u32), block: &Block, now_ns: u64) -> u32 {
         const HOUR_NS: f64 = 3.6e12;
+        if self.per_page == 0.0 && self.per_erase == 0.0 && self.per_read == 0.0 && self.per_hour == 0.0 {
+            return 0;
+        }
+        let age_ns = now_ns.saturating_sub(block.written_at);
         let expected = self.per_page
-            + self.per_erase * f64::from(read.erases)
-            + self.per_read * f64::from(read.reads)
-            + self.per_hour * (read.age_ns as f64 / HOUR_NS);
+            + self.per_erase * f64::from(block.erases)
+            + self.per_read * f64::from(block.reads)
+            + self.per_hour * (age_ns as f64 / HOUR_NS);
         let of = [
-            u64::from(read.lun) << 32 | u64::from(read.block),
-            u64::from(read.page),
-            u64::from(read.erases) << 32 | u64::from(read.reads),
+            u64::from(lun) << 32 | u64::from(at),
+            u64::from(page),
+            u64::from(block.erases) << 32 | u64::from(block.reads),
         ];
         let draw = SplitMix::new(self.seed, &of).below(1 << 32) as f64 / (1u64 << 32) as f64;
         // Casts of floats saturate, so a plan without sense makes pages unreadable and nothing else.
@@ -69,7 +60,7 @@ mod tests {
     #[test]
     fn wrong_bits_come_as_often_as_expected() {
         let plan = BitErrors { seed: 3, per_page: 0.25, per_read: 0.5, ..BitErrors::default() };
-        let bits = |page| plan.bits(&ReadAge { lun: 1, block: 2, page, erases: 0, reads: 4, age_ns: 0 });
+        let bits = |page| plan.bits((1, 2, page), &Block { reads: 4, ..Block::default() }, 0);
         let total: u32 = (0..10_000).map(bits).sum();
         assert!((22_000..23_000).contains(&total), "{total}");
         assert!((0..100).all(|page| (2..=3).contains(&bits(page))));

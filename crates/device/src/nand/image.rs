@@ -68,6 +68,16 @@ pub(crate) struct FlashImage {
     begun: AtomicBool,
 }
 
+/// A page in one life of its block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LivePage {
+    /// Number of the block in the device.
+    pub block: u64,
+    pub page: u32,
+    /// Erases of the block before.
+    pub erases: u32,
+}
+
 /// What a drive that owns the flash keeps in its image: what it was made from, in the header page, and an area behind
 /// the pages, of which this module knows nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -312,46 +322,31 @@ impl FlashImage {
         self.frame.table.set(Record::Zone(number as u32), slot, &encode_block(block))
     }
 
-    /// Writes a page of a block that was erased so many times.
-    pub fn program(
-        &self,
-        number: u64,
-        page: u32,
-        erases: u32,
-        data: &[u8],
-        oob: &[u8],
-    ) -> Result<(), DeviceError> {
-        self.write_page(number, page, erases, data, oob, true)
+    /// Writes a page.
+    pub fn program(&self, at: LivePage, data: &[u8], oob: &[u8]) -> Result<(), DeviceError> {
+        self.write_page(at, data, oob, true)
     }
 
     /// Makes a page one that cannot be read.
-    pub fn tear(&self, number: u64, page: u32, erases: u32) -> Result<(), DeviceError> {
-        self.write_page(number, page, erases, &[], &[], false)
+    pub fn tear(&self, at: LivePage) -> Result<(), DeviceError> {
+        self.write_page(at, &[], &[], false)
     }
 
-    fn write_page(
-        &self,
-        number: u64,
-        page: u32,
-        erases: u32,
-        data: &[u8],
-        oob: &[u8],
-        whole: bool,
-    ) -> Result<(), DeviceError> {
+    fn write_page(&self, at: LivePage, data: &[u8], oob: &[u8], whole: bool) -> Result<(), DeviceError> {
         let Layout { page_bytes, oob_bytes, page_stride, .. } = self.layout;
         let mut bytes = Vec::with_capacity(page_stride as usize);
         bytes.extend_from_slice(data);
         bytes.resize(page_bytes, 0);
         bytes.extend_from_slice(oob);
         bytes.resize(page_bytes + oob_bytes, 0);
-        let crc = self.page_crc(&bytes, number, page, erases);
+        let crc = self.page_crc(&bytes, at);
         bytes.put_u32(if whole { crc } else { !crc });
-        bytes.put_u32(erases);
+        bytes.put_u32(at.erases);
         self.check_writable()?;
-        if page == 0 {
-            self.erased.0.lock().remove(&number);
+        if at.page == 0 {
+            self.erased.0.lock().remove(&at.block);
         }
-        let offset = self.layout.page(number, page);
+        let offset = self.layout.page(at.block, at.page);
         let mut written = self.frame.file.write_all_at(&bytes, offset);
         if written
             .as_ref()
@@ -368,18 +363,19 @@ impl FlashImage {
     /// Reads a part of a page's data and its first out-of-band bytes; what is the matter when the page is not whole.
     pub fn read(
         &self,
-        number: u64,
-        page: u32,
-        erases: u32,
+        at: LivePage,
         offset: u32,
         data: &mut [u8],
         oob: &mut [u8],
     ) -> Result<Option<Unreadable>, DeviceError> {
         let Layout { page_bytes, oob_bytes, page_stride, .. } = self.layout;
         let mut bytes = vec![0; page_stride as usize];
-        self.frame.file.read_exact_at(&mut bytes, self.layout.page(number, page)).map_err(|e| self.io(e))?;
+        self.frame
+            .file
+            .read_exact_at(&mut bytes, self.layout.page(at.block, at.page))
+            .map_err(|e| self.io(e))?;
         let (content, trailer) = bytes.split_at(page_bytes + oob_bytes);
-        let crc = self.page_crc(content, number, page, erases);
+        let crc = self.page_crc(content, at);
         if trailer[..4] == (!crc).to_le_bytes() {
             return Ok(Some(Unreadable::Torn));
         }
@@ -507,12 +503,12 @@ impl FlashImage {
         &self.path
     }
 
-    fn page_crc(&self, content: &[u8], number: u64, page: u32, erases: u32) -> u32 {
+    fn page_crc(&self, content: &[u8], at: LivePage) -> u32 {
         let mut place = [0; 32];
         place[..16].copy_from_slice(&self.id);
-        place[16..24].copy_from_slice(&number.to_le_bytes());
-        place[24..28].copy_from_slice(&page.to_le_bytes());
-        place[28..].copy_from_slice(&erases.to_le_bytes());
+        place[16..24].copy_from_slice(&at.block.to_le_bytes());
+        place[24..28].copy_from_slice(&at.page.to_le_bytes());
+        place[28..].copy_from_slice(&at.erases.to_le_bytes());
         crc32c_append(crc32c(content), &place)
     }
 
@@ -563,7 +559,6 @@ fn decode_block(content: &Content, pages_per_block: u32) -> Option<Block> {
 
 fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout, annex: &Annex) -> Vec<u8> {
     let g = &setup.geometry;
-    let t = &g.timing;
     let mut page = Vec::with_capacity(PAGE_BYTES);
     page.extend_from_slice(&MAGIC);
     page.put_u32(VERSION);
@@ -574,22 +569,11 @@ fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout, annex: &Ann
     for v in [g.channels, g.luns_per_channel, g.planes, g.pages_per_block, g.page_bytes, g.endurance] {
         page.put_u32(v);
     }
-    page.put_u32(t.queue_depth);
+    page.put_u32(g.timing.queue_depth);
     page.put_u32(setup.pairing.map_or(0, |pairing| pairing.stride));
     let (lsb, msb) = setup.pairing.map_or_else(Default::default, |pairing| (pairing.lsb, pairing.msb));
-    for v in [
-        t.page_read_ns,
-        t.program_ns,
-        t.erase_ns,
-        t.channel_bytes_per_s,
-        t.host_bytes_per_s,
-        lsb.read_ns,
-        lsb.program_ns,
-        msb.read_ns,
-        msb.program_ns,
-    ] {
-        page.put_u64(v);
-    }
+    let paired = [lsb.read_ns, lsb.program_ns, msb.read_ns, msb.program_ns];
+    g.timing.words().into_iter().chain(paired).for_each(|v| page.put_u64(v));
     debug_assert!(annex.made_from.len() <= ANNEX_MADE_FROM_MAX);
     page.put_u64(annex.bytes);
     page.put_u32(annex.made_from.len() as u32);
@@ -640,14 +624,7 @@ fn header_fields(r: &mut Reader) -> Result<([u8; 16], FlashSetup), Truncated> {
     };
     let queue_depth = r.u32()?;
     let stride = r.u32()?;
-    geometry.timing = Timing {
-        page_read_ns: r.u64()?,
-        program_ns: r.u64()?,
-        erase_ns: r.u64()?,
-        channel_bytes_per_s: r.u64()?,
-        host_bytes_per_s: r.u64()?,
-        queue_depth,
-    };
+    geometry.timing = Timing { queue_depth, ..Timing::read(r)? };
     let mut times = || Ok(PageTimes { read_ns: r.u64()?, program_ns: r.u64()? });
     let (lsb, msb) = (times()?, times()?);
     let pairing = (stride > 0).then_some(Pairing { stride, lsb, msb });

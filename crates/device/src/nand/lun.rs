@@ -5,7 +5,7 @@ use super::block::{Block, Health};
 use super::contents::Contents;
 use super::counters::FlashCounters;
 use super::error::{FlashError, Unreadable};
-use super::image::FlashImage;
+use super::image::{FlashImage, LivePage};
 use super::setup::FlashSetup;
 use crate::DeviceError;
 use std::sync::Arc;
@@ -51,6 +51,12 @@ struct ImageRange {
     first: u64,
     /// By block: which slot of its record counts.
     slots: Vec<u32>,
+}
+
+impl ImageRange {
+    fn page(&self, at: u32, page: u32, blocks: &[Block]) -> LivePage {
+        LivePage { block: self.first + u64::from(at), page, erases: blocks[at as usize].erases }
+    }
 }
 
 impl Lun {
@@ -110,9 +116,8 @@ impl Lun {
 
     /// Stores the content of a page.
     pub fn store(&mut self, at: u32, page: u32, data: &[u8], oob: &[u8]) -> Result<(), DeviceError> {
-        let erases = self.blocks[at as usize].erases;
         match &self.image {
-            Some(range) => range.image.program(range.first + u64::from(at), page, erases, data, oob),
+            Some(range) => range.image.program(range.page(at, page, &self.blocks), data, oob),
             None => {
                 self.contents.program(at, page, data, oob);
                 Ok(())
@@ -122,11 +127,10 @@ impl Lun {
 
     /// Makes a page one that cannot be read.
     pub fn tear(&mut self, at: u32, page: u32) -> Result<(), DeviceError> {
-        let block = &mut self.blocks[at as usize];
         if let Some(range) = &self.image {
-            range.image.tear(range.first + u64::from(at), page, block.erases)?;
+            range.image.tear(range.page(at, page, &self.blocks))?;
         }
-        block.tear(page);
+        self.blocks[at as usize].tear(page);
         Ok(())
     }
 
@@ -139,9 +143,8 @@ impl Lun {
         data: &mut [u8],
         oob: &mut [u8],
     ) -> Result<Option<Unreadable>, DeviceError> {
-        let erases = self.blocks[at as usize].erases;
         match &self.image {
-            Some(range) => range.image.read(range.first + u64::from(at), page, erases, offset, data, oob),
+            Some(range) => range.image.read(range.page(at, page, &self.blocks), offset, data, oob),
             None => {
                 self.contents.read(at, page, offset, data, oob);
                 Ok(None)

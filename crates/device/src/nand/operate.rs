@@ -2,7 +2,6 @@
 //! the state of the block; then power and time; then what the operation leaves.
 
 use super::address::{BlockAddr, PageAddr};
-use super::bit_errors::ReadAge;
 use super::block::Health;
 use super::command::{Done, PageProgram, PageRead};
 use super::device::OpenChannel;
@@ -47,19 +46,9 @@ impl OpenChannel {
     /// Whether the page that is being read can be: its bits are counted.
     pub(super) fn sense(&self, lun: &mut Lun, page: PageAddr, at: u32, done: u64) -> Result<(), FlashError> {
         let block = &mut lun.blocks[at as usize];
+        let bits = self.bit_errors.bits((lun.index, at, page.page), block, done);
         block.reads = block.reads.saturating_add(1);
         let place = u64::from(at) << 32 | u64::from(page.page);
-        let mut bits = 0;
-        if !self.bit_errors.is_off() {
-            bits = self.bit_errors.bits(&ReadAge {
-                lun: lun.index,
-                block: at,
-                page: page.page,
-                erases: block.erases,
-                reads: block.reads - 1,
-                age_ns: done.saturating_sub(block.written_at),
-            });
-        }
         let why = if block.half_erased {
             Some(Unreadable::HalfErased)
         } else if block.is_torn(page.page) {

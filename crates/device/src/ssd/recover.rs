@@ -172,7 +172,6 @@ fn rewrite(state: &mut State, rewrites: Vec<Rewrite>) -> Result<(), SsdError> {
         }
         state.media.forget_rescued(slot);
     }
-    state.media.rewriting = false;
     state.write_back()
 }
 

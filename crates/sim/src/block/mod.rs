@@ -3,16 +3,15 @@
 //! [`Synthetic`] makes requests from a [`Pattern`]; [`Trace`] reads them from fio iologs and MSR-Cambridge traces, and
 //! lays what the trace touches close together. [`HostQueue`] is a host that keeps so many requests under way.
 
-mod queue;
 mod synthetic;
 mod trace;
 mod workload;
 
 use std::ops::Range;
 
-pub use queue::HostQueue;
 pub use synthetic::{Pattern, Synthetic, SyntheticSetup};
 pub use trace::{EXTENT_BLOCKS, Trace, TraceError, TraceFormat};
+pub use weft_device::HostQueue;
 pub use workload::Workload;
 
 /// What a request does.

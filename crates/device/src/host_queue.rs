@@ -8,7 +8,7 @@ use weft_core::Nanos;
 ///
 /// ```
 /// # use weft_core::Nanos;
-/// # use weft_sim::block::HostQueue;
+/// # use weft_device::HostQueue;
 /// let mut queue = HostQueue::new(2, Nanos(0));
 /// for completes in [100, 50] {
 ///     assert_eq!(queue.admit(), Nanos(0));
@@ -58,9 +58,8 @@ impl HostQueue {
 
     /// Waits for everything under way; returns the clock.
     pub fn drain(&mut self) -> Nanos {
-        while let Some(Reverse(completes)) = self.under_way.pop() {
-            self.now = self.now.max(completes);
-        }
+        let last = self.under_way.drain().map(|Reverse(completes)| completes).max();
+        self.now = self.now.max(last.unwrap_or(self.now));
         self.now
     }
 }
