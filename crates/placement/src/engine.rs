@@ -263,7 +263,7 @@ impl Engine {
             rule_line: rule.map(|r| r.line),
             why_stream: match (rule, policy) {
                 (Some(rule), _) if rule.conditions.is_empty() => "the rule takes every file".to_string(),
-                (Some(rule), _) => rule.conditions.to_string(),
+                (Some(rule), _) => rule.conditions.clone(),
                 (None, Some(_)) => "no rule matches; this is the policy's default stream".to_string(),
                 (None, None) => format!("mode {}", self.mode),
             },

@@ -73,21 +73,17 @@ impl fmt::Display for Verdict {
             Verdict::TooLate(line) => write!(f, "would match, but line {line} comes first"),
             Verdict::Unmet { asked, is } => {
                 let what = match asked {
-                    FileProperty::Path => "the path",
-                    FileProperty::Name => "the name",
-                    FileProperty::Shape => "the name's shape",
-                    FileProperty::Process => "the process",
-                    FileProperty::Thread => "the thread",
+                    FileProperty::Path => "the path is",
+                    FileProperty::Name => "the name is",
+                    FileProperty::Shape => "the name's shape is",
+                    FileProperty::Process => "the process is",
+                    FileProperty::Thread => "the thread is",
                     FileProperty::Flags => "it is opened for",
-                    FileProperty::Hint => "the hint",
-                    FileProperty::Size => "the size",
+                    FileProperty::Hint => "the hint is",
+                    FileProperty::Size => "the size is",
                 };
                 let is = if is.is_empty() { "unknown" } else { is };
-                if *asked == FileProperty::Flags {
-                    write!(f, "{what} {is}")
-                } else {
-                    write!(f, "{what} is {is}")
-                }
+                write!(f, "{what} {is}")
             }
         }
     }
@@ -102,7 +98,7 @@ pub(crate) fn consider(policy: &Policy, decided: Option<usize>, ctx: &FileContex
             policy: policy.name().to_string(),
             line: rule.line,
             stream: policy.streams().get(rule.stream).map_or_else(String::new, |s| s.name.clone()),
-            conditions: rule.conditions.to_string(),
+            conditions: rule.conditions.clone(),
             verdict: match (unmet, decided) {
                 (Some(asked), _) => Verdict::Unmet { asked, is: of_file(asked, ctx) },
                 (None, Some(first)) if first < index => Verdict::TooLate(line_of(first)),

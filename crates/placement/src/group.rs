@@ -40,19 +40,13 @@ impl Grouper {
 
     /// The group of a file. The same key within the same window has the same group for as long as it holds its slot.
     pub fn group(&self, ctx: &FileContext<'_>) -> LifetimeGroup {
-        let slot = match self.key(ctx) {
-            None => 0,
-            Some(key) => self.holders.lock().take(key, self.spec.slots),
-        };
+        let slot = self.key(ctx).map_or(0, |key| self.holders.lock().take(key, self.spec.slots));
         self.number(ctx, slot)
     }
 
     /// The group that [`Grouper::group`] would give, without giving it.
     pub fn peek(&self, ctx: &FileContext<'_>) -> LifetimeGroup {
-        let slot = match self.key(ctx) {
-            None => 0,
-            Some(key) => self.holders.lock().find(key, self.spec.slots),
-        };
+        let slot = self.key(ctx).map_or(0, |key| self.holders.lock().find(key, self.spec.slots));
         self.number(ctx, slot as u64)
     }
 

@@ -8,6 +8,7 @@ use crate::name;
 use globset::{Candidate, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use toml::Spanned;
@@ -63,27 +64,20 @@ pub struct Match {
     pub rule: Option<usize>,
 }
 
-/// A rule, for those who explain it.
-#[derive(Clone, Copy, Debug)]
-pub struct RuleInfo<'a> {
+/// A rule.
+#[derive(Debug)]
+pub struct Rule {
     /// The line in which it begins.
     pub line: usize,
-    /// Its conditions in words.
-    pub conditions: &'a str,
+    /// Its conditions in words; empty when it takes every file.
+    pub conditions: String,
     /// Index of its stream in [`Policy::streams`].
     pub stream: usize,
-}
-
-#[derive(Debug)]
-struct Rule {
-    line: usize,
-    conditions: String,
     flags: OpenIntent,
     /// One bit per hint; 0 = any.
     hints: u8,
     min_size: u64,
     max_size: u64,
-    stream: usize,
 }
 
 /// The patterns of one kind, of all rules.
@@ -124,12 +118,7 @@ impl Policy {
         source.check_name(&file.name)?;
         let streams = source.streams(&file.stream)?;
         let default = file.default.as_ref().map(|name| source.find(&streams, name)).transpose()?;
-        if file.rule.len() > RULES_MAX {
-            let (value, max) = (file.rule.len() as u64, RULES_MAX as u64);
-            return Err(
-                source.error(Problem::OutOfRange { key: "number of rules", value, min: 0, max }, None)
-            );
-        }
+        source.check_range("number of rules", file.rule.len() as u64, 0..=RULES_MAX as u64, None)?;
         let mut rules = Vec::with_capacity(file.rule.len());
         for rule in &file.rule {
             rules.push(source.rule(rule, &streams, &rules)?);
@@ -181,13 +170,13 @@ impl Policy {
     }
 
     /// Its rules, in the order in which they are tried.
-    pub fn rules(&self) -> impl Iterator<Item = RuleInfo<'_>> {
-        self.rules.iter().map(|r| RuleInfo { line: r.line, conditions: &r.conditions, stream: r.stream })
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter()
     }
 
     /// A rule by its index.
-    pub fn rule(&self, index: usize) -> Option<RuleInfo<'_>> {
-        self.rules().nth(index)
+    pub fn rule(&self, index: usize) -> Option<&Rule> {
+        self.rules.get(index)
     }
 
     /// The stream of a file: that of the first rule that matches, else the default; `None` when there is neither.
@@ -340,6 +329,20 @@ impl Source<'_> {
         PolicyError { origin: self.origin.to_string(), line, column, problem }
     }
 
+    fn check_range(
+        &self,
+        key: &'static str,
+        value: u64,
+        range: RangeInclusive<u64>,
+        at: Option<usize>,
+    ) -> Result<(), PolicyError> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        let (min, max) = range.into_inner();
+        Err(self.error(Problem::OutOfRange { key, value, min, max }, at))
+    }
+
     fn check_name(&self, name: &Spanned<String>) -> Result<(), PolicyError> {
         let text = name.get_ref();
         let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -353,12 +356,7 @@ impl Source<'_> {
         if files.is_empty() {
             return Err(self.error(Problem::NoStreams, None));
         }
-        if files.len() > STREAMS_MAX {
-            let (value, max) = (files.len() as u64, STREAMS_MAX as u64);
-            return Err(
-                self.error(Problem::OutOfRange { key: "number of streams", value, min: 1, max }, None)
-            );
-        }
+        self.check_range("number of streams", files.len() as u64, 1..=STREAMS_MAX as u64, None)?;
         let mut streams: Vec<StreamSpec> = Vec::with_capacity(files.len());
         for file in files {
             self.check_name(&file.name)?;
@@ -401,11 +399,10 @@ impl Source<'_> {
                 Err(self.error(Problem::Syntax(remedy.to_string()), Some(at)))
             }
             (None, None) => Ok(None),
-            (Some(_), _) if !(1..=u64::from(SPLIT_MAX)).contains(&value) => {
-                let max = u64::from(SPLIT_MAX);
-                Err(self.error(Problem::OutOfRange { key: "split_max", value, min: 1, max }, at))
+            (Some(by), _) => {
+                self.check_range("split_max", value, 1..=u64::from(SPLIT_MAX), at)?;
+                Ok(Some(Split { by, max: value as u16 }))
             }
-            (Some(by), _) => Ok(Some(Split { by, max: value as u16 })),
         }
     }
 

@@ -20,7 +20,7 @@ impl fmt::Display for Policy {
         writeln!(f, "\nrules, the first that matches decides")?;
         for rule in self.rules() {
             let stream = self.streams().get(rule.stream).map_or("", |s| s.name.as_str());
-            let conditions = if rule.conditions.is_empty() { "every file" } else { rule.conditions };
+            let conditions = if rule.conditions.is_empty() { "every file" } else { &rule.conditions };
             writeln!(f, "  {stream:width$}  line {:<4} {conditions}", rule.line)?;
         }
         match self.default_stream() {

@@ -11,7 +11,7 @@ mod file;
 mod shipped;
 mod stream;
 
-pub use compile::{Applies, FileProperty, Match, Policy, RuleInfo};
+pub use compile::{Applies, FileProperty, Match, Policy, Rule};
 pub use error::{PolicyError, Problem};
 pub use file::SplitBy;
 pub use stream::{GroupKey, GroupSpec, SLOTS_MAX, SPLIT_MAX, Split, StreamSpec, Window};

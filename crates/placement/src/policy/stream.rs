@@ -84,6 +84,7 @@ impl GroupSpec {
     /// Reads the `group` table; the error says what is wrong and, if a single value is to blame, where that one stands.
     pub(super) fn read(file: &GroupFile) -> Result<GroupSpec, (Problem, Option<usize>)> {
         let by = file.by.name();
+        let bad = |remedy| Err((Problem::BadGroup { by, remedy }, None));
         let key = match file.by {
             GroupBy::None | GroupBy::Bytes | GroupBy::Time => GroupKey::Stream,
             GroupBy::Thread => GroupKey::Thread,
@@ -94,8 +95,7 @@ impl GroupSpec {
             (None, GroupKey::Stream) => 1,
             (None, _) => SLOTS_DEFAULT,
             (Some(_), GroupKey::Stream) => {
-                let remedy = "slots goes with by = \"thread\", \"file\" or \"directory\" only; remove it";
-                return Err((Problem::BadGroup { by, remedy }, None));
+                return bad("slots goes with by = \"thread\", \"file\" or \"directory\" only; remove it");
             }
             (Some(slots), _) => {
                 let (value, max) = (*slots.get_ref(), u64::from(SLOTS_MAX));
@@ -107,18 +107,9 @@ impl GroupSpec {
             }
         };
         let window = match (&file.window, file.by) {
-            (None, GroupBy::Bytes) => {
-                return Err((Problem::BadGroup { by, remedy: "add window = \"16M\" or another size" }, None));
-            }
-            (None, GroupBy::Time) => {
-                return Err((Problem::BadGroup { by, remedy: "add window = \"10s\" or another time" }, None));
-            }
-            (Some(_), GroupBy::None) => {
-                return Err((
-                    Problem::BadGroup { by, remedy: "remove the window, or use by = \"bytes\"" },
-                    None,
-                ));
-            }
+            (None, GroupBy::Bytes) => return bad("add window = \"16M\" or another size"),
+            (None, GroupBy::Time) => return bad("add window = \"10s\" or another time"),
+            (Some(_), GroupBy::None) => return bad("remove the window, or use by = \"bytes\""),
             (None, _) => Window::Endless,
             (Some(text), by) => read_window(text.get_ref(), by).map_err(|p| (p, Some(text.span().start)))?,
         };

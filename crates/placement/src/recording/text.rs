@@ -248,17 +248,17 @@ impl Reader<'_> {
     }
 }
 
-/// The flags of Linux on x86-64 and most others.
-const OPEN_FLAGS: [(u32, OpenIntent); 6] = [
+/// The flags of Linux on x86-64 and most others; `O_TMPFILE` without the bit of `O_DIRECTORY`.
+const OPEN_FLAGS: [(u32, OpenIntent); 7] = [
     (0o100, OpenIntent::CREATE),
     (0o200, OpenIntent::EXCL),
     (0o1000, OpenIntent::TRUNC),
     (0o2000, OpenIntent::APPEND),
     (0o10000, OpenIntent::SYNC),
     (0o40000, OpenIntent::DIRECT),
+    (0o20000000, OpenIntent::TMPFILE),
 ];
-/// `O_TMPFILE` without the bit of `O_DIRECTORY`.
-const TMPFILE: u32 = 0o20000000;
+
 /// `O_WRONLY`.
 const WRONLY: u32 = 1;
 
@@ -267,14 +267,12 @@ fn open_to_flags(raw: u32) -> OpenIntent {
     for (bit, flag) in OPEN_FLAGS {
         flags.set(flag, raw & bit != 0);
     }
-    flags.set(OpenIntent::TMPFILE, raw & TMPFILE != 0);
     flags
 }
 
 fn flags_to_open(flags: OpenIntent) -> u32 {
     let bits = OPEN_FLAGS.iter().filter(|(_, flag)| flags.contains(*flag)).map(|(bit, _)| bit);
-    let tmpfile = if flags.contains(OpenIntent::TMPFILE) { TMPFILE } else { 0 };
-    bits.sum::<u32>() | tmpfile | WRONLY
+    bits.sum::<u32>() | WRONLY
 }
 
 #[cfg(test)]
