@@ -7,36 +7,39 @@ use crate::hooks::{
 use crate::process;
 use crate::report::{Refusal, refuse};
 use crate::routing::fail;
-use libc::{c_char, c_int, c_long, c_uint, c_void, iovec, mode_t, size_t};
+use libc::{c_char, c_int, c_long, c_uint, size_t, ssize_t};
 
 /// `fchmodat2`, which the libc crate does not name.
 const SYS_FCHMODAT2: c_long = 452;
 
-/// Arguments of a system call, each as the type that it has there.
+/// A value in a register of a system call.
+trait Word {
+    fn of(register: c_long) -> Self;
+    fn register(self) -> c_long;
+}
+
+macro_rules! words {
+    ($([$($of:ident)?] $word:ty),*) => {
+        $(impl$(<$of>)? Word for $word {
+            fn of(register: c_long) -> Self {
+                register as Self
+            }
+            fn register(self) -> c_long {
+                self as c_long
+            }
+        })*
+    };
+}
+words!([] c_int, [] c_uint, [] c_long, [] u64, [] size_t, [] ssize_t, [T] *const T, [T] *mut T);
+
+/// Arguments of a system call.
 #[derive(Clone, Copy)]
 struct Arguments([c_long; 6]);
 
 impl Arguments {
-    fn int(self, at: usize) -> c_int {
-        self.long(at) as c_int
-    }
-    fn uint(self, at: usize) -> c_uint {
-        self.long(at) as c_uint
-    }
-    fn size(self, at: usize) -> size_t {
-        self.long(at) as size_t
-    }
-    fn long(self, at: usize) -> c_long {
-        self.0.get(at).copied().unwrap_or(0)
-    }
-    fn text(self, at: usize) -> *const c_char {
-        self.long(at) as *const c_char
-    }
-    fn of<T>(self, at: usize) -> *const T {
-        self.long(at) as *const T
-    }
-    fn to<T>(self, at: usize) -> *mut T {
-        self.long(at) as *mut T
+    /// One of them, as the type that it has there.
+    fn at<T: Word>(self, at: usize) -> T {
+        T::of(self.0.get(at).copied().unwrap_or(0))
     }
     /// The same with another value at one place.
     fn with(mut self, at: usize, value: c_long) -> [c_long; 6] {
@@ -45,6 +48,29 @@ impl Arguments {
         }
         self.0
     }
+}
+
+/// Functions that take what their system calls take, by how many arguments that is.
+macro_rules! calls {
+    ($($call:ident($($argument:ident $at:literal),*);)*) => {
+        impl Arguments {
+            $(unsafe fn $call<$($argument: Word,)* R: Word>(
+                self,
+                function: unsafe fn($($argument),*) -> R,
+            ) -> c_long {
+                // SAFETY: the program passes what the system call wants, which is what the function wants.
+                unsafe { function($(self.at($at)),*) }.register()
+            })*
+        }
+    };
+}
+calls! {
+    call1(A 0);
+    call2(A 0, B 1);
+    call3(A 0, B 1, C 2);
+    call4(A 0, B 1, C 2, D 3);
+    call5(A 0, B 1, C 2, D 3, E 4);
+    call6(A 0, B 1, C 2, D 3, E 4, F 5);
 }
 
 /// What the kernel returns, as `syscall` gives it.
@@ -57,80 +83,54 @@ unsafe fn data_call(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: the program passes what the system call wants, which is what the function wants.
     unsafe {
         Some(match number {
-            libc::SYS_read => data::body::read(a.int(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_write => data::body::write(a.int(0), a.of(1), a.size(2)) as c_long,
-            libc::SYS_pread64 => data::body::pread(a.int(0), a.to(1), a.size(2), a.long(3)) as c_long,
-            libc::SYS_pwrite64 => data::body::pwrite(a.int(0), a.of(1), a.size(2), a.long(3)) as c_long,
-            libc::SYS_readv => data::body::readv(a.int(0), a.of::<iovec>(1), a.int(2)) as c_long,
-            libc::SYS_writev => data::body::writev(a.int(0), a.of::<iovec>(1), a.int(2)) as c_long,
+            libc::SYS_read => a.call3(data::body::read),
+            libc::SYS_write => a.call3(data::body::write),
+            libc::SYS_pread64 => a.call4(data::body::pread),
+            libc::SYS_pwrite64 => a.call4(data::body::pwrite),
+            libc::SYS_readv => a.call3(data::body::readv),
+            libc::SYS_writev => a.call3(data::body::writev),
             // The kernel takes offsets in two halves, of which the second is nothing on 64-bit systems.
-            libc::SYS_preadv => data::body::preadv(a.int(0), a.of(1), a.int(2), a.long(3)) as c_long,
-            libc::SYS_pwritev => data::body::pwritev(a.int(0), a.of(1), a.int(2), a.long(3)) as c_long,
-            libc::SYS_preadv2 => {
-                data::body::preadv2(a.int(0), a.of(1), a.int(2), a.long(3), a.int(5)) as c_long
-            }
-            libc::SYS_pwritev2 => {
-                data::body::pwritev2(a.int(0), a.of(1), a.int(2), a.long(3), a.int(5)) as c_long
-            }
-            libc::SYS_lseek => data::body::lseek(a.int(0), a.long(1), a.int(2)),
-            libc::SYS_fsync => data::body::fsync(a.int(0)).into(),
-            libc::SYS_fdatasync => data::body::fdatasync(a.int(0)).into(),
-            libc::SYS_syncfs => data::body::syncfs(a.int(0)).into(),
+            libc::SYS_preadv => a.call4(data::body::preadv),
+            libc::SYS_pwritev => a.call4(data::body::pwritev),
+            libc::SYS_preadv2 => data::body::preadv2(a.at(0), a.at(1), a.at(2), a.at(3), a.at(5)) as c_long,
+            libc::SYS_pwritev2 => data::body::pwritev2(a.at(0), a.at(1), a.at(2), a.at(3), a.at(5)) as c_long,
+            libc::SYS_lseek => a.call3(data::body::lseek),
+            libc::SYS_fsync => a.call1(data::body::fsync),
+            libc::SYS_fdatasync => a.call1(data::body::fdatasync),
+            libc::SYS_syncfs => a.call1(data::body::syncfs),
             libc::SYS_sync => {
                 data::body::sync();
                 0
             }
-            libc::SYS_sync_file_range => {
-                data::body::sync_file_range(a.int(0), a.long(1), a.long(2), a.uint(3)).into()
-            }
-            libc::SYS_ftruncate => data::body::ftruncate(a.int(0), a.long(1)).into(),
-            libc::SYS_truncate => data::body::truncate(a.text(0), a.long(1)).into(),
-            libc::SYS_fallocate => data::body::fallocate(a.int(0), a.int(1), a.long(2), a.long(3)).into(),
+            libc::SYS_sync_file_range => a.call4(data::body::sync_file_range),
+            libc::SYS_ftruncate => a.call2(data::body::ftruncate),
+            libc::SYS_truncate => a.call2(data::body::truncate),
+            libc::SYS_fallocate => a.call4(data::body::fallocate),
             libc::SYS_fadvise64 => {
                 // The function returns the error instead of setting errno.
-                match data::body::posix_fadvise(a.int(0), a.long(1), a.long(2), a.int(3)) {
+                match a.call4(data::body::posix_fadvise) {
                     0 => 0,
-                    error => fail(error),
+                    error => fail(error as c_int),
                 }
             }
-            libc::SYS_readahead => data::body::readahead(a.int(0), a.long(1), a.size(2)) as c_long,
-            libc::SYS_copy_file_range => {
-                data::body::copy_file_range(a.int(0), a.to(1), a.int(2), a.to(3), a.size(4), a.uint(5))
-                    as c_long
-            }
-            libc::SYS_sendfile => data::body::sendfile(a.int(0), a.int(1), a.to(2), a.size(3)) as c_long,
-            libc::SYS_splice => {
-                data::body::splice(a.int(0), a.to(1), a.int(2), a.to(3), a.size(4), a.uint(5)) as c_long
-            }
-            libc::SYS_mmap => {
-                mmap::body::mmap(a.to(0), a.size(1), a.int(2), a.int(3), a.int(4), a.long(5)) as c_long
-            }
-            libc::SYS_madvise => mmap::body::madvise(a.to(0), a.size(1), a.int(2)).into(),
-            libc::SYS_munmap => mmap::body::munmap(a.to(0), a.size(1)).into(),
-            libc::SYS_mremap => {
-                mmap::body::mremap(a.to(0), a.size(1), a.size(2), a.int(3), a.to(4)) as c_long
-            }
-            libc::SYS_mprotect => mmap::body::mprotect(a.to(0), a.size(1), a.int(2)).into(),
-            libc::SYS_pkey_mprotect => {
-                mmap::body::pkey_mprotect(a.to(0), a.size(1), a.int(2), a.int(3)).into()
-            }
-            libc::SYS_msync => mmap::body::msync(a.to(0), a.size(1), a.int(2)).into(),
-            libc::SYS_setrlimit => limit::body::setrlimit(a.uint(0), a.of(1)).into(),
-            libc::SYS_prlimit64 => limit::body::prlimit(a.int(0), a.uint(1), a.of(2), a.to(3)).into(),
+            libc::SYS_readahead => a.call3(data::body::readahead),
+            libc::SYS_copy_file_range => a.call6(data::body::copy_file_range),
+            libc::SYS_sendfile => a.call4(data::body::sendfile),
+            libc::SYS_splice => a.call6(data::body::splice),
+            libc::SYS_mmap => a.call6(mmap::body::mmap),
+            libc::SYS_madvise => a.call3(mmap::body::madvise),
+            libc::SYS_munmap => a.call2(mmap::body::munmap),
+            libc::SYS_mremap => a.call5(mmap::body::mremap),
+            libc::SYS_mprotect => a.call3(mmap::body::mprotect),
+            libc::SYS_pkey_mprotect => a.call4(mmap::body::pkey_mprotect),
+            libc::SYS_msync => a.call3(mmap::body::msync),
+            libc::SYS_setrlimit => a.call2(limit::body::setrlimit),
+            libc::SYS_prlimit64 => a.call4(limit::body::prlimit),
             libc::SYS_io_uring_setup => fail(refuse(Refusal::IoUring)),
-            libc::SYS_io_submit => returned(libaio::submit(a.long(0) as u64, a.long(1), a.of(2))),
-            libc::SYS_io_getevents => {
-                returned(libaio::events(a.long(0) as u64, a.long(1), a.long(2), a.to(3), a.of(4)))
-            }
-            libaio::SYS_IO_PGETEVENTS => returned(libaio::events_with_mask(
-                a.long(0) as u64,
-                a.long(1),
-                a.long(2),
-                a.to(3),
-                a.of(4),
-                a.of(5),
-            )),
-            libc::SYS_io_destroy => returned(libaio::destroy(a.long(0) as u64)),
+            libc::SYS_io_submit => returned(a.call3(libaio::submit)),
+            libc::SYS_io_getevents => returned(a.call5(libaio::events)),
+            libaio::SYS_IO_PGETEVENTS => returned(a.call6(libaio::events_with_mask)),
+            libc::SYS_io_destroy => returned(a.call1(libaio::destroy)),
             _ => return None,
         })
     }
@@ -141,40 +141,30 @@ unsafe fn descriptor_call(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: as above.
     unsafe {
         Some(match number {
-            libc::SYS_openat => open::body::openat(a.int(0), a.text(1), a.int(2), a.uint(3)).into(),
+            libc::SYS_openat => a.call4(open::body::openat),
             libc::SYS_openat2 => open_how(a)?,
-            libc::SYS_close => open::body::close(a.int(0)).into(),
-            libc::SYS_close_range => open::body::close_range(a.uint(0), a.uint(1), a.int(2)).into(),
-            libc::SYS_dup => open::body::dup(a.int(0)).into(),
-            libc::SYS_dup3 => open::body::dup3(a.int(0), a.int(1), a.int(2)).into(),
-            libc::SYS_fcntl => control::body::fcntl(a.int(0), a.int(1), a.size(2)).into(),
-            libc::SYS_flock => control::body::flock(a.int(0), a.int(1)).into(),
-            libc::SYS_ioctl => control::body::ioctl(a.int(0), a.long(1) as libc::c_ulong, a.size(2)).into(),
-            libc::SYS_sendmsg => socket::body::sendmsg(a.int(0), a.of(1), a.int(2)) as c_long,
-            libc::SYS_sendmmsg => socket::body::sendmmsg(a.int(0), a.to(1), a.uint(2), a.int(3)).into(),
-            libc::SYS_recvmsg => socket::body::recvmsg(a.int(0), a.to(1), a.int(2)) as c_long,
-            libc::SYS_recvmmsg => {
-                socket::body::recvmmsg(a.int(0), a.to(1), a.uint(2), a.int(3), a.to(4)).into()
-            }
-            libc::SYS_bind => socket::body::bind(a.int(0), a.of(1), a.uint(2)).into(),
-            libc::SYS_connect => socket::body::connect(a.int(0), a.of(1), a.uint(2)).into(),
-            libc::SYS_sendto => {
-                socket::body::sendto(a.int(0), a.of(1), a.size(2), a.int(3), a.of(4), a.uint(5)) as c_long
-            }
-            libc::SYS_recvfrom => {
-                socket::body::recvfrom(a.int(0), a.to(1), a.size(2), a.int(3), a.to(4), a.to(5)) as c_long
-            }
-            libc::SYS_accept => socket::body::accept(a.int(0), a.to(1), a.to(2)).into(),
-            libc::SYS_accept4 => socket::body::accept4(a.int(0), a.to(1), a.to(2), a.int(3)).into(),
-            libc::SYS_getsockname => socket::body::getsockname(a.int(0), a.to(1), a.to(2)).into(),
-            libc::SYS_getpeername => socket::body::getpeername(a.int(0), a.to(1), a.to(2)).into(),
-            libc::SYS_pidfd_getfd => socket::body::pidfd_getfd(a.int(0), a.int(1), a.uint(2)).into(),
-            libc::SYS_inotify_add_watch => {
-                kernel::body::inotify_add_watch(a.int(0), a.text(1), a.uint(2)).into()
-            }
-            libc::SYS_fanotify_mark => {
-                kernel::body::fanotify_mark(a.int(0), a.uint(1), a.long(2) as u64, a.int(3), a.text(4)).into()
-            }
+            libc::SYS_close => a.call1(open::body::close),
+            libc::SYS_close_range => a.call3(open::body::close_range),
+            libc::SYS_dup => a.call1(open::body::dup),
+            libc::SYS_dup3 => a.call3(open::body::dup3),
+            libc::SYS_fcntl => a.call3(control::body::fcntl),
+            libc::SYS_flock => a.call2(control::body::flock),
+            libc::SYS_ioctl => a.call3(control::body::ioctl),
+            libc::SYS_sendmsg => a.call3(socket::body::sendmsg),
+            libc::SYS_sendmmsg => a.call4(socket::body::sendmmsg),
+            libc::SYS_recvmsg => a.call3(socket::body::recvmsg),
+            libc::SYS_recvmmsg => a.call5(socket::body::recvmmsg),
+            libc::SYS_bind => a.call3(socket::body::bind),
+            libc::SYS_connect => a.call3(socket::body::connect),
+            libc::SYS_sendto => a.call6(socket::body::sendto),
+            libc::SYS_recvfrom => a.call6(socket::body::recvfrom),
+            libc::SYS_accept => a.call3(socket::body::accept),
+            libc::SYS_accept4 => a.call4(socket::body::accept4),
+            libc::SYS_getsockname => a.call3(socket::body::getsockname),
+            libc::SYS_getpeername => a.call3(socket::body::getpeername),
+            libc::SYS_pidfd_getfd => a.call3(socket::body::pidfd_getfd),
+            libc::SYS_inotify_add_watch => a.call3(kernel::body::inotify_add_watch),
+            libc::SYS_fanotify_mark => a.call5(kernel::body::fanotify_mark),
             _ => return None,
         })
     }
@@ -183,19 +173,21 @@ unsafe fn descriptor_call(number: c_long, a: Arguments) -> Option<c_long> {
 /// `openat2`: on the volume as `openat`, but a way to resolve paths that only the kernel knows is "not implemented", after
 /// which programs use `openat`.
 unsafe fn open_how(a: Arguments) -> Option<c_long> {
-    if !crate::routing::is_on_volume(a.int(0), a.text(1)) {
+    if !crate::routing::is_on_volume(a.at(0), a.at(1)) {
         return None;
     }
-    if a.size(3) < size_of::<libc::open_how>() {
+    if a.at::<size_t>(3) < size_of::<libc::open_how>() {
         return Some(fail(libc::EINVAL));
     }
     // SAFETY: the program passes a structure of that size, when it is not null.
-    let Some(how) = (unsafe { a.of::<libc::open_how>(2).as_ref() }) else { return Some(fail(libc::EFAULT)) };
+    let Some(how) = (unsafe { a.at::<*const libc::open_how>(2).as_ref() }) else {
+        return Some(fail(libc::EFAULT));
+    };
     if how.resolve != 0 {
         return Some(fail(libc::ENOSYS));
     }
     // SAFETY: as for `openat`.
-    Some(unsafe { open::body::openat(a.int(0), a.text(1), how.flags as c_int, how.mode as c_uint) }.into())
+    Some(unsafe { open::body::openat(a.at(0), a.at(1), how.flags as c_int, how.mode as c_uint) }.into())
 }
 
 /// Attributes.
@@ -203,55 +195,38 @@ unsafe fn attribute_call(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: as above.
     unsafe {
         Some(match number {
-            libc::SYS_fstat => attributes::body::fstat(a.int(0), a.to(1)).into(),
-            libc::SYS_newfstatat => attributes::body::fstatat(a.int(0), a.text(1), a.to(2), a.int(3)).into(),
-            libc::SYS_statx => {
-                attributes::body::statx(a.int(0), a.text(1), a.int(2), a.uint(3), a.to(4)).into()
-            }
-            libc::SYS_statfs => attributes::body::statfs(a.text(0), a.to(1)).into(),
-            libc::SYS_fstatfs => attributes::body::fstatfs(a.int(0), a.to(1)).into(),
-            libc::SYS_faccessat => attributes::body::faccessat(a.int(0), a.text(1), a.int(2), 0).into(),
-            libc::SYS_faccessat2 => {
-                attributes::body::faccessat(a.int(0), a.text(1), a.int(2), a.int(3)).into()
-            }
-            libc::SYS_fchmod => change::body::fchmod(a.int(0), a.long(1) as mode_t).into(),
-            libc::SYS_fchmodat => change::body::fchmodat(a.int(0), a.text(1), a.long(2) as mode_t, 0).into(),
-            SYS_FCHMODAT2 => {
-                change::body::fchmodat(a.int(0), a.text(1), a.long(2) as mode_t, a.int(3)).into()
-            }
-            libc::SYS_fchown => change::body::fchown(a.int(0), a.uint(1), a.uint(2)).into(),
-            libc::SYS_fchownat => {
-                change::body::fchownat(a.int(0), a.text(1), a.uint(2), a.uint(3), a.int(4)).into()
-            }
+            libc::SYS_fstat => a.call2(attributes::body::fstat),
+            libc::SYS_newfstatat => a.call4(attributes::body::fstatat),
+            libc::SYS_statx => a.call5(attributes::body::statx),
+            libc::SYS_statfs => a.call2(attributes::body::statfs),
+            libc::SYS_fstatfs => a.call2(attributes::body::fstatfs),
+            libc::SYS_faccessat => attributes::body::faccessat(a.at(0), a.at(1), a.at(2), 0).into(),
+            libc::SYS_faccessat2 => a.call4(attributes::body::faccessat),
+            libc::SYS_fchmod => a.call2(change::body::fchmod),
+            libc::SYS_fchmodat => change::body::fchmodat(a.at(0), a.at(1), a.at(2), 0).into(),
+            SYS_FCHMODAT2 => a.call4(change::body::fchmodat),
+            libc::SYS_fchown => a.call3(change::body::fchown),
+            libc::SYS_fchownat => a.call5(change::body::fchownat),
             // Without a path it means the descriptor, which only the system call says so.
-            libc::SYS_utimensat if a.text(1).is_null() => change::body::futimens(a.int(0), a.of(2)).into(),
-            libc::SYS_utimensat => change::body::utimensat(a.int(0), a.text(1), a.of(2), a.int(3)).into(),
-            libc::SYS_getxattr => xattr::body::getxattr(a.text(0), a.text(1), a.to(2), a.size(3)) as c_long,
-            libc::SYS_lgetxattr => xattr::body::lgetxattr(a.text(0), a.text(1), a.to(2), a.size(3)) as c_long,
-            libc::SYS_fgetxattr => xattr::body::fgetxattr(a.int(0), a.text(1), a.to(2), a.size(3)) as c_long,
-            libc::SYS_setxattr => {
-                xattr::body::setxattr(a.text(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
+            libc::SYS_utimensat if a.at::<*const c_char>(1).is_null() => {
+                change::body::futimens(a.at(0), a.at(2)).into()
             }
-            libc::SYS_lsetxattr => {
-                xattr::body::lsetxattr(a.text(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
-            }
-            libc::SYS_fsetxattr => {
-                xattr::body::fsetxattr(a.int(0), a.text(1), a.of(2), a.size(3), a.int(4)).into()
-            }
-            libc::SYS_listxattr => xattr::body::listxattr(a.text(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_llistxattr => xattr::body::llistxattr(a.text(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_flistxattr => xattr::body::flistxattr(a.int(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_removexattr => xattr::body::removexattr(a.text(0), a.text(1)).into(),
-            libc::SYS_lremovexattr => xattr::body::lremovexattr(a.text(0), a.text(1)).into(),
-            libc::SYS_fremovexattr => xattr::body::fremovexattr(a.int(0), a.text(1)).into(),
-            libc::SYS_umask => change::body::umask(a.long(0) as mode_t).into(),
-            libc::SYS_mknodat => {
-                names::body::mknodat(a.int(0), a.text(1), a.long(2) as mode_t, a.long(3) as libc::dev_t)
-                    .into()
-            }
-            libc::SYS_name_to_handle_at => {
-                names::body::name_to_handle_at(a.int(0), a.text(1), a.to(2), a.to(3), a.int(4)).into()
-            }
+            libc::SYS_utimensat => a.call4(change::body::utimensat),
+            libc::SYS_getxattr => a.call4(xattr::body::getxattr),
+            libc::SYS_lgetxattr => a.call4(xattr::body::lgetxattr),
+            libc::SYS_fgetxattr => a.call4(xattr::body::fgetxattr),
+            libc::SYS_setxattr => a.call5(xattr::body::setxattr),
+            libc::SYS_lsetxattr => a.call5(xattr::body::lsetxattr),
+            libc::SYS_fsetxattr => a.call5(xattr::body::fsetxattr),
+            libc::SYS_listxattr => a.call3(xattr::body::listxattr),
+            libc::SYS_llistxattr => a.call3(xattr::body::llistxattr),
+            libc::SYS_flistxattr => a.call3(xattr::body::flistxattr),
+            libc::SYS_removexattr => a.call2(xattr::body::removexattr),
+            libc::SYS_lremovexattr => a.call2(xattr::body::lremovexattr),
+            libc::SYS_fremovexattr => a.call2(xattr::body::fremovexattr),
+            libc::SYS_umask => a.call1(change::body::umask),
+            libc::SYS_mknodat => a.call4(names::body::mknodat),
+            libc::SYS_name_to_handle_at => a.call5(names::body::name_to_handle_at),
             _ => return None,
         })
     }
@@ -262,39 +237,26 @@ unsafe fn name_call(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: as above.
     unsafe {
         Some(match number {
-            libc::SYS_getdents64 => dir::body::getdents64(a.int(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_mkdirat => names::body::mkdirat(a.int(0), a.text(1), a.long(2) as mode_t).into(),
-            libc::SYS_unlinkat => names::body::unlinkat(a.int(0), a.text(1), a.int(2)).into(),
-            libc::SYS_renameat => names::body::renameat(a.int(0), a.text(1), a.int(2), a.text(3)).into(),
-            libc::SYS_renameat2 => {
-                names::body::renameat2(a.int(0), a.text(1), a.int(2), a.text(3), a.uint(4)).into()
-            }
-            libc::SYS_linkat => {
-                names::body::linkat(a.int(0), a.text(1), a.int(2), a.text(3), a.int(4)).into()
-            }
-            libc::SYS_symlinkat => names::body::symlinkat(a.text(0), a.int(1), a.text(2)).into(),
-            libc::SYS_readlinkat => {
-                names::body::readlinkat(a.int(0), a.text(1), a.to(2), a.size(3)) as c_long
-            }
-            libc::SYS_chdir => cwd::body::chdir(a.text(0)).into(),
-            libc::SYS_fchdir => cwd::body::fchdir(a.int(0)).into(),
-            libc::SYS_chroot => cwd::body::chroot(a.text(0)).into(),
+            libc::SYS_getdents64 => a.call3(dir::body::getdents64),
+            libc::SYS_mkdirat => a.call3(names::body::mkdirat),
+            libc::SYS_unlinkat => a.call3(names::body::unlinkat),
+            libc::SYS_renameat => a.call4(names::body::renameat),
+            libc::SYS_renameat2 => a.call5(names::body::renameat2),
+            libc::SYS_linkat => a.call5(names::body::linkat),
+            libc::SYS_symlinkat => a.call3(names::body::symlinkat),
+            libc::SYS_readlinkat => a.call4(names::body::readlinkat),
+            libc::SYS_chdir => a.call1(cwd::body::chdir),
+            libc::SYS_fchdir => a.call1(cwd::body::fchdir),
+            libc::SYS_chroot => a.call1(cwd::body::chroot),
             libc::SYS_getcwd if process::cwd().is_some() => {
-                let out: *mut c_char = a.to(0);
+                let out: *mut c_char = a.at(0);
                 // The system call returns the length, the NUL included.
-                match cwd::body::getcwd(out, a.size(1)) {
+                match cwd::body::getcwd(out, a.at(1)) {
                     path if path.is_null() || out.is_null() => fail(libc::ERANGE),
                     path => libc::strlen(path) as c_long + 1,
                 }
             }
-            libc::SYS_mount => kernel::body::mount(
-                a.text(0),
-                a.text(1),
-                a.text(2),
-                a.long(3) as libc::c_ulong,
-                a.of::<c_void>(4),
-            )
-            .into(),
+            libc::SYS_mount => a.call5(kernel::body::mount),
             _ => return None,
         })
     }
@@ -305,20 +267,18 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: as above.
     unsafe {
         Some(match number {
-            libc::SYS_execve => exec::body::execve(a.text(0), a.of(1), a.of(2)).into(),
-            libc::SYS_execveat => {
-                exec::body::execveat(a.int(0), a.text(1), a.of(2), a.of(3), a.int(4)).into()
-            }
-            libc::SYS_exit_group => exit::body::_exit(a.int(0)),
+            libc::SYS_execve => a.call3(exec::body::execve),
+            libc::SYS_execveat => a.call5(exec::body::execveat),
+            libc::SYS_exit_group => exit::body::_exit(a.at(0)),
             libc::SYS_prctl => {
-                limit::before_prctl(a.int(0), a.long(1) as libc::c_ulong);
+                limit::before_prctl(a.at(0), a.at(1));
                 return None;
             }
             libc::SYS_seccomp => {
-                limit::before_seccomp(a.uint(0));
+                limit::before_seccomp(a.at(0));
                 return None;
             }
-            libc::SYS_unshare if crate::process::fork::check_unshare(a.int(0)).is_err() => fail(libc::EINVAL),
+            libc::SYS_unshare if crate::process::fork::check_unshare(a.at(0)).is_err() => fail(libc::EINVAL),
             libc::SYS_setuid
             | libc::SYS_setreuid
             | libc::SYS_setresuid
@@ -329,27 +289,29 @@ unsafe fn process_call(number: c_long, a: Arguments) -> Option<c_long> {
             | libc::SYS_capset
             | libc::SYS_unshare
             | libc::SYS_setns => {
-                identity::by_number(|| real::syscall(number, a.long(0), a.long(1), a.long(2), 0, 0, 0))
+                identity::by_number(|| real::syscall(number, a.at(0), a.at(1), a.at(2), 0, 0, 0))
             }
             libc::SYS_setfsuid | libc::SYS_setfsgid => {
-                identity::of_files(c_long::from(a.int(0)), || real::syscall(number, a.long(0), 0, 0, 0, 0, 0))
+                identity::of_files(c_long::from(a.at::<c_int>(0)), || {
+                    real::syscall(number, a.at(0), 0, 0, 0, 0, 0)
+                })
             }
             // A child with memory of its own, on its parent's stack. One that would share memory until it executes gets
             // its own, as with `vfork`.
             libc::SYS_clone
-                if a.long(1) == 0
-                    && (a.long(0) & libc::CLONE_VM as c_long == 0
-                        || a.long(0) & libc::CLONE_VFORK as c_long != 0
-                            && a.long(0) & libc::CLONE_THREAD as c_long == 0) =>
+                if a.at::<c_long>(1) == 0
+                    && (a.at::<c_int>(0) & libc::CLONE_VM == 0
+                        || a.at::<c_int>(0) & libc::CLONE_VFORK != 0
+                            && a.at::<c_int>(0) & libc::CLONE_THREAD == 0) =>
             {
-                if let Err(error) = crate::process::fork::check_sharing(a.int(0)) {
+                if let Err(error) = crate::process::fork::check_sharing(a.at(0)) {
                     return Some(fail(error));
                 }
-                let flags = a.long(0) & !c_long::from(libc::CLONE_VM);
-                fork::child_by(|| real::syscall(number, flags, 0, a.long(2), a.long(3), a.long(4), 0))
+                let flags = a.at::<c_long>(0) & !c_long::from(libc::CLONE_VM);
+                fork::child_by(|| real::syscall(number, flags, 0, a.at(2), a.at(3), a.at(4), 0))
             }
             libc::SYS_clone => {
-                crate::process::fork::before_thread(a.int(0));
+                crate::process::fork::before_thread(a.at(0));
                 return None;
             }
             _ => return None,
@@ -363,32 +325,30 @@ unsafe fn old_call(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: as above.
     unsafe {
         Some(match number {
-            libc::SYS_open => open::body::open(a.text(0), a.int(1), a.uint(2)).into(),
-            libc::SYS_creat => open::body::creat(a.text(0), a.uint(1)).into(),
-            libc::SYS_dup2 => open::body::dup2(a.int(0), a.int(1)).into(),
-            libc::SYS_stat => attributes::body::stat(a.text(0), a.to(1)).into(),
-            libc::SYS_lstat => attributes::body::lstat(a.text(0), a.to(1)).into(),
-            libc::SYS_access => attributes::body::access(a.text(0), a.int(1)).into(),
-            libc::SYS_chmod => change::body::chmod(a.text(0), a.long(1) as mode_t).into(),
-            libc::SYS_chown => change::body::chown(a.text(0), a.uint(1), a.uint(2)).into(),
-            libc::SYS_lchown => change::body::lchown(a.text(0), a.uint(1), a.uint(2)).into(),
-            libc::SYS_mkdir => names::body::mkdir(a.text(0), a.long(1) as mode_t).into(),
-            libc::SYS_rmdir => names::body::rmdir(a.text(0)).into(),
-            libc::SYS_unlink => names::body::unlink(a.text(0)).into(),
-            libc::SYS_rename => names::body::rename(a.text(0), a.text(1)).into(),
-            libc::SYS_link => names::body::link(a.text(0), a.text(1)).into(),
-            libc::SYS_symlink => names::body::symlink(a.text(0), a.text(1)).into(),
-            libc::SYS_readlink => names::body::readlink(a.text(0), a.to(1), a.size(2)) as c_long,
-            libc::SYS_mknod => {
-                names::body::mknod(a.text(0), a.long(1) as mode_t, a.long(2) as libc::dev_t).into()
-            }
-            libc::SYS_utime => change::body::utime(a.text(0), a.of(1)).into(),
-            libc::SYS_utimes => change::body::utimes(a.text(0), a.of(1)).into(),
-            libc::SYS_futimesat => change::body::futimesat(a.int(0), a.text(1), a.of(2)).into(),
+            libc::SYS_open => a.call3(open::body::open),
+            libc::SYS_creat => a.call2(open::body::creat),
+            libc::SYS_dup2 => a.call2(open::body::dup2),
+            libc::SYS_stat => a.call2(attributes::body::stat),
+            libc::SYS_lstat => a.call2(attributes::body::lstat),
+            libc::SYS_access => a.call2(attributes::body::access),
+            libc::SYS_chmod => a.call2(change::body::chmod),
+            libc::SYS_chown => a.call3(change::body::chown),
+            libc::SYS_lchown => a.call3(change::body::lchown),
+            libc::SYS_mkdir => a.call2(names::body::mkdir),
+            libc::SYS_rmdir => a.call1(names::body::rmdir),
+            libc::SYS_unlink => a.call1(names::body::unlink),
+            libc::SYS_rename => a.call2(names::body::rename),
+            libc::SYS_link => a.call2(names::body::link),
+            libc::SYS_symlink => a.call2(names::body::symlink),
+            libc::SYS_readlink => a.call3(names::body::readlink),
+            libc::SYS_mknod => a.call3(names::body::mknod),
+            libc::SYS_utime => a.call2(change::body::utime),
+            libc::SYS_utimes => a.call2(change::body::utimes),
+            libc::SYS_futimesat => a.call3(change::body::futimesat),
             // A child that would share memory until it executes gets its own, as with the function.
             libc::SYS_fork | libc::SYS_vfork => fork::body::fork().into(),
             // The old form of directory entries, which no program of today asks for.
-            libc::SYS_getdents if crate::descriptors::table::is_weft(a.int(0)) => fail(libc::ENOSYS),
+            libc::SYS_getdents if crate::descriptors::table::is_weft(a.at(0)) => fail(libc::ENOSYS),
             _ => return None,
         })
     }
@@ -455,14 +415,14 @@ unsafe fn signal_call(number: c_long, a: Arguments) -> Option<c_long> {
     // SAFETY: the program's own structures, when they are not null.
     unsafe {
         match number {
-            libc::SYS_rt_sigprocmask if a.int(0) != libc::SIG_UNBLOCK => {
-                let mask = a.of::<u64>(1).as_ref()? & !OURS;
+            libc::SYS_rt_sigprocmask if a.at::<c_int>(0) != libc::SIG_UNBLOCK => {
+                let mask = a.at::<*const u64>(1).as_ref()? & !OURS;
                 Some(by_kernel(number, a.with(1, &raw const mask as c_long)))
             }
             libc::SYS_rt_sigaction => {
-                let mut action = *a.of::<Action>(1).as_ref()?;
+                let mut action = *a.at::<*const Action>(1).as_ref()?;
                 action.mask &= !OURS;
-                let taken = a.int(0) == libc::SIGSYS;
+                let taken = a.at::<c_int>(0) == libc::SIGSYS;
                 let action = if taken { std::ptr::null() } else { &raw const action };
                 Some(by_kernel(number, a.with(1, action as c_long)))
             }
@@ -471,7 +431,7 @@ unsafe fn signal_call(number: c_long, a: Arguments) -> Option<c_long> {
             libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => with_mask(number, a, 4),
             libc::SYS_pselect6 => {
                 // The address of a mask and its length.
-                let [given, len] = *a.of::<[usize; 2]>(5).as_ref()?;
+                let [given, len] = *a.at::<*const [usize; 2]>(5).as_ref()?;
                 let mask = (given as *const u64).as_ref()? & !OURS;
                 let pair = [&raw const mask as usize, len];
                 Some(by_kernel(number, a.with(5, &raw const pair as c_long)))
@@ -488,7 +448,7 @@ unsafe fn signal_call(number: c_long, a: Arguments) -> Option<c_long> {
 unsafe fn with_mask(number: c_long, a: Arguments, place: usize) -> Option<c_long> {
     // SAFETY: the caller's promise.
     unsafe {
-        let mask = a.of::<u64>(place).as_ref()? & !OURS;
+        let mask = a.at::<*const u64>(place).as_ref()? & !OURS;
         Some(by_kernel(number, a.with(place, &raw const mask as c_long)))
     }
 }
