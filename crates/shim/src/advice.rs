@@ -3,10 +3,11 @@
 //! When a file that is not weft's was opened for writing, the adviser (`weft run --hints`) is asked what to expect of it,
 //! and its answer becomes the file's write-lifetime hint. A hint that the program gives itself comes later and stands.
 
+use crate::text::Text;
 use crate::{process, report, sys};
 use libc::c_int;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use weft_client::advice::{self, AdviceRequest, MAGIC};
 use weft_client::scratch::Scratch;
 use weft_client::sys::{gettid, thread_name};
@@ -16,19 +17,19 @@ pub const ENV_HINTS: &[u8] = b"WEFT_HINTS";
 /// `fcntl` command that sets a file's write-lifetime hint.
 pub const F_SET_RW_HINT: c_int = 1036;
 
-struct Socket(UnsafeCell<[u8; 108]>);
-// SAFETY: written by `start` before the program runs, while SOCKET_LEN is 0; only read afterwards.
+struct Socket(UnsafeCell<Text<108>>);
+// SAFETY: written by `start` before the program runs, while ON is false; only read afterwards.
 unsafe impl Sync for Socket {}
 
-static SOCKET: Socket = Socket(UnsafeCell::new([0; 108]));
-/// Bytes of the socket's path; 0 when the mode is off.
-static SOCKET_LEN: AtomicUsize = AtomicUsize::new(0);
+/// The path of the adviser's socket.
+static SOCKET: Socket = Socket(UnsafeCell::new(Text::EMPTY));
+static ON: AtomicBool = AtomicBool::new(false);
 static COMPLAINED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the mode is on.
 #[inline(always)]
 pub fn is_on() -> bool {
-    SOCKET_LEN.load(Acquire) != 0
+    ON.load(Acquire)
 }
 
 /// Turns the mode on.
@@ -42,10 +43,8 @@ pub unsafe fn start(socket: &[u8]) {
     }
     // SAFETY: the caller's promise.
     let place = unsafe { &mut *SOCKET.0.get() };
-    for (to, from) in place.iter_mut().zip(socket) {
-        *to = *from;
-    }
-    SOCKET_LEN.store(socket.len(), Release);
+    place.set(socket);
+    ON.store(true, Release);
 }
 
 /// To be called with the result of libc's `open`: gives the new descriptor its hint. Returns it, with `errno` as it was.
@@ -77,9 +76,8 @@ fn advise(fd: c_int, flags: c_int) {
             zero: 0,
             thread,
         };
-        // SAFETY: SOCKET_LEN is not 0, so the path is written and will not change.
+        // SAFETY: ON is true, so the path is written and will not change.
         let socket = unsafe { &*SOCKET.0.get() };
-        let socket = socket.get(..SOCKET_LEN.load(Acquire)).unwrap_or(&[]);
         match advice::ask(socket, &question, path) {
             Ok(0) => {}
             Ok(hint) => {

@@ -30,12 +30,14 @@ pub mod interception;
 pub mod ipc;
 pub mod lock;
 pub mod mapping;
+pub mod owned;
 pub mod process;
 pub mod real;
 pub mod report;
 pub mod routing;
 pub mod streams;
 pub mod sys;
+pub mod text;
 pub mod variadic;
 
 /// The names of all hooks, each ended by NUL, the list by an empty one: for tests that ask whether the loader binds them.

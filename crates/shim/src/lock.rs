@@ -40,6 +40,7 @@ impl<T> Locked<T> {
         }
         // SAFETY: the word excludes every other thread until it is stored below.
         let result = act(unsafe { &mut *self.value.get() });
+        debug_assert_eq!(self.word.load(Relaxed), 1, "held until here");
         self.word.store(0, Release);
         result
     }

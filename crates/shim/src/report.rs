@@ -4,6 +4,7 @@
 
 use crate::process;
 use crate::sys;
+use crate::text::{Text, decimal};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weft_client::Errno;
 
@@ -113,7 +114,7 @@ pub fn refuse_for(refusal: Refusal, cause: Option<Errno>) -> Errno {
     if TOLD.fetch_or(bit, Relaxed) & bit == 0 {
         if let Ok(client) = process::client() {
             let _ = match cause {
-                Some(cause) => client.note(with_cause(text, cause, &mut [0; 256])),
+                Some(cause) => client.note(&with_cause(text, cause)),
                 None => client.note(text.as_bytes()),
             };
         }
@@ -126,47 +127,17 @@ pub fn refuse_for(refusal: Refusal, cause: Option<Errno>) -> Errno {
 }
 
 /// `TEXT (errno N)`, as much of it as there is room for.
-fn with_cause<'a>(text: &str, cause: Errno, out: &'a mut [u8; 256]) -> &'a [u8] {
-    let mut digits = [0; 20];
-    let number = decimal(cause.unsigned_abs().into(), &mut digits);
-    let parts = [text.as_bytes(), b" (errno ", number, b")"];
-    let mut used = 0;
-    for (place, byte) in out.iter_mut().zip(parts.into_iter().flatten()) {
-        *place = *byte;
-        used += 1;
-    }
-    out.get(..used).unwrap_or(&[])
+fn with_cause(text: &str, cause: Errno) -> Text<257> {
+    Text::of(&[text.as_bytes(), b" (errno ", &decimal(cause.unsigned_abs().into()), b")"])
 }
 
 /// Writes `weft: ` and the parts as one line to standard error.
 #[cold]
 pub fn complain(parts: &[&[u8]]) {
-    let mut line = [0u8; 512];
-    let mut used = 0;
-    for part in [&b"weft: "[..]].iter().chain(parts).chain(&[&b"\n"[..]]) {
-        for byte in *part {
-            if let Some(place) = line.get_mut(used) {
-                *place = *byte;
-                used += 1;
-            }
-        }
-    }
-    let _ = sys::write(2, line.get(..used).unwrap_or(&[]));
-}
-
-/// A number as decimal text at the end of `out`.
-pub fn decimal(mut number: u64, out: &mut [u8; 20]) -> &[u8] {
-    let mut at = out.len();
-    loop {
-        at -= 1;
-        if let Some(place) = out.get_mut(at) {
-            *place = b'0' + (number % 10) as u8;
-        }
-        number /= 10;
-        if number == 0 || at == 0 {
-            return out.get(at..).unwrap_or(&[]);
-        }
-    }
+    let mut line = Text::<513>::of(&[b"weft: "]);
+    parts.iter().for_each(|part| line.put(part));
+    line.put(b"\n");
+    let _ = sys::write(2, &line);
 }
 
 /// On a panic inside a hook: one line, then the end. Unwinding into C or going on with libc's own function on the
@@ -175,9 +146,8 @@ pub fn install_panic_hook() {
     // A closure without captures: boxing it allocates nothing.
     std::panic::set_hook(Box::new(|info| {
         let (file, line) = info.location().map_or(("?", 0), |place| (place.file(), place.line()));
-        let mut digits = [0; 20];
-        let line = decimal(u64::from(line), &mut digits);
-        complain(&[b"internal error at ", file.as_bytes(), b":", line, b"; the program is ended"]);
+        let line = decimal(line.into());
+        complain(&[b"internal error at ", file.as_bytes(), b":", &line, b"; the program is ended"]);
         sys::abort();
     }));
 }
@@ -186,14 +156,6 @@ pub fn install_panic_hook() {
 mod tests {
     use super::*;
     use std::os::unix::process::ExitStatusExt;
-
-    #[test]
-    fn numbers_are_written_whole() {
-        let mut digits = [0; 20];
-        assert_eq!(decimal(0, &mut digits), b"0");
-        assert_eq!(decimal(907, &mut digits), b"907");
-        assert_eq!(decimal(u64::MAX, &mut digits), b"18446744073709551615");
-    }
 
     #[test]
     fn a_panic_ends_the_process_with_one_line() {
@@ -213,9 +175,8 @@ mod tests {
 
     #[test]
     fn the_error_of_the_volume_stands_behind_the_text() {
-        let mut out = [0; 256];
-        let told = with_cause(Refusal::MapKept.text(), libc::EIO, &mut out);
-        assert!(told.ends_with(b"until it does (errno 5)"), "{}", String::from_utf8_lossy(told));
+        let told = with_cause(Refusal::MapKept.text(), libc::EIO);
+        assert!(told.ends_with(b"until it does (errno 5)"), "{}", String::from_utf8_lossy(&told));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The system calls that the hooks make for themselves, past libc and so past the hooks.
 
+use crate::text::{Text, path_of_descriptor};
 use libc::{c_char, c_int};
 use std::ffi::CStr;
 use syscalls::{Sysno, raw_syscall};
 use weft_client::Errno;
+pub use weft_client::sys::{map_anonymous as anonymous, memfd_create, pread, readlink, yield_now};
 
 fn check(ret: usize) -> Result<usize, Errno> {
     // The kernel returns -4095..=-1 for errors.
@@ -72,11 +74,6 @@ pub fn read(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
     call!(read, fd, out.as_mut_ptr(), out.len())
 }
 
-/// Reads from a descriptor at an offset.
-pub fn pread(fd: c_int, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
-    call!(pread64, fd, out.as_mut_ptr(), out.len(), offset)
-}
-
 /// Moves a descriptor's offset; the new one.
 pub fn lseek(fd: c_int, offset: i64, whence: c_int) -> Result<u64, Errno> {
     call!(lseek, fd, offset, whence).map(|at| at as u64)
@@ -106,13 +103,7 @@ pub fn gains_rights(fd: c_int) -> bool {
 
 /// Opens what a descriptor leads to once more: an open file of its own, whatever became of the name.
 pub fn open_again(fd: c_int, flags: c_int) -> Result<c_int, Errno> {
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0; 20];
-    let number = u64::try_from(fd).map_err(|_| libc::EBADF)?;
-    for (to, from) in path.iter_mut().skip(14).zip(crate::report::decimal(number, &mut digits)) {
-        *to = *from;
-    }
-    open(CStr::from_bytes_until_nul(&path).unwrap_or(c""), flags, 0)
+    if fd < 0 { Err(libc::EBADF) } else { open(path_of_descriptor(fd).c_str(), flags, 0) }
 }
 
 /// Whether a path leads anywhere; `flags` as in `faccessat`.
@@ -122,11 +113,8 @@ pub fn exists(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<(), Err
 
 /// Whether a Unix socket's permissions allow the caller to connect.
 pub fn may_connect(socket: &[u8]) -> bool {
-    let mut path = [0; 109];
-    for (to, from) in path.iter_mut().zip(socket) {
-        *to = *from;
-    }
-    call!(faccessat2, libc::AT_FDCWD, path.as_ptr(), libc::W_OK, libc::AT_EACCESS).is_ok()
+    let path = Text::<109>::of(&[socket]);
+    call!(faccessat2, libc::AT_FDCWD, path.c_str().as_ptr(), libc::W_OK, libc::AT_EACCESS).is_ok()
 }
 
 /// Removes a name.
@@ -194,12 +182,6 @@ pub fn getdents64(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
     call!(getdents64, fd, out.as_mut_ptr(), out.len())
 }
 
-/// Target of a symlink.
-pub fn readlink<'a>(path: &CStr, out: &'a mut [u8]) -> Result<&'a [u8], Errno> {
-    let n = call!(readlinkat, libc::AT_FDCWD, path.as_ptr(), out.as_mut_ptr(), out.len())?;
-    out.get(..n).ok_or(libc::EIO)
-}
-
 /// The kernel's idea of the working directory, without the NUL.
 pub fn getcwd(out: &mut [u8]) -> Result<&[u8], Errno> {
     let n = call!(getcwd, out.as_mut_ptr(), out.len())?;
@@ -237,11 +219,6 @@ pub fn ftruncate(fd: c_int, size: u64) -> Result<(), Errno> {
     call!(ftruncate, fd, size).map(drop)
 }
 
-/// Creates an anonymous memory file with this name.
-pub fn memfd_create(name: &CStr, flags: u32) -> Result<c_int, Errno> {
-    call!(memfd_create, name.as_ptr(), flags).map(|fd| fd as c_int)
-}
-
 /// Creates a file of secret memory, which nobody can read or write but by a map.
 pub fn memfd_secret(flags: c_int) -> Result<c_int, Errno> {
     call!(memfd_secret, flags).map(|fd| fd as c_int)
@@ -262,12 +239,6 @@ pub fn mmap(
     offset: u64,
 ) -> Result<*mut u8, Errno> {
     call!(mmap, at, len, prot, flags, fd, offset).map(|at| at as *mut u8)
-}
-
-/// Zeroed private memory.
-pub fn anonymous(len: usize) -> Result<*mut u8, Errno> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    mmap(0, len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
 }
 
 /// Unmaps a range.
@@ -306,14 +277,6 @@ pub unsafe fn mremap(at: *mut u8, old: usize, new: usize, flags: c_int, to: usiz
 /// As `mprotect(2)`.
 pub unsafe fn mprotect(at: *mut u8, len: usize, prot: c_int) -> Result<(), Errno> {
     call!(mprotect, at, len, prot).map(drop)
-}
-
-/// Tells the kernel that the contents of a range are not needed.
-///
-/// # Safety
-/// Nothing may rely on the contents; private anonymous memory reads as zeros afterwards.
-pub unsafe fn forget_pages(at: *mut u8, len: usize) {
-    let _ = call!(madvise, at, len, libc::MADV_DONTNEED);
 }
 
 /// Random bytes.
@@ -375,11 +338,6 @@ pub fn queue_signal(signal: c_int, code: c_int, value: libc::sigval) {
     let uid = call!(getuid).unwrap_or(0) as u32;
     let info = Info { signal, errno: 0, code, pad: 0, pid, uid, value, rest: [0; 12] };
     let _ = call!(rt_sigqueueinfo, pid, signal, &raw const info);
-}
-
-/// Lets another thread run.
-pub fn yield_now() {
-    let _ = call!(sched_yield);
 }
 
 /// Ends the process by SIGABRT.

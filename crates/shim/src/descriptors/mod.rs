@@ -59,28 +59,38 @@ fn enter(client: &Client, file: FileRef, flags: c_int) -> Result<c_int, Errno> {
     let cloexec = flags & libc::O_CLOEXEC != 0;
     let made = placeholder::create(client.session(), file, cloexec).and_then(|fd| {
         // The kernel's answer to `poll` and `select`.
-        if flags & libc::O_PATH == 0 {
+        if flags & libc::O_PATH != 0 {
+            placeholder::become_path(*fd, cloexec)?;
+        }
+        Ok(fd.keep())
+    });
+    lead_to(client, file, made).map(|(fd, _)| fd)
+}
+
+/// Makes a new descriptor lead to a file, whose reference it takes over also when there is none. Returns it, and the file that
+/// the table had for its number.
+fn lead_to(
+    client: &Client,
+    file: FileRef,
+    made: Result<c_int, Errno>,
+) -> Result<(c_int, Option<FileRef>), Errno> {
+    let held = made.and_then(|fd| {
+        if table::holds(fd) {
             return Ok(fd);
         }
-        placeholder::become_path(fd, cloexec).inspect_err(|_| {
-            let _ = weft_client::sys::close(fd);
-        })
-    });
-    let fd = match made {
-        Ok(fd) => fd,
-        Err(error) => {
-            let _ = client.give_back(file);
-            return Err(error);
-        }
-    };
-    if !table::holds(fd) {
         let _ = weft_client::sys::close(fd);
+        Err(refuse(Refusal::DescriptorTable))
+    });
+    let fd = held.inspect_err(|_| {
         let _ = client.give_back(file);
-        return Err(refuse(Refusal::DescriptorTable));
-    }
-    table::swap(fd, Some(file));
+    })?;
+    debug_assert!(
+        !matches!(file, table::OWN | table::LOST),
+        "a new descriptor leads to a file of the volume"
+    );
+    let before = table::swap(fd, Some(file));
     streams::adopt_standard(fd);
-    Ok(fd)
+    Ok((fd, before))
 }
 
 /// Closes a weft descriptor, whatever it says. The last writable descriptor returns the error of a failed write-back
@@ -142,21 +152,9 @@ pub fn duplicate(file: FileRef, make: impl FnOnce() -> Result<c_int, Errno>) -> 
     }
     let client = process::client()?;
     client.add_ref(file)?;
-    let fd = match make() {
-        Ok(fd) => fd,
-        Err(error) => {
-            let _ = client.give_back(file);
-            return Err(error);
-        }
-    };
-    if !table::holds(fd) {
-        let _ = weft_client::sys::close(fd);
-        let _ = client.give_back(file);
-        return Err(refuse(Refusal::DescriptorTable));
-    }
+    let (fd, before) = lead_to(client, file, make())?;
     // With `dup2` the number may have led to another weft file, which the kernel has just closed.
-    release(table::swap(fd, Some(file)));
-    streams::adopt_standard(fd);
+    release(before);
     Ok(fd)
 }
 
@@ -171,16 +169,11 @@ pub fn duplicate_to(old: c_int, new: c_int, flags: c_int) -> Result<c_int, Errno
         None => {
             // Another thread that uses `new` meanwhile sees the old file or the new one, as with the kernel's own.
             let before = table::swap(new, None);
-            match sys::dup3(old, new, flags) {
-                Ok(fd) => {
-                    release(before);
-                    Ok(fd)
-                }
-                Err(error) => {
-                    table::swap(new, before);
-                    Err(error)
-                }
-            }
+            let moved = sys::dup3(old, new, flags).inspect_err(|_| {
+                table::swap(new, before);
+            })?;
+            release(before);
+            Ok(moved)
         }
     }
 }

@@ -15,10 +15,11 @@
 
 use crate::descriptors::table::{self, LOST};
 use crate::descriptors::{self, placeholder};
+use crate::owned::Fd;
 use crate::report::{Refusal, refuse};
-use crate::{process, report, sys};
+use crate::text::{Text, decimal};
+use crate::{process, sys};
 use libc::c_int;
-use std::ffi::CStr;
 use std::ptr;
 use weft_client::scratch::{AnyBytes, Scratch};
 use weft_client::{Client, Errno, FileRef};
@@ -146,17 +147,11 @@ impl Outgoing {
     fn pass(&mut self, file: FileRef) -> Result<c_int, Errno> {
         let Some(place) = self.parts.passed.get_mut(self.count) else { return Err(libc::ETOOMANYREFS) };
         let secret = self.client.pass(file)?;
-        match placeholder::create_to_pass(self.client.session(), file, secret) {
-            Ok(fd) => {
-                *place = PassedFile { secret, file, fd };
-                self.count += 1;
-                Ok(fd)
-            }
-            Err(error) => {
-                take_back(self.client, file, secret);
-                Err(error)
-            }
-        }
+        let fd = placeholder::create_to_pass(self.client.session(), file, secret)
+            .inspect_err(|_| take_back(self.client, file, secret))?;
+        *place = PassedFile { secret, file, fd };
+        self.count += 1;
+        Ok(fd)
     }
 
     /// The message to send.
@@ -215,17 +210,13 @@ fn enter(fd: c_int, server: u64, file: FileRef, secret: u64, flags: c_int) -> Re
     let cloexec = flags & libc::MSG_CMSG_CLOEXEC != 0;
     let flags = if cloexec { libc::O_CLOEXEC } else { 0 };
     let moved = placeholder::create(server, file, true).and_then(|made| {
-        let moved = sys::dup3(made, fd, flags);
-        let _ = weft_client::sys::close(made);
-        if moved.is_ok() && client.flags(file)? & libc::O_PATH != 0 {
-            return placeholder::become_path(fd, cloexec);
-        }
-        moved
+        sys::dup3(*made, fd, flags)?;
+        let is_path = client.flags(file)? & libc::O_PATH != 0;
+        if is_path { placeholder::become_path(fd, cloexec) } else { Ok(fd) }
     });
-    if let Err(error) = moved {
+    moved.inspect_err(|_| {
         let _ = client.give_back(file);
-        return Err(error);
-    }
+    })?;
     table::swap(fd, Some(file));
     crate::streams::adopt_standard(fd);
     Ok(())
@@ -252,23 +243,12 @@ fn is_peer_outside(socket: c_int) -> bool {
 
 /// `None` when that cannot be told.
 fn maps_this_library(pid: u32) -> Option<bool> {
-    let mut path = *b"/proc/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0; 20];
-    let parts = report::decimal(pid.into(), &mut digits).iter().chain(b"/maps");
-    for (to, from) in path.iter_mut().skip(6).zip(parts) {
-        *to = *from;
-    }
-    let fd = sys::open(CStr::from_bytes_until_nul(&path).ok()?, libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?;
-    let mut buffer = match Scratch::<[u8; 4096]>::any() {
-        Ok(buffer) => buffer,
-        Err(_) => {
-            let _ = weft_client::sys::close(fd);
-            return None;
-        }
-    };
+    let path = Text::<32>::of(&[b"/proc/", &decimal(pid.into()), b"/maps"]);
+    let fd = Fd(sys::open(path.c_str(), libc::O_RDONLY | libc::O_CLOEXEC, 0).ok()?);
+    let mut buffer = Scratch::<[u8; 4096]>::any().ok()?;
     let (mut kept, mut found) = (0, None);
     while found.is_none() {
-        let n = match sys::read(fd, buffer.get_mut(kept..).unwrap_or(&mut [])) {
+        let n = match sys::read(*fd, buffer.get_mut(kept..).unwrap_or(&mut [])) {
             Ok(n) => n,
             Err(_) => break,
         };
@@ -283,6 +263,5 @@ fn maps_this_library(pid: u32) -> Option<bool> {
         kept = len.min(LIBRARY.len());
         buffer.copy_within(len - kept..len, 0);
     }
-    let _ = weft_client::sys::close(fd);
     found
 }

@@ -9,6 +9,7 @@
 //! `weft:<server>:<file>` (both hexadecimal), sealed: a write fails (`EPERM`), but a read ends at once and `fsync` does
 //! nothing. A descriptor that is on its way to another process is one of these, too: its name has room for a secret.
 
+use crate::owned::Fd;
 use crate::{process, sys};
 use libc::{c_int, timespec};
 use std::ffi::CStr;
@@ -93,7 +94,7 @@ fn secret(shown: &[u8]) -> Option<u64> {
 }
 
 /// Makes the descriptor of an open file.
-pub fn create(server: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
+pub fn create(server: u64, file: FileRef, cloexec: bool) -> Result<Fd, Errno> {
     if !NO_SECRET_MEMORY.load(Relaxed) {
         match create_secret(server, file, cloexec) {
             Err(error) if !matches!(error, libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
@@ -105,46 +106,38 @@ pub fn create(server: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno>
     create_named(&name(server, file, None), cloexec)
 }
 
-fn create_secret(server: u64, file: FileRef, cloexec: bool) -> Result<c_int, Errno> {
-    let fd = sys::memfd_secret(if cloexec { libc::O_CLOEXEC } else { 0 })?;
+fn create_secret(server: u64, file: FileRef, cloexec: bool) -> Result<Fd, Errno> {
+    let fd = Fd(sys::memfd_secret(if cloexec { libc::O_CLOEXEC } else { 0 })?);
     let [access, change] = MARKS;
     let times = [
         timespec { tv_sec: server as i64, tv_nsec: access },
         timespec { tv_sec: file.0 as i64, tv_nsec: change },
     ];
     // The size first: it sets the time of change.
-    match sys::ftruncate(fd, SECRET_MEMORY_BYTES).and_then(|()| sys::set_times(fd, &times)) {
-        Ok(()) => Ok(fd),
-        Err(error) => {
-            let _ = weft_client::sys::close(fd);
-            Err(error)
-        }
-    }
+    sys::ftruncate(*fd, SECRET_MEMORY_BYTES)?;
+    sys::set_times(*fd, &times)?;
+    Ok(fd)
 }
 
 /// Makes a descriptor that is sent to another process for an open file: close-on-exec, not readable.
 pub fn create_to_pass(server: u64, file: FileRef, secret: u64) -> Result<c_int, Errno> {
     let fd = create_named(&name(server, file, Some(secret)), true)?;
-    let unreadable = sys::open_again(fd, libc::O_WRONLY | libc::O_CLOEXEC);
-    let _ = weft_client::sys::close(fd);
-    unreadable
+    sys::open_again(*fd, libc::O_WRONLY | libc::O_CLOEXEC)
 }
 
 /// Makes the descriptor one for a path only (`O_PATH`), with the same number. When that fails it is what it was.
 pub fn become_path(fd: c_int, cloexec: bool) -> Result<c_int, Errno> {
     let cloexec = if cloexec { libc::O_CLOEXEC } else { 0 };
-    let path = sys::open_again(fd, libc::O_PATH | libc::O_CLOEXEC)?;
-    let moved = sys::dup3(path, fd, cloexec);
-    let _ = weft_client::sys::close(path);
-    moved
+    let path = Fd(sys::open_again(fd, libc::O_PATH | libc::O_CLOEXEC)?);
+    sys::dup3(*path, fd, cloexec)
 }
 
-fn create_named(name: &Name, cloexec: bool) -> Result<c_int, Errno> {
+fn create_named(name: &Name, cloexec: bool) -> Result<Fd, Errno> {
     let name = CStr::from_bytes_until_nul(name).unwrap_or(c"weft:");
     let cloexec = if cloexec { libc::MFD_CLOEXEC } else { 0 };
-    let fd = sys::memfd_create(name, cloexec | libc::MFD_ALLOW_SEALING)?;
+    let fd = Fd(sys::memfd_create(name, cloexec | libc::MFD_ALLOW_SEALING)?);
     let seals = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
-    let _ = sys::fcntl(fd, libc::F_ADD_SEALS, seals as usize);
+    let _ = sys::fcntl(*fd, libc::F_ADD_SEALS, seals as usize);
     Ok(fd)
 }
 
@@ -161,19 +154,18 @@ mod tests {
         for fd in
             [create(SERVER, file, true).unwrap(), create_named(&name(SERVER, file, None), true).unwrap()]
         {
-            assert_eq!(identify(fd), Some((SERVER, file, None)));
-            assert!(sys::write(fd, b"x").is_err());
-            weft_client::sys::close(fd).unwrap();
+            assert_eq!(identify(*fd), Some((SERVER, file, None)));
+            assert!(sys::write(*fd, b"x").is_err());
         }
         // Any reference whatever.
-        let fd = create(u64::MAX, FileRef(u64::MAX - 7), true).unwrap();
+        let fd = create(u64::MAX, FileRef(u64::MAX - 7), true).unwrap().keep();
         assert_eq!(identify(fd), Some((u64::MAX, FileRef(u64::MAX - 7), None)));
         weft_client::sys::close(fd).unwrap();
     }
 
     #[test]
     fn whatever_passes_the_hooks_by_fails_on_secret_memory() {
-        let fd = create(SERVER, FileRef::new(77, 12), true).unwrap();
+        let fd = create(SERVER, FileRef::new(77, 12), true).unwrap().keep();
         if NO_SECRET_MEMORY.load(Relaxed) {
             return;
         }
@@ -195,7 +187,7 @@ mod tests {
     #[test]
     fn one_for_a_path_only_is_told_apart_by_the_kernel() {
         let file = FileRef::new(77, 12);
-        let fd = create(1, file, false).unwrap();
+        let fd = create(1, file, false).unwrap().keep();
         assert_eq!(become_path(fd, true), Ok(fd));
         assert_eq!(identify(fd), Some((1, file, None)));
         assert_eq!(sys::fcntl(fd, libc::F_GETFD, 0), Ok(libc::FD_CLOEXEC as usize));

@@ -46,6 +46,7 @@ pub fn is_weft(fd: c_int) -> bool {
 /// Enters a file; returns the one that was there. `None` as the new file empties the entry.
 pub fn swap(fd: c_int, file: Option<FileRef>) -> Option<FileRef> {
     let word = file.map_or(NONE, |file| file.0.wrapping_add(1));
+    debug_assert_eq!(decode(word), file, "no file is entered as none");
     if file.is_some() && fd >= 0 {
         USED.fetch_max(fd as usize + 1, AcqRel);
     }

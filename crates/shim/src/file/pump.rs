@@ -2,6 +2,7 @@
 //! least does: what `sendfile` and `copy_file_range` do inside the kernel.
 
 use crate::descriptors::table;
+use crate::owned::Memory;
 use crate::{process, sys};
 use libc::c_int;
 use weft_client::{Errno, FileRef};
@@ -64,14 +65,12 @@ pub fn pump(
     let wanted = len.min(TRANSFER_MAX);
     let start = |at: Option<&i64>| at.map(|at| u64::try_from(*at).map_err(|_| libc::EINVAL)).transpose();
     let (from_start, to_start) = (start(from_at.as_deref())?, start(to_at.as_deref())?);
-    let room = sys::anonymous(CHUNK_BYTES)?;
-    // SAFETY: just mapped, of this length, and known to nobody else.
-    let room = unsafe { std::slice::from_raw_parts_mut(room, CHUNK_BYTES) };
+    let mut room = Memory::new(CHUNK_BYTES)?;
     let mut done = 0;
     let mut result = Ok(());
     while done < wanted {
         let want = CHUNK_BYTES.min(wanted - done);
-        let part = room.get_mut(..want).unwrap_or(&mut []);
+        let part = room.bytes().get_mut(..want).unwrap_or(&mut []);
         let got = match from.read(part, from_start.map(|at| at + done as u64)) {
             Ok(0) => break,
             Ok(got) => got,
@@ -97,8 +96,6 @@ pub fn pump(
             break;
         }
     }
-    // SAFETY: the slice is not used any more.
-    let _ = unsafe { sys::munmap(room.as_mut_ptr(), CHUNK_BYTES) };
     if done == 0 {
         result?;
     }

@@ -194,7 +194,9 @@ impl Claimed {
         if self.0.state.swap(FREE, AcqRel) != FREE
             && let Some(word) = USED.get(self.1 / WORD_BITS)
         {
-            word.fetch_and(!(1 << (self.1 % WORD_BITS)), AcqRel);
+            let bit = 1 << (self.1 % WORD_BITS);
+            let used = word.fetch_and(!bit, AcqRel);
+            debug_assert!(used & bit != 0, "a stand-in that has a state is in use");
         }
     }
 

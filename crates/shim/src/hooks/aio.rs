@@ -4,6 +4,7 @@
 
 use super::data::{given, room};
 use crate::descriptors::table;
+use crate::owned::Memory;
 use crate::routing::fail;
 use crate::{file as weft_file, process, sys};
 use libc::{c_int, c_void, sigevent};
@@ -61,15 +62,6 @@ unsafe fn transfer(control: *mut Control, file: FileRef, writes: bool) -> Result
                 return Err(libc::EINVAL);
             }
             let offset = u64::try_from(control.offset).map_err(|_| libc::EINVAL)?;
-            if control.bytes == 0 {
-                // The file has to be one all the same.
-                let offset = Some(offset);
-                return if writes {
-                    weft_file::write(file, &[], offset)
-                } else {
-                    weft_file::read(file, &mut [], offset)
-                };
-            }
             if writes {
                 weft_file::write(file, given(control.buffer, control.bytes)?, Some(offset))
             } else {
@@ -174,11 +166,11 @@ hooks! {
             return fail(libc::EINVAL);
         }
         // What is not weft's is libc's, as a list of its own.
-        let memory = match sys::anonymous(blocks * size_of::<*mut Control>()) {
+        let memory = match Memory::new(blocks * size_of::<*mut Control>()) {
             Ok(memory) => memory,
             Err(error) => return fail(error),
         };
-        let others: *mut *mut Control = memory.cast();
+        let others: *mut *mut Control = memory.start();
         let (mut others_count, mut failed) = (0, false);
         for number in 0..blocks {
             let control = *list.add(number);
@@ -203,9 +195,6 @@ hooks! {
             }
             0
         };
-        let error = sys::errno();
-        let _ = sys::munmap(memory, blocks * size_of::<*mut Control>());
-        sys::set_errno(error);
         if result == 0 && failed && mode == libc::LIO_WAIT { fail(libc::EIO) } else { result }
     }
 }

@@ -13,10 +13,17 @@ const ST_VALID: u64 = 0x20;
 const BLOCK_BYTES: u64 = 4096;
 const SECOND_NS: i64 = 1_000_000_000;
 
-unsafe fn put_stat(attr: &WireAttr, out: *mut libc::stat) -> Result<c_int, Errno> {
+/// Puts a value where the program wants it.
+unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Errno> {
     if out.is_null() {
         return Err(libc::EFAULT);
     }
+    // SAFETY: the program promises a place for it.
+    unsafe { out.write(value) };
+    Ok(())
+}
+
+unsafe fn put_stat(attr: &WireAttr, out: *mut libc::stat) -> Result<(), Errno> {
     // SAFETY: an all-zero stat is valid; the program promises a place for it.
     unsafe {
         let mut stat: libc::stat = std::mem::zeroed();
@@ -33,16 +40,15 @@ unsafe fn put_stat(attr: &WireAttr, out: *mut libc::stat) -> Result<c_int, Errno
         (stat.st_atime, stat.st_atime_nsec) = split(attr.atime_ns);
         (stat.st_mtime, stat.st_mtime_nsec) = split(attr.mtime_ns);
         (stat.st_ctime, stat.st_ctime_nsec) = split(attr.ctime_ns);
-        out.write(stat);
+        put(out, stat)
     }
-    Ok(0)
 }
 
 fn split(ns: i64) -> (i64, i64) {
     (ns.div_euclid(SECOND_NS), ns.rem_euclid(SECOND_NS))
 }
 
-unsafe fn put_statx(attr: &WireAttr, out: *mut libc::statx) -> Result<c_int, Errno> {
+unsafe fn put_statx(attr: &WireAttr, out: *mut libc::statx) -> Result<(), Errno> {
     let time = |ns| {
         let (seconds, ns) = split(ns);
         // SAFETY: an all-zero timestamp is valid.
@@ -51,9 +57,6 @@ unsafe fn put_statx(attr: &WireAttr, out: *mut libc::statx) -> Result<c_int, Err
         time.tv_nsec = ns as u32;
         time
     };
-    if out.is_null() {
-        return Err(libc::EFAULT);
-    }
     // SAFETY: an all-zero statx is valid; the program promises a place for it.
     unsafe {
         let mut stat: libc::statx = std::mem::zeroed();
@@ -74,15 +77,11 @@ unsafe fn put_statx(attr: &WireAttr, out: *mut libc::statx) -> Result<c_int, Err
         stat.stx_rdev_minor = libc::minor(attr.rdev);
         stat.stx_dev_major = libc::major(attr.dev);
         stat.stx_dev_minor = libc::minor(attr.dev);
-        out.write(stat);
+        put(out, stat)
     }
-    Ok(0)
 }
 
-unsafe fn put_statfs(space: &WireStatfs, out: *mut libc::statfs) -> Result<c_int, Errno> {
-    if out.is_null() {
-        return Err(libc::EFAULT);
-    }
+unsafe fn put_statfs(space: &WireStatfs, out: *mut libc::statfs) -> Result<(), Errno> {
     // SAFETY: an all-zero statfs is valid; the program promises a place for it. `fsid_t` is two 32-bit words. With 64-bit words
     // the two structures are one; only this one has a name for the flags.
     unsafe {
@@ -98,15 +97,11 @@ unsafe fn put_statfs(space: &WireStatfs, out: *mut libc::statfs) -> Result<c_int
         stat.f_fsid = std::mem::transmute::<u64, libc::fsid_t>(space.fsid);
         stat.f_namelen = 255;
         stat.f_flags = (ST_VALID | space.flags) as _;
-        out.cast::<libc::statfs64>().write(stat);
+        put(out.cast(), stat)
     }
-    Ok(0)
 }
 
-unsafe fn put_statvfs(space: &WireStatfs, out: *mut libc::statvfs) -> Result<c_int, Errno> {
-    if out.is_null() {
-        return Err(libc::EFAULT);
-    }
+unsafe fn put_statvfs(space: &WireStatfs, out: *mut libc::statvfs) -> Result<(), Errno> {
     // SAFETY: an all-zero statvfs is valid; the program promises a place for it.
     unsafe {
         let mut stat: libc::statvfs = std::mem::zeroed();
@@ -121,12 +116,11 @@ unsafe fn put_statvfs(space: &WireStatfs, out: *mut libc::statvfs) -> Result<c_i
         stat.f_fsid = space.fsid;
         stat.f_namemax = 255;
         stat.f_flag = space.flags;
-        out.write(stat);
+        put(out, stat)
     }
-    Ok(0)
 }
 
-unsafe fn fstat_weft(file: FileRef, out: *mut libc::stat) -> Result<c_int, Errno> {
+unsafe fn fstat_weft(file: FileRef, out: *mut libc::stat) -> Result<(), Errno> {
     let attr = process::client()?.fstat(file)?;
     // SAFETY: the caller's promise.
     unsafe { put_stat(&attr, out) }

@@ -1,6 +1,7 @@
 //! `fcntl`, `ioctl` and locks.
 
 use crate::descriptors::{self, table};
+use crate::hooks::change::place_for_data;
 use crate::report::{Refusal, refuse};
 use crate::routing::{fail, finish, on_file};
 use crate::{process, sys};
@@ -61,9 +62,7 @@ unsafe fn record_lock(
 ) -> Result<c_int, Errno> {
     // SAFETY: the program promises a `struct flock`, when it is not null.
     let lock = unsafe { lock.as_mut() }.ok_or(libc::EFAULT)?;
-    if client.flags(file)? & libc::O_PATH != 0 {
-        return Err(libc::EBADF);
-    }
+    place_for_data(file)?;
     if command == libc::F_GETLK && i32::from(lock.l_type) == libc::F_UNLCK {
         return Err(libc::EINVAL);
     }
@@ -141,10 +140,7 @@ unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Resul
 }
 
 unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize) -> Result<c_int, Errno> {
-    let client = process::client()?;
-    if client.flags(file)? & libc::O_PATH != 0 {
-        return Err(libc::EBADF);
-    }
+    let client = place_for_data(file)?.client;
     match request {
         libc::FIONREAD => {
             let attr = client.fstat(file)?;

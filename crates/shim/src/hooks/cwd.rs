@@ -4,6 +4,7 @@
 //! that is not hooked) then fail visibly instead of meeting files of some other directory.
 
 use crate::descriptors;
+use crate::hooks::names::put_shown;
 use crate::report::{Refusal, refused};
 use crate::routing::{Place, fail, finish, on_file, on_target};
 use crate::{process, sys};
@@ -57,26 +58,15 @@ fn leave(result: c_int) -> c_int {
 
 /// Copies the working directory on the volume to where `getcwd` wants it.
 unsafe fn put_cwd(path: &[u8], out: *mut c_char, room: size_t) -> Result<*mut c_char, Errno> {
-    let mount = process::mount();
     let path = if path == b"/" { &[] } else { path };
-    let len = mount.len() + path.len();
     if !out.is_null() && room == 0 {
         return Err(libc::EINVAL);
     }
-    if (!out.is_null() || room != 0) && room <= len {
+    if (!out.is_null() || room != 0) && room <= process::mount().len() + path.len() {
         return Err(libc::ERANGE);
     }
-    // SAFETY: `out` has `room` bytes, which is more than `len`; what malloc gives is the program's to free.
-    unsafe {
-        let out = if out.is_null() { libc::malloc(room.max(len + 1)).cast() } else { out };
-        if out.is_null() {
-            return Err(libc::ENOMEM);
-        }
-        std::ptr::copy_nonoverlapping(mount.as_ptr(), out.cast(), mount.len());
-        std::ptr::copy_nonoverlapping(path.as_ptr(), out.add(mount.len()).cast(), path.len());
-        *out.add(len) = 0;
-        Ok(out)
-    }
+    // SAFETY: `out` has `room` bytes, which is more than both need.
+    unsafe { put_shown(path, out, room) }
 }
 
 /// Puts the path of the working directory on the volume where `getcwd` wants it. The server is asked, as somebody may have moved

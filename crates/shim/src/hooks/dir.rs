@@ -223,21 +223,13 @@ unsafe fn read_into(dir: *mut DIR, entry: *mut dirent, result: *mut *mut dirent)
     let stream = stream(dir)?;
     // SAFETY: the program promises room for an entry and a pointer.
     unsafe {
-        match stream.next() {
-            Ok(Some(found)) => {
-                ptr::copy_nonoverlapping(found, entry, 1);
-                *result = entry;
-                Some(0)
-            }
-            Ok(None) => {
-                *result = ptr::null_mut();
-                Some(0)
-            }
-            Err(error) => {
-                *result = ptr::null_mut();
-                Some(error)
-            }
+        let next = stream.next();
+        *result = ptr::null_mut();
+        if let Ok(Some(found)) = next {
+            ptr::copy_nonoverlapping(found, entry, 1);
+            *result = entry;
         }
+        Some(next.err().unwrap_or(0))
     }
 }
 

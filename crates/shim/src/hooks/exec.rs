@@ -2,11 +2,13 @@
 //! [`crate::process::program`].
 
 use crate::descriptors::table;
+use crate::owned::{Fd, Memory};
 use crate::process::environment::Environment;
 use crate::process::program::{self, Line, Program};
 use crate::process::{self, unreached};
 use crate::routing::{Last, fail, finish, on_path};
 use crate::sys;
+use crate::text::{Text, decimal};
 use libc::{c_char, c_int};
 use weft_client::Errno;
 use weft_client::busy;
@@ -22,9 +24,13 @@ unsafe extern "C" {
     static environ: Strings;
 }
 
-unsafe fn count(strings: Strings) -> usize {
+/// How many there are.
+///
+/// # Safety
+/// `strings` is null or ends with null.
+pub unsafe fn count(strings: Strings) -> usize {
     let mut count = 0;
-    // SAFETY: an array that ends with null, when it is not null itself.
+    // SAFETY: the caller's promise.
     unsafe {
         while !strings.is_null() && !(*strings.add(count)).is_null() {
             count += 1;
@@ -34,12 +40,19 @@ unsafe fn count(strings: Strings) -> usize {
 }
 
 /// Arguments that were put together anew, in memory of their own.
-pub struct Arguments {
-    memory: *mut u8,
-    len: usize,
-}
+pub struct Arguments(Memory);
 
 impl Arguments {
+    /// These, and a null.
+    fn of(count: usize, arguments: impl Iterator<Item = *const c_char>) -> Result<Arguments, Errno> {
+        let memory = Memory::new((count + 1) * size_of::<*const c_char>())?;
+        for (at, argument) in arguments.take(count).enumerate() {
+            // SAFETY: room for `count` and the null, which is there already.
+            unsafe { memory.start::<*const c_char>().add(at).write(argument) };
+        }
+        Ok(Arguments(memory))
+    }
+
     /// `first`, then `rest` without its first element.
     ///
     /// # Safety
@@ -47,31 +60,14 @@ impl Arguments {
     pub unsafe fn new(first: &[*const c_char], rest: Strings) -> Result<Arguments, Errno> {
         // SAFETY: the caller's promise: `rest` ends with null.
         let old = unsafe { count(rest) };
-        let len = (first.len() + old + 1) * size_of::<*const c_char>();
-        let memory = sys::anonymous(len)?;
-        let array: *mut *const c_char = memory.cast();
-        // SAFETY: room for `first`, at most all of `rest`, and the null, which is there already.
-        unsafe {
-            for (at, argument) in first.iter().enumerate() {
-                *array.add(at) = *argument;
-            }
-            for at in 1..old {
-                *array.add(first.len() + at - 1) = *rest.add(at);
-            }
-        }
-        Ok(Arguments { memory, len })
+        // SAFETY: below the count.
+        let rest = (1..old).map(|at| unsafe { *rest.add(at) });
+        Self::of(first.len() + old, first.iter().copied().chain(rest))
     }
 
     /// The array for `execve`.
     pub fn array(&self) -> Strings {
-        self.memory.cast_const().cast()
-    }
-}
-
-impl Drop for Arguments {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new`; nobody refers to it any more.
-        let _ = unsafe { sys::munmap(self.memory, self.len) };
+        self.0.start::<*const c_char>()
     }
 }
 
@@ -107,16 +103,14 @@ unsafe fn execute_at(
     })
 }
 
-unsafe fn execute_binary(fd: c_int, arguments: Strings, environment: &Environment) -> Result<c_int, Errno> {
-    unreached::tell_of(fd, b"a program on the volume");
+unsafe fn execute_binary(fd: Fd, arguments: Strings, environment: &Environment) -> Result<c_int, Errno> {
+    unreached::tell_of(*fd, b"a program on the volume");
     // SAFETY: the program's own arguments.
     // Apart: a program inherits the signal mask.
     busy::apart(|| unsafe {
-        real::execveat(fd, c"".as_ptr(), arguments, environment.array(), libc::AT_EMPTY_PATH)
+        real::execveat(*fd, c"".as_ptr(), arguments, environment.array(), libc::AT_EMPTY_PATH)
     });
-    let error = sys::errno();
-    let _ = weft_client::sys::close(fd);
-    Err(error)
+    Err(sys::errno())
 }
 
 unsafe fn execute_script(
@@ -148,10 +142,10 @@ unsafe fn execute_script(
 pub unsafe fn execute(path: *const c_char, arguments: Strings, environment: Strings) -> c_int {
     // SAFETY: the program's own arguments.
     unsafe {
-        match Environment::new(environment) {
-            Ok(environment) => execute_at(libc::AT_FDCWD, path, arguments, &environment, 0, 0),
-            Err(error) => fail(error),
-        }
+        finish(
+            Environment::new(environment)
+                .map(|environment| execute_at(libc::AT_FDCWD, path, arguments, &environment, 0, 0)),
+        )
     }
 }
 
@@ -190,30 +184,26 @@ pub unsafe fn search(file: *const c_char, arguments: Strings, given: Strings) ->
         // SAFETY: as above.
         return unsafe { execute_or_sh(file, arguments, &environment) };
     }
-    let mut denied = false;
-    let ended = in_path(name, |candidate| {
+    fail(start_in_path(name, |candidate| {
         // SAFETY: as above.
         unsafe { execute_or_sh(candidate, arguments, &environment) };
-        match sys::errno() {
-            error if !goes_on(error) => Some(error),
-            error => {
-                denied |= error == libc::EACCES;
-                None
-            }
-        }
-    });
-    match ended {
-        Ok(ended) => fail(ended.unwrap_or(if denied { libc::EACCES } else { libc::ENOENT })),
-        Err(error) => fail(error),
-    }
+        sys::errno()
+    }))
 }
 
-/// Whether the search for a program goes on after this error.
-pub fn goes_on(error: Errno) -> bool {
-    matches!(
-        error,
-        libc::EACCES | libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT
-    )
+/// Calls `attempt` with each path at which `PATH` says that a program may lie, as long as its error says that there is none
+/// that starts; the error that counts.
+pub fn start_in_path(name: &[u8], mut attempt: impl FnMut(*const c_char) -> Errno) -> Errno {
+    let mut none = libc::ENOENT;
+    let ended = in_path(name, |candidate| match attempt(candidate) {
+        libc::EACCES => {
+            none = libc::EACCES;
+            None
+        }
+        libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => None,
+        error => Some(error),
+    });
+    ended.map_or_else(|error| error, |ended| ended.unwrap_or(none))
 }
 
 /// Calls `attempt` with each path at which `PATH` says that a program may lie, until it gives a result.
@@ -267,34 +257,23 @@ hooks! {
         if flags & libc::AT_EMPTY_PATH != 0 && !path.is_null() && *path == 0 && table::is_weft(dirfd) {
             return body::fexecve(dirfd, arguments, environment);
         }
-        match Environment::new(environment) {
-            Ok(environment) => execute_at(dirfd, path, arguments, &environment, flags, 0),
-            Err(error) => fail(error),
-        }
+        finish(
+            Environment::new(environment)
+                .map(|environment| execute_at(dirfd, path, arguments, &environment, flags, 0)),
+        )
     }
 
     fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-        let Some(file) = table::get(fd) else {
-            return if process::is_on() {
-                match Environment::new(environment) {
-                    Ok(environment) => real::fexecve(fd, arguments, environment.array()),
-                    Err(error) => fail(error),
-                }
-            } else {
-                real::fexecve(fd, arguments, environment)
-            };
-        };
-        finish(process::client().and_then(|client| {
-            let environment = Environment::new(environment)?;
-            match program::load_open(client, file)? {
+        if !process::is_on() {
+            return real::fexecve(fd, arguments, environment);
+        }
+        finish(Environment::new(environment).and_then(|environment| {
+            let Some(file) = table::get(fd) else { return Ok(real::fexecve(fd, arguments, environment.array())) };
+            match program::load_open(process::client()?, file)? {
                 Program::Binary(fd) => execute_binary(fd, arguments, &environment),
                 Program::Script(line) => {
-                    let mut path = *b"/dev/fd/\0\0\0\0\0\0\0\0\0\0\0";
-                    let mut digits = [0; 20];
-                    for (to, from) in path.iter_mut().skip(8).zip(crate::report::decimal(fd as u64, &mut digits)) {
-                        *to = *from;
-                    }
-                    execute_script(&line, path.as_ptr().cast(), arguments, &environment, 0)
+                    let path = Text::<24>::of(&[b"/dev/fd/", &decimal(fd as u64)]);
+                    execute_script(&line, path.c_str().as_ptr(), arguments, &environment, 0)
                 }
             }
         }))
@@ -305,75 +284,43 @@ hooks! {
 /// cannot reach them. The entry puts the argument registers in front of the callee and hands over both parts.
 #[cfg(target_arch = "x86_64")]
 pub mod lists {
-    use super::{Strings, body, environ};
-    use crate::routing::fail;
-    use crate::sys;
+    use super::{Arguments, Strings, body, environ};
+    use crate::routing::finish;
     use libc::{c_char, c_int};
 
     /// Argument registers behind `path`.
     const REGISTERS: usize = 5;
 
-    /// The list, made contiguous.
-    struct List {
-        memory: *mut u8,
-        len: usize,
-        /// What follows the null in the caller's list.
-        behind: *const c_char,
-    }
-
-    impl List {
-        unsafe fn new(registers: Strings, stack: Strings) -> Result<List, libc::c_int> {
-            // SAFETY: the entry passes the caller's registers and stack; the list ends with null.
-            let at = |number: usize| unsafe {
-                if number < REGISTERS { *registers.add(number) } else { *stack.add(number - REGISTERS) }
-            };
-            let mut count = 0;
-            while !at(count).is_null() {
-                count += 1;
-            }
-            let len = (count + 1) * size_of::<*const c_char>();
-            let memory = sys::anonymous(len)?;
-            for number in 0..count {
-                // SAFETY: room for `count` pointers and the null that is there.
-                unsafe { *memory.cast::<*const c_char>().add(number) = at(number) };
-            }
-            Ok(List { memory, len, behind: at(count + 1) })
+    /// Gives `execute` the list, made contiguous, and what follows the null in the caller's list.
+    unsafe fn with_list(
+        registers: Strings,
+        stack: Strings,
+        execute: impl FnOnce(Strings, *const c_char) -> c_int,
+    ) -> c_int {
+        // SAFETY: the entry passes the caller's registers and stack; the list ends with null.
+        let at = |number: usize| unsafe {
+            if number < REGISTERS { *registers.add(number) } else { *stack.add(number - REGISTERS) }
+        };
+        let mut count = 0;
+        while !at(count).is_null() {
+            count += 1;
         }
-
-        fn array(&self) -> Strings {
-            self.memory.cast_const().cast()
-        }
-    }
-
-    impl Drop for List {
-        fn drop(&mut self) {
-            // SAFETY: mapped by `new`; nobody refers to it any more.
-            let _ = unsafe { sys::munmap(self.memory, self.len) };
-        }
-    }
-
-    /// Gives the list to `execute`.
-    unsafe fn with_list(registers: Strings, stack: Strings, execute: impl FnOnce(&List) -> c_int) -> c_int {
-        // SAFETY: the caller's own list.
-        match unsafe { List::new(registers, stack) } {
-            Ok(list) => execute(&list),
-            Err(error) => fail(error),
-        }
+        finish(Arguments::of(count, (0..count).map(at)).map(|list| execute(list.array(), at(count + 1))))
     }
 
     unsafe extern "C" fn list(path: *const c_char, registers: Strings, stack: Strings) -> c_int {
         // SAFETY: the caller's own path, list and environment.
-        unsafe { with_list(registers, stack, |list| body::execve(path, list.array(), environ)) }
+        unsafe { with_list(registers, stack, |list, _| body::execve(path, list, environ)) }
     }
 
     unsafe extern "C" fn list_search(file: *const c_char, registers: Strings, stack: Strings) -> c_int {
         // SAFETY: as above.
-        unsafe { with_list(registers, stack, |list| body::execvpe(file, list.array(), environ)) }
+        unsafe { with_list(registers, stack, |list, _| body::execvpe(file, list, environ)) }
     }
 
     unsafe extern "C" fn list_environment(path: *const c_char, registers: Strings, stack: Strings) -> c_int {
         // SAFETY: as above; the environment follows the list.
-        unsafe { with_list(registers, stack, |list| body::execve(path, list.array(), list.behind.cast())) }
+        unsafe { with_list(registers, stack, |list, behind| body::execve(path, list, behind.cast())) }
     }
 
     macro_rules! entries {

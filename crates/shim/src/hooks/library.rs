@@ -9,8 +9,9 @@ pub mod entry {
     use crate::process::{self, program};
     use crate::real::Symbol;
     use crate::report::{Refusal, refuse};
-    use crate::routing::on_path;
-    use crate::{report, sys};
+    use crate::routing::on_target;
+    use crate::sys;
+    use crate::text::path_of_descriptor;
     use libc::{c_char, c_int, c_void};
 
     /// libc's own.
@@ -34,30 +35,19 @@ pub mod entry {
         // SAFETY: `dlopen`'s own type.
         let real = unsafe { std::mem::transmute::<*mut c_void, Open>(REAL.address()) };
         // SAFETY: C strings.
-        on_path(
-            libc::AT_FDCWD,
-            path,
-            crate::routing::Last::Follow,
-            |_, path| unsafe { real(path, flags) },
-            |place| {
-                let client = place.client;
-                let open = place.open(libc::O_RDONLY)?;
-                let size = client.fstat(open.file)?.size;
-                let copy = program::copy(client, open.file, size, c"weft-library", libc::MFD_CLOEXEC);
-                let _ = client.give_back(open.file);
-                let fd = copy.map_err(|_| refuse(Refusal::Library))?;
-                let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-                let mut digits = [0; 20];
-                for (to, from) in path.iter_mut().skip(14).zip(report::decimal(fd as u64, &mut digits)) {
-                    *to = *from;
-                }
-                // It runs code of the library.
-                // SAFETY: a C string.
-                let library = weft_client::busy::apart(|| unsafe { real(path.as_ptr().cast(), flags) });
-                let _ = weft_client::sys::close(fd);
-                Ok(library)
-            },
-        )
+        let elsewhere = |path| unsafe { real(path, flags) };
+        on_target(path, elsewhere, |place| {
+            let client = place.client;
+            let open = place.open(libc::O_RDONLY)?;
+            let size = client.fstat(open.file)?.size;
+            let copy = program::copy(client, open.file, size, c"weft-library");
+            let _ = client.give_back(open.file);
+            let fd = copy.map_err(|_| refuse(Refusal::Library))?;
+            let path = path_of_descriptor(*fd);
+            // It runs code of the library.
+            // SAFETY: a C string.
+            Ok(weft_client::busy::apart(|| unsafe { real(path.c_str().as_ptr(), flags) }))
+        })
     }
 
     /// # Safety

@@ -3,17 +3,21 @@
 use crate::descriptors::table;
 use crate::mapping::{self, Request, copies, pages};
 use crate::report::{Refusal, refuse};
-use crate::routing::fail;
+use crate::routing::{fail, finish};
 use crate::sys;
 use libc::{c_int, c_void, off_t, size_t};
 
-fn failed(error: weft_client::Errno) -> *mut c_void {
-    sys::set_errno(error);
-    libc::MAP_FAILED
+fn finish_map(result: Result<*mut c_void, weft_client::Errno>) -> *mut c_void {
+    result.unwrap_or_else(|error| {
+        sys::set_errno(error);
+        libc::MAP_FAILED
+    })
 }
 
-fn finish_map(result: Result<*mut c_void, weft_client::Errno>) -> *mut c_void {
-    result.unwrap_or_else(failed)
+/// A range is about to get this protection.
+#[inline]
+fn protecting(at: *mut c_void, len: size_t, prot: c_int) -> Result<(), weft_client::Errno> {
+    if pages::any() && prot & libc::PROT_WRITE != 0 { pages::become_writable(at, len) } else { Ok(()) }
 }
 
 /// A range is about to be unmapped, or mapped over.
@@ -48,7 +52,7 @@ hooks! {
         if real::is_resolved() {
             return real::munmap(at, len);
         }
-        crate::routing::finish(sys::munmap(at.cast(), len).map(|()| 0))
+        finish(sys::munmap(at.cast(), len))
     }
 
     fn mremap(at: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
@@ -75,7 +79,7 @@ hooks! {
             && flags & (libc::MS_ASYNC | libc::MS_SYNC) != libc::MS_ASYNC | libc::MS_SYNC
             && let Some(result) = pages::sync(at, len, flags)
         {
-            return crate::routing::finish(result.map(|()| 0));
+            return finish(result);
         }
         real::msync(at, len, flags)
     }
@@ -86,32 +90,20 @@ hooks! {
             && pages::any()
             && let Some(result) = pages::remove(at, len)
         {
-            return crate::routing::finish(result.map(|()| 0));
+            return finish(result);
         }
         if real::is_resolved() {
             return real::madvise(at, len, advice);
         }
-        crate::routing::finish(sys::madvise(at as usize, len, advice).map(|()| 0))
+        finish(sys::madvise(at as usize, len, advice))
     }
 
     fn mprotect(at: *mut c_void, len: size_t, prot: c_int) -> c_int {
-        if pages::any()
-            && prot & libc::PROT_WRITE != 0
-            && let Err(error) = pages::become_writable(at, len)
-        {
-            return fail(error);
-        }
-        real::mprotect(at, len, prot)
+        finish(protecting(at, len, prot).map(|()| real::mprotect(at, len, prot)))
     }
 
     fn pkey_mprotect(at: *mut c_void, len: size_t, prot: c_int, key: c_int) -> c_int {
-        if pages::any()
-            && prot & libc::PROT_WRITE != 0
-            && let Err(error) = pages::become_writable(at, len)
-        {
-            return fail(error);
-        }
-        real::pkey_mprotect(at, len, prot, key)
+        finish(protecting(at, len, prot).map(|()| real::pkey_mprotect(at, len, prot, key)))
     }
 
     fn remap_file_pages(at: *mut c_void, len: size_t, prot: c_int, offset: size_t, flags: c_int) -> c_int {

@@ -101,25 +101,38 @@ unsafe fn read_link_at(
 }
 
 unsafe fn resolve_descriptor(file: FileRef, out: *mut c_char) -> Result<*mut c_char, Errno> {
-    let mut shown = Scratch::any()?;
-    let path = shown_path(file, &mut shown)?;
+    let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
+    let len = process::client()?.path_of(file, room.as_mut_slice())?.len;
     // SAFETY: the caller's promise.
-    unsafe { put_resolved(path, out) }
+    unsafe { put_resolved(room.get(..len).unwrap_or(b"/"), out) }
 }
 
-/// Puts a canonical path where `realpath` wants it: at `out`, or in fresh memory.
+/// Puts a canonical path of the volume where `realpath` wants it: at `out`, or in fresh memory.
 unsafe fn put_resolved(path: &[u8], out: *mut c_char) -> Result<*mut c_char, Errno> {
-    if path.len() >= process::PATH_BYTES {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    if process::mount().len() + path.len() >= process::PATH_BYTES {
         return Err(libc::ENAMETOOLONG);
     }
-    // SAFETY: `out` is null or has PATH_MAX bytes; what malloc gives is the program's to free, as the manual says.
+    // SAFETY: `out` is null or has PATH_MAX bytes.
+    unsafe { put_shown(path, out, 0) }
+}
+
+/// Puts the mount prefix and a path behind it at `out`, or in fresh memory of at least so many bytes.
+///
+/// # Safety
+/// `out` is null or has room for both and a NUL.
+pub unsafe fn put_shown(path: &[u8], out: *mut c_char, bytes: size_t) -> Result<*mut c_char, Errno> {
+    let mount = process::mount();
+    let len = mount.len() + path.len();
+    // SAFETY: the caller's promise; what malloc gives is the program's to free, as the manual says.
     unsafe {
-        let out = if out.is_null() { libc::malloc(path.len() + 1).cast() } else { out };
+        let out = if out.is_null() { libc::malloc(bytes.max(len + 1)).cast() } else { out };
         if out.is_null() {
             return Err(libc::ENOMEM);
         }
-        std::ptr::copy_nonoverlapping(path.as_ptr(), out.cast(), path.len());
-        *out.add(path.len()) = 0;
+        std::ptr::copy_nonoverlapping(mount.as_ptr(), out.cast(), mount.len());
+        std::ptr::copy_nonoverlapping(path.as_ptr(), out.add(mount.len()).cast(), path.len());
+        *out.add(len) = 0;
         Ok(out)
     }
 }
@@ -158,28 +171,18 @@ unsafe fn resolve(place: Place, out: *mut c_char) -> Result<*mut c_char, Errno> 
         }
         let (len, path) = without_leading_dots(whole.get(..now.len).unwrap_or(b"/"), path);
         if path.is_empty() {
-            let mut room = Scratch::<[u8; RESOLVED_MAX + 256]>::any()?;
-            let parts = process::mount().iter().chain(whole.get(..len).unwrap_or(b"/"));
-            let len = room.iter_mut().zip(parts).map(|(place, byte)| *place = *byte).count();
-            let path = room.get(..len).unwrap_or(&[]);
             // SAFETY: the caller's promise.
-            return unsafe { put_resolved(path.strip_suffix(b"/").unwrap_or(path), out) };
+            return unsafe { put_resolved(whole.get(..len).unwrap_or(b"/"), out) };
         }
         let tail = std::iter::once(&b'/').chain(path);
         whole.iter_mut().skip(len).zip(tail).for_each(|(place, byte)| *place = *byte);
         (FileRef::ROOT, whole.get(..len + 1 + path.len()).ok_or(libc::ENAMETOOLONG)?)
     };
-    let mut room = Scratch::<[u8; RESOLVED_MAX + 256]>::any()?;
-    let mount = process::mount();
-    let (head, tail) = room.split_at_mut(mount.len());
-    head.copy_from_slice(mount);
-    match client.real_path(at, path, tail)? {
+    let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
+    match client.real_path(at, path, room.as_mut_slice())? {
         Resolution::Outside(_) => Err(OUTSIDE),
-        Resolution::Inside(len) => {
-            let path = room.get(..mount.len() + len).unwrap_or(&[]);
-            // SAFETY: the caller's promise.
-            unsafe { put_resolved(path.strip_suffix(b"/").unwrap_or(path), out) }
-        }
+        // SAFETY: the caller's promise.
+        Resolution::Inside(len) => unsafe { put_resolved(room.get(..len).unwrap_or(b"/"), out) },
     }
 }
 

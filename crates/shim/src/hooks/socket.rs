@@ -21,7 +21,7 @@ unsafe fn with_address<T: Failed + PartialEq>(
     // It may wait for the other end.
     let real = |address, len| busy::apart(|| real(address, len));
     let elsewhere = |other: *const c_char| {
-        if std::ptr::eq(other, path.as_ptr()) {
+        if std::ptr::eq(other, path.c_str().as_ptr()) {
             return real(address, len);
         }
         // SAFETY: a path that ends with NUL.
@@ -30,7 +30,7 @@ unsafe fn with_address<T: Failed + PartialEq>(
             Err(error) => fail(error),
         }
     };
-    on_target(path.as_ptr(), elsewhere, |place| {
+    on_target(path.c_str().as_ptr(), elsewhere, |place| {
         let address = sockets::find(place)?;
         let result = real(address.parts().0, address.parts().1);
         // A name without a socket behind it: of a process that ended, of another user, from before a restart.
@@ -153,18 +153,19 @@ hooks! {
     fn bind(socket: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
         let path = if process::is_on() { SocketPath::of(address, len) } else { None };
         let Some(path) = path else { return real::bind(socket, address, len) };
-        let given = CStr::from_ptr(path.as_ptr());
         let to = |address: &Address| match real::bind(socket, address.parts().0, address.parts().1) {
             0 => Ok(()),
             _ => Err(sys::errno()),
         };
         let elsewhere = |other: *const c_char| {
-            if std::ptr::eq(other, path.as_ptr()) {
+            if std::ptr::eq(other, path.c_str().as_ptr()) {
                 return real::bind(socket, address, len);
             }
             finish(Address::of(CStr::from_ptr(other)).and_then(|address| to(&address)))
         };
-        on_name(path.as_ptr(), elsewhere, |place| sockets::bind(place, 0o777 & !process::umask(), given, to))
+        on_name(path.c_str().as_ptr(), elsewhere, |place| {
+            sockets::bind(place, 0o777 & !process::umask(), path.c_str(), to)
+        })
     }
 
     fn connect(socket: c_int, address: *const sockaddr, len: socklen_t) -> c_int {

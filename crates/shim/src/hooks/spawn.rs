@@ -7,12 +7,14 @@
 use super::exec::{self, Strings};
 use crate::descriptors::{self, table};
 use crate::lock::Locked;
+use crate::owned::Memory;
 use crate::process::environment::Environment;
 use crate::process::program::{self, Program};
 use crate::process::{self, fork, unreached};
 use crate::report::{Refusal, refuse};
-use crate::routing::{Last, fail, is_on_volume, on_path};
+use crate::routing::{finish, is_on_volume, on_target, result_of};
 use crate::sys;
+use crate::text::path_of_descriptor;
 use libc::{FILE, c_char, c_int, c_void, mode_t, pid_t};
 use std::ptr;
 use weft_client::Errno;
@@ -69,7 +71,7 @@ const OPENED_FROM: usize = 600;
 /// The caller's actions with opens on the volume replaced.
 struct Prepared {
     actions: FileActions,
-    len: usize,
+    _memory: Memory,
     opened: [c_int; OPENED_MAX],
     opened_count: usize,
 }
@@ -96,16 +98,15 @@ impl Prepared {
         if !old.iter().any(concerns) {
             return Ok(None);
         }
-        let len = count * size_of::<Action>();
-        let memory = sys::anonymous(len)?;
+        let memory = Memory::new(count * size_of::<Action>())?;
         let mut prepared = Prepared {
             actions: FileActions {
                 allocated: given.used,
                 used: given.used,
-                actions: memory.cast(),
+                actions: memory.start(),
                 pad: given.pad,
             },
-            len,
+            _memory: memory,
             opened: [-1; OPENED_MAX],
             opened_count: 0,
         };
@@ -130,9 +131,7 @@ impl Prepared {
             let wanted = action.what.open;
             (wanted, crate::hooks::open::body::open(wanted.path, wanted.flags | libc::O_CLOEXEC, wanted.mode))
         };
-        if fd < 0 {
-            return Err(sys::errno());
-        }
+        let fd = result_of(fd)?;
         // SAFETY: plain descriptors.
         let high = unsafe { crate::hooks::control::body::fcntl(fd, libc::F_DUPFD_CLOEXEC, OPENED_FROM) };
         let _ = descriptors::close_any(fd);
@@ -151,8 +150,6 @@ impl Drop for Prepared {
         for fd in self.opened.iter().take(self.opened_count) {
             let _ = descriptors::close_any(*fd);
         }
-        // SAFETY: mapped by `new`; libc is done with it.
-        let _ = unsafe { sys::munmap(self.actions.actions.cast(), self.len) };
     }
 }
 
@@ -209,18 +206,7 @@ unsafe fn spawn(
             }
             Err(error) => return error,
         }
-        let mut denied = false;
-        let ended = exec::in_path(name, |path| match place.spawn(path, sys::bytes(path).contains(&b'/')) {
-            error if exec::goes_on(error) => {
-                denied |= error == libc::EACCES;
-                None
-            }
-            result => Some(result),
-        });
-        match ended {
-            Ok(ended) => ended.unwrap_or(if denied { libc::EACCES } else { libc::ENOENT }),
-            Err(error) => error,
-        }
+        exec::start_in_path(name, |path| place.spawn(path, sys::bytes(path).contains(&b'/')))
     }
 }
 
@@ -270,50 +256,36 @@ impl SpawnCall<'_> {
                 }
             }
         };
-        on_path(
-            libc::AT_FDCWD,
-            file,
-            Last::Follow,
-            |_, path| {
-                // SAFETY: the program's own path.
-                unsafe { unreached::tell_of_path(libc::AT_FDCWD, path) };
-                spawn_at(path)
-            },
-            |place| {
-                Ok(match program::load(place) {
-                    Err(weft_client::OUTSIDE) => return Err(weft_client::OUTSIDE),
-                    Err(error) => error,
-                    Ok(Program::Binary(fd)) => {
-                        unreached::tell_of(fd, b"a program on the volume");
-                        let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-                        let mut digits = [0; 20];
-                        for (to, from) in
-                            path.iter_mut().skip(14).zip(crate::report::decimal(fd as u64, &mut digits))
-                        {
-                            *to = *from;
-                        }
-                        // Apart: a program inherits the signal mask.
-                        let result = busy::apart(|| spawn_at(path.as_ptr().cast()));
-                        let _ = weft_client::sys::close(fd);
-                        result
-                    }
-                    // Through `env`, which executes it by the hooks.
-                    Ok(Program::Script(_)) => {
-                        let env = c"/usr/bin/env".as_ptr();
-                        // SAFETY: as above; `file` lives until the spawn.
-                        unsafe {
-                            match exec::Arguments::new(&[env, file], arguments) {
-                                Err(error) => error,
-                                Ok(arguments) => busy::apart(|| {
-                                    let (arguments, environment) = (arguments.array(), environment.array());
-                                    real::posix_spawn(pid, env, actions, attributes, arguments, environment)
-                                }),
-                            }
+        let elsewhere = |path| {
+            // SAFETY: the program's own path.
+            unsafe { unreached::tell_of_path(libc::AT_FDCWD, path) };
+            spawn_at(path)
+        };
+        on_target(file, elsewhere, |place| {
+            Ok(match program::load(place) {
+                Err(weft_client::OUTSIDE) => return Err(weft_client::OUTSIDE),
+                Err(error) => error,
+                Ok(Program::Binary(fd)) => {
+                    unreached::tell_of(*fd, b"a program on the volume");
+                    // Apart: a program inherits the signal mask.
+                    busy::apart(|| spawn_at(path_of_descriptor(*fd).c_str().as_ptr()))
+                }
+                // Through `env`, which executes it by the hooks.
+                Ok(Program::Script(_)) => {
+                    let env = c"/usr/bin/env".as_ptr();
+                    // SAFETY: as above; `file` lives until the spawn.
+                    unsafe {
+                        match exec::Arguments::new(&[env, file], arguments) {
+                            Err(error) => error,
+                            Ok(arguments) => busy::apart(|| {
+                                let (arguments, environment) = (arguments.array(), environment.array());
+                                real::posix_spawn(pid, env, actions, attributes, arguments, environment)
+                            }),
                         }
                     }
-                })
-            },
-        )
+                }
+            })
+        })
     }
 }
 
@@ -351,20 +323,25 @@ unsafe fn run_shell(command: *const c_char) -> c_int {
             restore();
             become_shell(command);
         }
-        let mut status = -1;
-        if pid > 0 {
-            while libc::waitpid(pid, &raw mut status, 0) == -1 {
-                if sys::errno() != libc::EINTR {
-                    status = -1;
-                    break;
-                }
-            }
-        }
+        let status = if pid > 0 { wait_for(pid).unwrap_or(-1) } else { -1 };
         let error = sys::errno();
         restore();
         sys::set_errno(error);
         status
     }
+}
+
+/// Waits for the end of a child; its status.
+fn wait_for(pid: pid_t) -> Result<c_int, Errno> {
+    let mut status = -1;
+    // SAFETY: a place for the status.
+    while unsafe { libc::waitpid(pid, &raw mut status, 0) } == -1 {
+        match sys::errno() {
+            libc::EINTR => {}
+            error => return Err(error),
+        }
+    }
+    Ok(status)
 }
 
 /// Streams of `popen` at once.
@@ -400,9 +377,7 @@ unsafe fn open_pipe(command: *const c_char, mode: &[u8]) -> Result<*mut FILE, Er
     };
     let mut ends = [-1; 2];
     // SAFETY: room for two descriptors.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-        return Err(sys::errno());
-    }
+    result_of(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) })?;
     let [read_end, write_end] = ends;
     let (ours, theirs, number) = if reads { (read_end, write_end, 1) } else { (write_end, read_end, 0) };
     // SAFETY: plain descriptors and C strings.
@@ -492,7 +467,7 @@ hooks! {
         if !process::is_on() || command.is_null() || mode.is_null() {
             return real::popen(command, mode);
         }
-        crate::routing::finish(open_pipe(command, sys::bytes(mode)))
+        finish(open_pipe(command, sys::bytes(mode)))
     }
 
     fn pclose(stream: *mut FILE) -> c_int {
@@ -500,12 +475,6 @@ hooks! {
         let known = if stream.is_null() { None } else { swap_pipe(stream, none) };
         let Some(pid) = known else { return real::pclose(stream) };
         crate::hooks::stdio::real::fclose(stream);
-        let mut status = -1;
-        while libc::waitpid(pid, &raw mut status, 0) == -1 {
-            if sys::errno() != libc::EINTR {
-                return fail(sys::errno());
-            }
-        }
-        status
+        finish(wait_for(pid))
     }
 }

@@ -1,7 +1,8 @@
 //! Streams: opening, closing, `fileno`.
 
 use crate::descriptors;
-use crate::routing::{Place, fail, finish, is_on_volume, on_file, on_target};
+use crate::hooks::open;
+use crate::routing::{Place, fail, finish, is_on_volume, on_file, on_target, result_of};
 use crate::{process, streams, sys};
 use libc::{FILE, c_char, c_int, mode_t};
 use weft_client::Errno;
@@ -30,10 +31,7 @@ unsafe fn reopen_ours(path: *const c_char, flags: c_int, stream: *mut FILE) -> R
             streams::set_mode(stream, flags);
             return Ok(stream);
         }
-        let fd = crate::hooks::open::body::open(path, flags, CREATE_MODE);
-        if fd < 0 {
-            return Err(sys::errno());
-        }
+        let fd = result_of(open::body::open(path, flags, CREATE_MODE))?;
         streams::reopen(stream, fd, flags)?;
         libc::clearerr(stream);
         Ok(stream)
@@ -48,10 +46,7 @@ unsafe fn reopen_standard(path: *const c_char, flags: c_int, stream: *mut FILE) 
     // SAFETY: the program's own stream and path.
     unsafe {
         libc::fflush(stream);
-        let fd = crate::hooks::open::body::open(path, flags | libc::O_CLOEXEC, CREATE_MODE);
-        if fd < 0 {
-            return Err(sys::errno());
-        }
+        let fd = result_of(open::body::open(path, flags | libc::O_CLOEXEC, CREATE_MODE))?;
         let moved = descriptors::duplicate_any(fd, number, flags & libc::O_CLOEXEC);
         let _ = descriptors::close_any(fd);
         moved?;

@@ -23,6 +23,8 @@
 use crate::hooks::raw;
 use crate::interception::alternate;
 pub use crate::interception::alternate::change as change_alternate;
+use crate::owned::Fd;
+use crate::text::decimal;
 use crate::{process, report, sys};
 use libc::{c_int, c_long, c_void, siginfo_t, stack_t, ucontext_t};
 use std::cell::Cell;
@@ -82,12 +84,10 @@ impl Code {
 /// Calls `each` with start, end and whether it is code, for everything that is mapped.
 fn each_mapping(mut each: impl FnMut(usize, usize, bool)) {
     let Ok(fd) = sys::open(c"/proc/self/maps", libc::O_RDONLY | libc::O_CLOEXEC, 0) else { return };
-    let Ok(mut buffer) = Scratch::<[u8; 8192]>::any() else {
-        let _ = weft_client::sys::close(fd);
-        return;
-    };
+    let fd = Fd(fd);
+    let Ok(mut buffer) = Scratch::<[u8; 8192]>::any() else { return };
     let mut kept = 0;
-    while let Ok(n @ 1..) = sys::read(fd, buffer.get_mut(kept..).unwrap_or(&mut [])) {
+    while let Ok(n @ 1..) = sys::read(*fd, buffer.get_mut(kept..).unwrap_or(&mut [])) {
         let filled = kept + n;
         let text = buffer.get(..filled).unwrap_or(&[]);
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
@@ -103,7 +103,6 @@ fn each_mapping(mut each: impl FnMut(usize, usize, bool)) {
         buffer.copy_within(whole..filled, 0);
         kept = filled - whole;
     }
-    let _ = weft_client::sys::close(fd);
 }
 
 fn hexadecimal(text: &[u8]) -> Option<usize> {
@@ -129,11 +128,9 @@ pub fn start() {
         Ok(()) => SELECTOR.set(BLOCK),
         Err(error) => {
             ON.store(false, Relaxed);
-            let mut digits = [0; 20];
-            let number = report::decimal(error.unsigned_abs().into(), &mut digits);
             report::complain(&[
                 b"this system cannot hand system calls over (errno ",
-                number,
+                &decimal(error.unsigned_abs().into()),
                 b"): those that the program makes past libc are not seen",
             ]);
         }

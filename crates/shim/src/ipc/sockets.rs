@@ -5,6 +5,7 @@
 use crate::ipc::shadow;
 use crate::routing::Place;
 use crate::sys;
+use crate::text::Text;
 use libc::{c_char, sockaddr, sockaddr_storage, sockaddr_un, socklen_t};
 use std::ffi::CStr;
 use std::mem::offset_of;
@@ -16,8 +17,8 @@ const PATH_BYTES: usize = size_of::<sockaddr_un>() - PATH_AT;
 const SOCKET: &[u8] = pages::SOCKET.as_bytes();
 const NAME: &[u8] = pages::SOCKET_NAME.as_bytes();
 
-/// A path from an address, ended by NUL.
-pub struct SocketPath([u8; PATH_BYTES + 1]);
+/// A path from an address.
+pub struct SocketPath(Text<{ PATH_BYTES + 1 }>);
 
 impl SocketPath {
     /// The path of an address; `None` for addresses of other kinds and names that are in no file system.
@@ -35,17 +36,13 @@ impl SocketPath {
                 address.cast::<u8>().add(PATH_AT),
                 (len - PATH_AT).min(PATH_BYTES),
             );
-            let mut path = [0; PATH_BYTES + 1];
-            for (to, from) in path.iter_mut().zip(given) {
-                *to = *from;
-            }
-            (path[0] != 0).then_some(SocketPath(path))
+            (given.first() != Some(&0)).then(|| SocketPath(Text::of(&[given])))
         }
     }
 
     /// For calls.
-    pub fn as_ptr(&self) -> *const c_char {
-        self.0.as_ptr().cast()
+    pub fn c_str(&self) -> &CStr {
+        self.0.c_str()
     }
 }
 
@@ -168,17 +165,14 @@ impl ReturnedAddress {
 
 /// The address by which a socket behind a name of the volume was bound.
 fn known_by(path: &SocketPath) -> Option<Address> {
-    let path = CStr::from_bytes_until_nul(&path.0).ok()?.to_bytes();
+    let path = path.c_str().to_bytes();
     if !path.starts_with(shadow::ROOT) {
         return None;
     }
     let stem = path.strip_suffix(SOCKET)?;
-    let mut name = [0; PATH_BYTES + 1];
-    for (to, from) in name.iter_mut().zip(stem.iter().chain(NAME)) {
-        *to = *from;
-    }
+    let name = Text::<{ PATH_BYTES + 1 }>::of(&[stem, NAME]);
     let mut text = [0; PATH_BYTES + 1];
     let room = text.get_mut(..PATH_BYTES)?;
-    sys::readlink(CStr::from_bytes_until_nul(&name).ok()?, room).ok()?;
+    sys::readlink(name.c_str(), room).ok()?;
     Address::of(CStr::from_bytes_until_nul(&text).ok()?).ok()
 }

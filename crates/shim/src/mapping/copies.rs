@@ -8,11 +8,11 @@
 
 use super::{PAGE_BYTES, Request, keep, let_go, page_up};
 use crate::lock::Locked;
+use crate::owned::Fd;
 use crate::process::program;
 use crate::report::{Refusal, refuse};
 use crate::sys;
 use libc::c_int;
-use std::ffi::CStr;
 use std::sync::atomic::{AtomicU32, Ordering::*};
 use weft_client::scratch::Scratch;
 use weft_client::{Client, Errno, FileRef, WireAttr};
@@ -113,52 +113,35 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
             return result;
         }
     }
-    let fd = program::copy(client, file, attr.size, c"weft-copy", libc::MFD_CLOEXEC)?;
-    let result = map_copy(fd, attr.size, request);
-    if settled && result.is_ok() {
+    let fd = program::copy(client, file, attr.size, c"weft-copy")?;
+    let place = map_copy(*fd, attr.size, request)?;
+    if settled {
         let fd = keep(fd);
         COPIES.with(|copies| copies.insert(version, fd));
-    } else {
-        let _ = weft_client::sys::close(fd);
     }
-    result
+    Ok(place)
 }
 
 /// Nothing the program does to the map reaches the copy: it is private, or of a descriptor that cannot write, so that the
 /// kernel refuses to make it writable as it does with the file's own.
 fn map_copy(fd: c_int, size: u64, request: &Request) -> Result<*mut u8, Errno> {
     let shared = request.flags & libc::MAP_SHARED != 0;
-    let reader = if shared { open_to_read(fd).ok() } else { None };
-    let (kind, fd) = reader.map_or((libc::MAP_PRIVATE, fd), |reader| (libc::MAP_SHARED, reader));
+    // Fails where there is no `/proc`.
+    let again = || sys::open_again(fd, libc::O_RDONLY | libc::O_CLOEXEC).ok().map(Fd);
+    let reader = if shared { again() } else { None };
+    let (kind, fd) = reader.as_deref().map_or((libc::MAP_PRIVATE, fd), |reader| (libc::MAP_SHARED, *reader));
     let flags = kind | request.placing();
-    let mapped = sys::mmap(request.at as usize, request.len, request.prot, flags, fd, request.offset);
-    if let Some(reader) = reader {
-        let _ = weft_client::sys::close(reader);
-    }
-    let place = mapped?;
+    let place = sys::mmap(request.at as usize, request.len, request.prot, flags, fd, request.offset)?;
     let len = page_up(request.len as u64) as usize;
     note(Map { at: place as usize, len, behind: page_up(size).saturating_sub(request.offset) as usize });
     Ok(place)
 }
 
-/// Another descriptor of a memory file, which cannot write. Fails where there is no `/proc`.
-fn open_to_read(fd: c_int) -> Result<c_int, Errno> {
-    let mut digits = [0; 20];
-    let mut path = [0; 40];
-    let number = crate::report::decimal(fd.unsigned_abs().into(), &mut digits);
-    let text = b"/proc/self/fd/".iter().chain(number);
-    path.iter_mut().zip(text).for_each(|(place, byte)| *place = *byte);
-    let path = CStr::from_bytes_until_nul(&path).map_err(|_| libc::ENOENT)?;
-    sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0)
-}
-
 /// Maps a copy of a part of a file.
 fn map_part(client: &Client, file: FileRef, len: u64, request: &Request) -> Result<*mut u8, Errno> {
-    let fd = sys::memfd_create(c"weft-part", libc::MFD_CLOEXEC)?;
-    let filled = fill(client, file, request.offset, len, fd);
-    let result = filled.and_then(|()| map_copy(fd, len, &Request { offset: 0, ..*request }));
-    let _ = weft_client::sys::close(fd);
-    result
+    let fd = Fd(sys::memfd_create(c"weft-part", libc::MFD_CLOEXEC)?);
+    fill(client, file, request.offset, len, *fd)?;
+    map_copy(*fd, len, &Request { offset: 0, ..*request })
 }
 
 fn fill(client: &Client, file: FileRef, offset: u64, len: u64, fd: c_int) -> Result<(), Errno> {
@@ -218,7 +201,8 @@ pub fn unmapping(at: usize, len: usize) {
         for map in maps.iter_mut().filter(|map| map.len > 0 && map.at < end && map.at + map.len > at) {
             map.len = at.saturating_sub(map.at);
             if map.len == 0 {
-                MAPS_COUNT.fetch_sub(1, Relaxed);
+                let maps = MAPS_COUNT.fetch_sub(1, Relaxed);
+                debug_assert!(maps > 0, "every map was counted");
             }
         }
     });

@@ -14,6 +14,8 @@ pub mod object;
 pub mod pages;
 pub mod stores;
 
+use crate::descriptors::table;
+use crate::owned::Fd;
 use crate::{process, sys};
 use libc::{c_int, c_void};
 use weft_client::proto::{is_readable, is_writable};
@@ -104,24 +106,19 @@ pub fn page_up(bytes: u64) -> u64 {
 }
 
 /// Moves a descriptor of ours out of the program's way and marks it.
-fn keep(fd: c_int) -> c_int {
+fn keep(fd: Fd) -> c_int {
     /// Programs count on low numbers.
     const FLOOR: usize = 700;
-    let high = match sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, FLOOR) {
-        Ok(high) => {
-            let _ = weft_client::sys::close(fd);
-            high as c_int
-        }
-        Err(_) => fd,
-    };
-    crate::descriptors::table::swap(high, Some(crate::descriptors::table::OWN));
+    let high = sys::fcntl(*fd, libc::F_DUPFD_CLOEXEC, FLOOR);
+    let high = high.map_or_else(|_| fd.keep(), |high| high as c_int);
+    table::swap(high, Some(table::OWN));
     high
 }
 
 /// Closes a descriptor that [`keep`] gave.
 fn let_go(fd: c_int) {
     if fd >= 0 {
-        crate::descriptors::table::swap(fd, None);
+        table::swap(fd, None);
         let _ = weft_client::sys::close(fd);
     }
 }

@@ -25,6 +25,7 @@ use super::stores::WINDOW_BYTES;
 use super::{PAGE_BYTES, keep, let_go, page_up};
 use crate::ipc::shadow;
 use crate::ipc::shadow::{Path, path_of};
+use crate::owned::Fd;
 use crate::process::program;
 use crate::report::{Refusal, refuse_for};
 use crate::sys;
@@ -71,7 +72,7 @@ pub const NO_OBJECT: Object = Object {
 
 fn open_file(path: &Path) -> Result<c_int, Errno> {
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
-    let fd = keep(sys::open(path.c_str(), flags, 0o600)?);
+    let fd = keep(Fd(sys::open(path.c_str(), flags, 0o600)?));
     // Whoever else laid it there could read what is stored.
     let owned = |stat: libc::stat| -> Result<bool, Errno> {
         let own = stat.st_uid == sys::fsuid();
@@ -500,7 +501,7 @@ impl Object {
     /// Opens and holds the same pages once more, for a child that is about to be forked: locks belong to an open file, so
     /// with its parent's it would neither count as a process of its own nor exclude its parent.
     pub fn held_anew(&self) -> Result<(c_int, c_int), Errno> {
-        let open = |fd| sys::open_again(fd, libc::O_RDWR | libc::O_CLOEXEC).map(keep);
+        let open = |fd| sys::open_again(fd, libc::O_RDWR | libc::O_CLOEXEC).map(|fd| keep(Fd(fd)));
         let pages = open(self.pages)?;
         // Others hold it shared at most: this process does.
         let base = sys::flock(pages, libc::LOCK_SH | libc::LOCK_NB).and_then(|()| open(self.base));

@@ -120,6 +120,10 @@ impl State {
         written.unwrap_or(Ok(()))
     }
 
+    fn is_mapped(&self, number: usize) -> bool {
+        self.objects.get(number).is_some_and(|object| object.maps > 0)
+    }
+
     fn release(&mut self, client: &Client, number: usize) {
         self.with_maps(number, |object, maps| object.release(client, maps));
     }
@@ -131,6 +135,7 @@ impl State {
             object.maps += 1;
         }
         MAPS.fetch_add(1, AcqRel);
+        debug_assert!(self.is_mapped(map.object), "a map is one of an object");
         true
     }
 
@@ -148,7 +153,8 @@ impl State {
             if let Some(place) = self.maps.get_mut(number) {
                 *place = NO_MAP;
             }
-            MAPS.fetch_sub(1, AcqRel);
+            let maps = MAPS.fetch_sub(1, AcqRel);
+            debug_assert!(maps > 0, "every map was counted");
             let parts = [(map.at, at.max(map.at)), (end.min(map_end), map_end)];
             for (start, stop) in parts {
                 if stop > start {
@@ -157,6 +163,7 @@ impl State {
                 }
             }
             let last = self.objects.get_mut(map.object).is_some_and(|object| {
+                debug_assert!(object.maps > 0, "an object is there as long as a map of it");
                 object.maps -= 1;
                 object.maps == 0
             });
@@ -202,7 +209,7 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
             let _ = unsafe { sys::munmap(place, len) };
             Err(refuse(Refusal::MapTable))
         });
-        if result.is_err() && state.objects.get(number).is_some_and(|object| object.maps == 0) {
+        if result.is_err() && !state.is_mapped(number) {
             state.release(client, number);
         }
         result
@@ -211,9 +218,7 @@ pub fn map(client: &Client, file: FileRef, attr: &WireAttr, request: &Request) -
 
 /// A range is about to be unmapped, or mapped over.
 pub fn unmapping(at: *mut c_void, len: usize) {
-    if let Ok(client) = process::client() {
-        STATE.with(|state| state.remove(client, at as usize, page_up(len as u64) as usize));
-    }
+    with_all(|state, client| state.remove(client, at as usize, page_up(len as u64) as usize));
 }
 
 /// `msync` of a range: `None` when it touches no such map. Without `MS_SYNC` the volume has the bytes, not yet durable.
@@ -378,39 +383,38 @@ fn changing<R>(file: FileRef, act: impl Fn(&Client) -> Result<(R, u64, u64), Err
 
 // ---- the process ----------------------------------------------------------------------------------------------------
 
+/// Does something with all maps, when there are any.
+fn with_all(act: impl FnOnce(&mut State, &Client)) {
+    if any()
+        && let Ok(client) = process::client()
+    {
+        STATE.with(|state| act(state, client));
+    }
+}
+
 /// Writes back what maps changed: at the end of the process, and before another program takes its place.
 pub fn write_back_all() {
-    if !any() {
-        return;
-    }
-    if let Ok(client) = process::client() {
-        STATE.with(|state| {
-            for number in 0..OBJECTS_MAX {
-                if state.objects.get(number).is_some_and(|object| object.maps > 0) {
-                    // As above.
-                    let _ = state.write_back(client, number, 0, u64::MAX);
-                }
+    with_all(|state, client| {
+        for number in 0..OBJECTS_MAX {
+            if state.is_mapped(number) {
+                // As above.
+                let _ = state.write_back(client, number, 0, u64::MAX);
             }
-        });
-    }
+        }
+    });
 }
 
 /// At the end of the process.
 pub fn release_all() {
-    if !any() {
-        return;
-    }
-    if let Ok(client) = process::client() {
-        STATE.with(|state| {
-            for number in 0..OBJECTS_MAX {
-                if state.objects.get(number).is_some_and(|object| object.maps > 0) {
-                    state.release(client, number);
-                }
+    with_all(|state, client| {
+        for number in 0..OBJECTS_MAX {
+            if state.is_mapped(number) {
+                state.release(client, number);
             }
-            state.maps.fill(NO_MAP);
-            MAPS.store(0, Release);
-        });
-    }
+        }
+        state.maps.fill(NO_MAP);
+        MAPS.store(0, Release);
+    });
 }
 
 /// What a child that is about to be forked holds its pages by: of each inode, two descriptors.

@@ -10,6 +10,7 @@
 //! assumes that all pages were stored to.
 
 use super::{keep, let_go};
+use crate::owned::Fd;
 use crate::sys;
 use libc::c_int;
 use std::mem::offset_of;
@@ -146,15 +147,9 @@ impl Stores {
 }
 
 fn begin() -> Result<WriteTracking, Errno> {
-    let faults = sys::userfaultfd(libc::O_CLOEXEC | USER_MODE_ONLY)?;
+    let faults = Fd(sys::userfaultfd(libc::O_CLOEXEC | USER_MODE_ONLY)?);
     let mut api = [API, WP_HUGETLBFS_SHMEM | WP_ASYNC, 0];
-    let opened = sys::ioctl(faults, UFFDIO_API, api.as_mut_ptr() as usize)
-        .and_then(|_| sys::open(c"/proc/self/pagemap", libc::O_RDONLY | libc::O_CLOEXEC, 0));
-    match opened {
-        Ok(tables) => Ok(WriteTracking::By { faults: keep(faults), tables: keep(tables) }),
-        Err(error) => {
-            let _ = weft_client::sys::close(faults);
-            Err(error)
-        }
-    }
+    sys::ioctl(*faults, UFFDIO_API, api.as_mut_ptr() as usize)?;
+    let tables = Fd(sys::open(c"/proc/self/pagemap", libc::O_RDONLY | libc::O_CLOEXEC, 0)?);
+    Ok(WriteTracking::By { faults: keep(faults), tables: keep(tables) })
 }

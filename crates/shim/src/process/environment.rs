@@ -5,9 +5,12 @@
 //! caller's.
 
 use crate::descriptors::table;
+use crate::hooks::exec;
 use crate::interception::dispatch;
+use crate::owned::Memory;
 use crate::process::{self, identity};
-use crate::{report, sys};
+use crate::sys;
+use crate::text::decimal;
 use libc::c_char;
 use std::ptr;
 use weft_client::scratch::Scratch;
@@ -20,9 +23,7 @@ const ADDED_MAX: usize = 6;
 
 /// An environment, and the connection that goes with it.
 pub struct Environment {
-    memory: *mut u8,
-    len: usize,
-    array: *mut *const c_char,
+    memory: Memory,
     /// The connection for the program, when it inherits weft descriptors.
     ticket: Option<(&'static Client, ForkTicket)>,
 }
@@ -104,19 +105,14 @@ impl Environment {
         inherits_more: bool,
     ) -> Result<Environment, Errno> {
         crate::mapping::pages::write_back_all();
-        let mut count = 0;
-        // SAFETY: the caller's promise, here and below.
-        while !given.is_null() && !unsafe { *given.add(count) }.is_null() {
-            count += 1;
-        }
+        // SAFETY: the caller's promise.
+        let count = unsafe { exec::count(given) };
         let array_bytes = (count + ADDED_MAX + 1) * size_of::<*const c_char>();
-        let len = array_bytes + TEXT_BYTES;
-        let memory = sys::anonymous(len)?;
-        let array: *mut *const c_char = memory.cast();
+        let memory = Memory::new(array_bytes + TEXT_BYTES)?;
         // SAFETY: the text follows the array.
-        let text = unsafe { memory.add(array_bytes) };
-        let mut builder = Builder { array, count: 0, text, text_left: TEXT_BYTES };
-        let mut environment = Environment { memory, len, array, ticket: None };
+        let text = unsafe { memory.start::<u8>().add(array_bytes) };
+        let mut builder = Builder { array: memory.start(), count: 0, text, text_left: TEXT_BYTES };
+        let mut environment = Environment { memory, ticket: None };
         // SAFETY: as promised; the array just counted.
         unsafe { environment.fill(given, count, child, inherits_more, &mut builder)? };
         Ok(environment)
@@ -184,25 +180,22 @@ impl Environment {
             let mut room = Scratch::<[u8; weft_client::RESOLVED_MAX]>::any()?;
             let now = process::client().and_then(|client| client.path_of(file, room.as_mut_slice()));
             let path = now.map_or(path, |now| room.get(..now.len).unwrap_or(path));
-            let mut digits = [0; 20];
-            builder.add(process::ENV_CWD, &[report::decimal(file.0, &mut digits), b":", path])?;
+            builder.add(process::ENV_CWD, &[&decimal(file.0), b":", path])?;
         }
         if process::is_connected() && (inherits_more || inherits()) {
             let client = process::client()?;
             let ticket = crate::descriptors::limit::with_descriptors(|| client.prepare_child(child))?;
             let socket = ticket.socket();
-            let (mut digits1, mut digits2) = ([0; 20], [0; 20]);
             self.ticket = Some((client, ticket));
-            let number = report::decimal(socket as u64, &mut digits1);
-            let inode = report::decimal(sys::fstat(socket)?.st_ino, &mut digits2);
-            builder.add(process::ENV_FD, &[number, b":", inode])?;
+            let inode = decimal(sys::fstat(socket)?.st_ino);
+            builder.add(process::ENV_FD, &[&decimal(socket as u64), b":", &inode])?;
         }
         Ok(())
     }
 
     /// The array for `execve`.
     pub fn array(&self) -> *const *const c_char {
-        self.array
+        self.memory.start::<*const c_char>()
     }
 }
 
@@ -212,7 +205,5 @@ impl Drop for Environment {
         if let Some((client, ticket)) = self.ticket.take() {
             client.forget(ticket);
         }
-        // SAFETY: mapped by `new`; nobody refers to it any more.
-        let _ = unsafe { sys::munmap(self.memory, self.len) };
     }
 }

@@ -14,10 +14,11 @@ pub mod unreached;
 use crate::descriptors::{placeholder, table};
 use crate::interception::dispatch;
 use crate::lock::Locked;
+use crate::owned::Fd;
+use crate::text::{Text, decimal, path_of_descriptor};
 use crate::{report, sys};
 use libc::{c_char, c_int};
 use std::cell::UnsafeCell;
-use std::ffi::CStr;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use weft_client::busy::Busy;
@@ -59,21 +60,14 @@ struct Once<T>(UnsafeCell<T>);
 unsafe impl<T> Sync for Once<T> {}
 
 struct Settings {
-    mount: [u8; MOUNT_POINT_MAX],
-    mount_len: usize,
+    mount: Text<{ MOUNT_POINT_MAX + 1 }>,
     /// Length of `mount` up to the slash in front of its last component.
     parent_len: usize,
-    socket: [u8; 108],
-    socket_len: usize,
+    socket: Text<108>,
 }
 
-static SETTINGS: Once<Settings> = Once(UnsafeCell::new(Settings {
-    mount: [0; MOUNT_POINT_MAX],
-    mount_len: 0,
-    parent_len: 0,
-    socket: [0; 108],
-    socket_len: 0,
-}));
+static SETTINGS: Once<Settings> =
+    Once(UnsafeCell::new(Settings { mount: Text::EMPTY, parent_len: 0, socket: Text::EMPTY }));
 static CLIENT: Once<MaybeUninit<Client>> = Once(UnsafeCell::new(MaybeUninit::uninit()));
 
 /// `LD_PRELOAD=...` as this process was started with.
@@ -97,20 +91,18 @@ fn settings() -> &'static Settings {
 
 /// The prefix at which the volume appears, without a slash at the end.
 pub fn mount() -> &'static [u8] {
-    let settings = settings();
-    settings.mount.get(..settings.mount_len).unwrap_or(&[])
+    &settings().mount
 }
 
 /// The last component of the mount prefix.
 pub fn mount_name() -> &'static [u8] {
     let settings = settings();
-    settings.mount.get(settings.parent_len + 1..settings.mount_len).unwrap_or(&[])
+    settings.mount.get(settings.parent_len + 1..).unwrap_or(&[])
 }
 
 /// The server's socket path.
 pub fn socket_path() -> &'static [u8] {
-    let settings = settings();
-    settings.socket.get(..settings.socket_len).unwrap_or(&[])
+    &settings().socket
 }
 
 /// `LD_PRELOAD=...` as this process was started with; null without one.
@@ -183,13 +175,11 @@ fn connect(inherited: Option<c_int>, ahead: bool) -> Result<&'static Client, Err
                 ]);
                 return Err(libc::EIO);
             }
-            let mut digits = [0; 20];
-            let number = report::decimal(error.unsigned_abs().into(), &mut digits);
             report::complain(&[
                 b"no server at ",
                 socket_path(),
                 b" (errno ",
-                number,
+                &decimal(error.unsigned_abs().into()),
                 b"): ",
                 mount(),
                 b" is not there",
@@ -242,8 +232,7 @@ const CWD_SLOTS: usize = 8;
 struct CwdSlot {
     file: FileRef,
     /// Path within the volume, beginning with a slash; only `/` for the root.
-    path: [u8; PATH_BYTES],
-    len: usize,
+    path: Text<{ PATH_BYTES + 1 }>,
 }
 
 struct CwdSlots(UnsafeCell<[CwdSlot; CWD_SLOTS]>);
@@ -251,9 +240,8 @@ struct CwdSlots(UnsafeCell<[CwdSlot; CWD_SLOTS]>);
 // have to pass before it is written again.
 unsafe impl Sync for CwdSlots {}
 
-static CWD_STORE: CwdSlots = CwdSlots(UnsafeCell::new(
-    [const { CwdSlot { file: FileRef(0), path: [0; PATH_BYTES], len: 0 } }; CWD_SLOTS],
-));
+static CWD_STORE: CwdSlots =
+    CwdSlots(UnsafeCell::new([const { CwdSlot { file: FileRef(0), path: Text::EMPTY } }; CWD_SLOTS]));
 /// 0: the kernel's working directory is the program's; else number of a slot plus 1.
 static CWD: AtomicU32 = AtomicU32::new(0);
 static CWD_WRITER: Locked<u32> = Locked::new(0);
@@ -266,8 +254,9 @@ pub fn cwd() -> Option<(FileRef, &'static [u8])> {
         slot => {
             // SAFETY: see `CwdSlots`.
             let slots = unsafe { &*CWD_STORE.0.get() };
+            debug_assert!(slot as usize <= CWD_SLOTS, "a slot that was written");
             let slot = slots.get(slot as usize - 1)?;
-            Some((slot.file, slot.path.get(..slot.len).unwrap_or(b"/")))
+            Some((slot.file, &*slot.path))
         }
     }
 }
@@ -286,8 +275,7 @@ pub fn set_cwd(new: Option<(FileRef, &[u8])>) -> Option<FileRef> {
         if let Some(slot) = slots.get_mut(*turn as usize) {
             // A directory can have a longer path, by a rename above it. Its reference is what counts: without one relative
             // names would lead outside.
-            slot.len = path.len().min(slot.path.len());
-            slot.path.iter_mut().zip(path).for_each(|(place, byte)| *place = *byte);
+            slot.path.set(path);
             slot.file = file;
             CWD.store(*turn + 1, Release);
         }
@@ -346,11 +334,16 @@ fn number(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
+/// The parts of `number:rest`.
+fn number_before_colon(value: &[u8]) -> Option<(u64, &[u8])> {
+    let colon = value.iter().position(|&byte| byte == b':')?;
+    Some((number(value.get(..colon)?)?, value.get(colon + 1..)?))
+}
+
 /// The inherited connection, when the descriptor still is that socket.
 fn inherited_socket(value: &[u8]) -> Option<c_int> {
-    let colon = value.iter().position(|&byte| byte == b':')?;
-    let (fd, inode) = (value.get(..colon)?, value.get(colon + 1..)?);
-    let fd = number(fd)? as c_int;
+    let (fd, inode) = number_before_colon(value)?;
+    let fd = fd as c_int;
     let stat = sys::fstat(fd).ok()?;
     (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK && stat.st_ino == number(inode)?).then_some(fd)
 }
@@ -386,15 +379,7 @@ pub unsafe fn start(environment: *mut *const c_char) {
     }
     // SAFETY: no other thread runs, and STATE is still OFF.
     let settings = unsafe { &mut *SETTINGS.0.get() };
-    for (to, from) in settings.mount.iter_mut().zip(at) {
-        *to = *from;
-    }
-    for (to, from) in settings.socket.iter_mut().zip(socket) {
-        *to = *from;
-    }
-    settings.mount_len = at.len();
-    settings.parent_len = parent_len;
-    settings.socket_len = socket.len();
+    *settings = Settings { mount: Text::of(&[at]), parent_len, socket: Text::of(&[socket]) };
     STATE.store(UNCONNECTED, Release);
 
     // SAFETY: as above.
@@ -453,11 +438,7 @@ fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool
 
 /// What the kernel calls a descriptor.
 pub fn descriptor_name(fd: c_int, out: &mut [u8]) -> Option<&[u8]> {
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0; 20];
-    let digits = report::decimal(u64::try_from(fd).ok()?, &mut digits);
-    path.get_mut(14..14 + digits.len())?.copy_from_slice(digits);
-    sys::readlink(CStr::from_bytes_until_nul(&path).ok()?, out).ok()
+    if fd < 0 { None } else { sys::readlink(path_of_descriptor(fd).c_str(), out).ok() }
 }
 
 /// Calls `each` with every open descriptor.
@@ -465,11 +446,9 @@ pub fn each_descriptor(mut each: impl FnMut(c_int)) {
     let Ok(dir) = sys::open(c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) else {
         return;
     };
-    let Ok(mut buffer) = Scratch::<[u8; 4096]>::any() else {
-        let _ = weft_client::sys::close(dir);
-        return;
-    };
-    while let Ok(filled @ 1..) = sys::getdents64(dir, buffer.as_mut_slice()) {
+    let dir = Fd(dir);
+    let Ok(mut buffer) = Scratch::<[u8; 4096]>::any() else { return };
+    while let Ok(filled @ 1..) = sys::getdents64(*dir, buffer.as_mut_slice()) {
         let mut rest = buffer.get(..filled).unwrap_or(&[]);
         // linux_dirent64: u64 inode, u64 offset, u16 length, u8 type, name.
         while let Some((&[low, high], name)) =
@@ -478,21 +457,18 @@ pub fn each_descriptor(mut each: impl FnMut(c_int)) {
             let len = usize::from(u16::from_le_bytes([low, high]));
             let name = name.split(|&byte| byte == 0).next().unwrap_or(&[]);
             if let Some(fd) = number(name).map(|fd| fd as c_int)
-                && fd != dir
+                && fd != *dir
             {
                 each(fd);
             }
             rest = rest.get(len.max(19)..).unwrap_or(&[]);
         }
     }
-    let _ = weft_client::sys::close(dir);
 }
 
 /// The working directory that the process had before it executed this program: its reference and path.
 fn inherited_cwd(value: &[u8]) -> Option<(FileRef, &[u8])> {
-    let colon = value.iter().position(|&byte| byte == b':')?;
-    let (file, path) = (value.get(..colon)?, value.get(colon + 1..)?);
-    Some((FileRef(number(file)?), path))
+    number_before_colon(value).map(|(file, path)| (FileRef(file), path))
 }
 
 fn inherit_cwd(path: &[u8]) {

@@ -3,10 +3,12 @@
 //! A binary is copied to a memory file and executed from it. A script is what it says in its first line: its interpreter
 //! gets the script's path and reads it through the hooks.
 
+use crate::owned::{Fd, Memory};
 use crate::report::{Refusal, refuse};
 use crate::routing::Place;
 use crate::sys;
 use libc::{c_char, c_int};
+use std::ffi::CStr;
 use weft_client::{Client, Errno, FileRef};
 
 /// Bytes of a script's first line that count, as in Linux.
@@ -19,7 +21,7 @@ const CHUNK_BYTES: usize = 256 * 1024;
 #[allow(clippy::large_enum_variant)]
 pub enum Program {
     /// A binary, copied to this memory file.
-    Binary(c_int),
+    Binary(Fd),
     /// A script.
     Script(Line),
 }
@@ -86,7 +88,7 @@ pub fn load(place: Place) -> Result<Program, Errno> {
     }
     place.access(libc::X_OK, libc::AT_EACCESS)?;
     let open = place.open(libc::O_RDONLY)?;
-    let program = read(client, open.file, attr.size, c"weft-program");
+    let program = read(client, open.file, attr.size);
     let _ = client.give_back(open.file);
     program
 }
@@ -98,10 +100,10 @@ pub fn load_open(client: &Client, file: FileRef) -> Result<Program, Errno> {
         return Err(libc::EACCES);
     }
     client.access(file, b"", libc::X_OK, libc::AT_EACCESS | libc::AT_EMPTY_PATH)?;
-    read(client, file, attr.size, c"weft-program")
+    read(client, file, attr.size)
 }
 
-fn read(client: &Client, file: FileRef, size: u64, name: &std::ffi::CStr) -> Result<Program, Errno> {
+fn read(client: &Client, file: FileRef, size: u64) -> Result<Program, Errno> {
     let mut head = [0; LINE_BYTES];
     let filled = client.pread(file, &mut head, 0)?;
     let head = head.get(..filled).unwrap_or(&[]);
@@ -111,25 +113,14 @@ fn read(client: &Client, file: FileRef, size: u64, name: &std::ffi::CStr) -> Res
     if !head.starts_with(b"\x7fELF") {
         return Err(libc::ENOEXEC);
     }
-    copy(client, file, size, name, libc::MFD_CLOEXEC)
-        .map(Program::Binary)
-        .map_err(|_| refuse(Refusal::Execute))
+    copy(client, file, size, c"weft-program").map(Program::Binary).map_err(|_| refuse(Refusal::Execute))
 }
 
 /// Copies a file to a memory file, which has holes where the file is zero.
-pub fn copy(
-    client: &Client,
-    file: FileRef,
-    size: u64,
-    name: &std::ffi::CStr,
-    flags: u32,
-) -> Result<c_int, Errno> {
-    let fd = sys::memfd_create(name, flags)?;
-    let result = fill(client, file, size, fd).and_then(|()| sys::ftruncate(fd, size));
-    if let Err(error) = result {
-        let _ = weft_client::sys::close(fd);
-        return Err(error);
-    }
+pub fn copy(client: &Client, file: FileRef, size: u64, name: &CStr) -> Result<Fd, Errno> {
+    let fd = Fd(sys::memfd_create(name, libc::MFD_CLOEXEC)?);
+    fill(client, file, size, *fd)?;
+    sys::ftruncate(*fd, size)?;
     Ok(fd)
 }
 
@@ -160,30 +151,21 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 }
 
 fn fill(client: &Client, file: FileRef, size: u64, fd: c_int) -> Result<(), Errno> {
-    let room = sys::anonymous(CHUNK_BYTES)?;
-    // SAFETY: just mapped, of this length, known to nobody else.
-    let chunk = unsafe { std::slice::from_raw_parts_mut(room, CHUNK_BYTES) };
+    let mut room = Memory::new(CHUNK_BYTES)?;
+    let chunk = room.bytes();
     let mut done = 0;
-    let mut result = Ok(());
-    while done < size && result.is_ok() {
-        match client.pread(file, chunk, done) {
-            Ok(0) => break,
-            Ok(n) => match put_fresh(client, file, chunk.get(..n).unwrap_or(&[]), done, fd, done) {
-                Ok(next) => done = next,
-                Err(error) => result = Err(error),
-            },
-            Err(error) => result = Err(error),
+    while done < size {
+        match client.pread(file, chunk, done)? {
+            0 => break,
+            n => done = put_fresh(client, file, chunk.get(..n).unwrap_or(&[]), done, fd, done)?,
         }
     }
-    // SAFETY: the slice is not used any more.
-    let _ = unsafe { sys::munmap(room, CHUNK_BYTES) };
-    result
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
 
     fn parsed(head: &str) -> Option<(String, Option<String>)> {
         let line = Line::parse(head.as_bytes())?;

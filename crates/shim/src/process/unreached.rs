@@ -3,6 +3,7 @@
 //! weft, but see no volume; the report says so and what helps, since their user would look for the reason in vain.
 
 use crate::interception::dispatch;
+use crate::owned::Fd;
 use crate::{process, sys};
 use libc::{c_char, c_int};
 use weft_client::scratch::Scratch;
@@ -50,14 +51,11 @@ impl Reason {
 /// # Safety
 /// `path` is the program's own argument of an `exec`.
 pub unsafe fn tell_of_path(dirfd: c_int, path: *const c_char) {
-    let Ok(fd) =
-        sys::open_at(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY)
-    else {
-        return;
-    };
-    // SAFETY: it was opened, so it is a string.
-    tell_of(fd, unsafe { sys::bytes(path) });
-    let _ = weft_client::sys::close(fd);
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    if let Ok(fd) = sys::open_at(dirfd, path, flags).map(Fd) {
+        // SAFETY: it was opened, so it is a string.
+        tell_of(*fd, unsafe { sys::bytes(path) });
+    }
 }
 
 /// Looks at a program that is open.

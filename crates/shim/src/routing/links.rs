@@ -2,7 +2,7 @@
 
 use crate::descriptors::table;
 use crate::process;
-use crate::report;
+use crate::text::decimal;
 use libc::c_int;
 use weft_client::FileRef;
 
@@ -15,9 +15,8 @@ pub(super) fn of_this_process(path: &[u8]) -> Option<&[u8]> {
     let rest = path.strip_prefix(b"/proc/")?;
     let slash = rest.iter().position(|&byte| byte == b'/')?;
     let (who, rest) = rest.split_at_checked(slash)?;
-    let mut digits = [0; 20];
-    let me = report::decimal(weft_client::sys::getpid().into(), &mut digits);
-    if who == b"self" || who == b"thread-self" || who == me { rest.get(1..) } else { None }
+    let me = decimal(weft_client::sys::getpid().into());
+    if who == b"self" || who == b"thread-self" || *who == *me { rest.get(1..) } else { None }
 }
 
 /// The descriptor that `/dev/fd/N`, `/dev/stdin`, `/proc/self/fd/N` and the like mean, and what follows it in the path.

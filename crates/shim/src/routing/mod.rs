@@ -14,7 +14,7 @@ mod text;
 
 pub use links::linked;
 pub use place::Place;
-pub use results::{Failed, Given, fail, finish};
+pub use results::{Failed, Given, fail, finish, result_of};
 pub use text::{PathBuffer, below};
 
 use crate::descriptors::table;
@@ -233,6 +233,10 @@ fn on_routed_path<T: Failed, V: Given<T>>(
         Ok(place) => place,
         Err(error) => return fail(error),
     };
+    debug_assert!(
+        place.at == FileRef::ROOT || place.path.first() != Some(&b'/'),
+        "only the root has absolute paths"
+    );
     match weft(place) {
         Err(OUTSIDE) => {
             let mut outside = PathBuffer::new();

@@ -73,3 +73,8 @@ pub fn finish<T: Failed>(result: Result<impl Given<T>, Errno>) -> T {
         Err(error) => fail(error),
     }
 }
+
+/// What a libc function returned, as a result.
+pub fn result_of(returned: i32) -> Result<i32, Errno> {
+    if returned < 0 { Err(sys::errno()) } else { Ok(returned) }
+}

@@ -3,7 +3,6 @@
 use crate::routing::{fail, is_on_volume};
 use crate::sys;
 use libc::{c_char, c_int};
-use weft_client::Errno;
 
 /// Letters of a temporary name.
 const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
@@ -139,21 +138,9 @@ hooks! {
         if !is_on(template) {
             return real::mktemp(template);
         }
-        let found = with_name(template, 0, |name| {
-            let mut stat: libc::stat = std::mem::zeroed();
-            if crate::hooks::attributes::body::lstat(name, &raw mut stat) == 0 {
-                return fail(libc::EEXIST);
-            }
-            if sys::errno() == libc::ENOENT { 0 } else { -1 }
-        });
-        if found != 0 {
+        if make_name(template) != 0 {
             *template = 0;
         }
         template
     }
-}
-
-/// The result of a libc function as a result.
-pub fn checked(result: c_int) -> Result<c_int, Errno> {
-    if result < 0 { Err(sys::errno()) } else { Ok(result) }
 }

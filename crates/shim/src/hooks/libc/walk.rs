@@ -3,8 +3,10 @@
 //! On the volume they are made here from the hooked ones; `glob` is libc's own, given our functions to read directories
 //! with.
 
+use crate::hooks::{attributes, dir};
+use crate::owned::Memory;
 use crate::report::{Refusal, refuse};
-use crate::routing::{fail, is_on_volume};
+use crate::routing::{fail, finish, is_on_volume};
 use crate::{process, sys};
 use libc::{DIR, c_char, c_int, c_void, dirent, size_t};
 use std::ptr;
@@ -99,27 +101,6 @@ const GLOB_ALTDIRFUNC: c_int = 1 << 9;
 
 type GlobError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
 
-unsafe extern "C-unwind" fn glob_closedir(dir: *mut DIR) -> c_int {
-    // SAFETY: libc passes what `glob_opendir` gave.
-    unsafe { crate::hooks::dir::body::closedir(dir) }
-}
-unsafe extern "C-unwind" fn glob_readdir(dir: *mut DIR) -> *mut dirent {
-    // SAFETY: as above.
-    unsafe { crate::hooks::dir::body::readdir(dir) }
-}
-unsafe extern "C-unwind" fn glob_opendir(path: *const c_char) -> *mut DIR {
-    // SAFETY: libc passes a C string.
-    unsafe { crate::hooks::dir::body::opendir(path) }
-}
-unsafe extern "C-unwind" fn glob_lstat(path: *const c_char, out: *mut libc::stat) -> c_int {
-    // SAFETY: as above.
-    unsafe { crate::hooks::attributes::body::lstat(path, out) }
-}
-unsafe extern "C-unwind" fn glob_stat(path: *const c_char, out: *mut libc::stat) -> c_int {
-    // SAFETY: as above.
-    unsafe { crate::hooks::attributes::body::stat(path, out) }
-}
-
 // ---- ftw, nftw ------------------------------------------------------------------------------------------------------
 
 /// `struct FTW`.
@@ -160,7 +141,7 @@ const LEVELS_MAX: c_int = 512;
 /// Directories that a walk which follows symlinks has been in, so that it goes into each once: a hash table with open
 /// addressing.
 struct VisitedDirs {
-    places: *mut [u64; 2],
+    places: Option<Memory>,
     count: usize,
     room: usize,
 }
@@ -176,12 +157,18 @@ impl VisitedDirs {
         Ok(self.put([device, ino.wrapping_add(1)]))
     }
 
+    /// A place of the table, of which there are `room`.
+    fn place(&self, number: usize) -> *mut [u64; 2] {
+        let start: *mut [u64; 2] = self.places.as_ref().map_or(ptr::null_mut(), Memory::start);
+        start.wrapping_add(number)
+    }
+
     fn put(&mut self, key: [u64; 2]) -> bool {
         let hash = (key[0] ^ key[1]).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut place = hash as usize % self.room.max(1);
         loop {
             // SAFETY: within the table, which has a free place.
-            let found = unsafe { &mut *self.places.add(place) };
+            let found = unsafe { &mut *self.place(place) };
             if *found == [0, 0] {
                 *found = key;
                 self.count += 1;
@@ -196,25 +183,16 @@ impl VisitedDirs {
 
     fn grow(&mut self) -> Result<(), Errno> {
         let room = (self.room * 2).max(SEEN_ROOM);
-        let memory = sys::anonymous(room * size_of::<[u64; 2]>())?;
-        let old = std::mem::replace(self, VisitedDirs { places: memory.cast(), count: 0, room });
+        let memory = Memory::new(room * size_of::<[u64; 2]>())?;
+        let old = std::mem::replace(self, VisitedDirs { places: Some(memory), count: 0, room });
         for place in 0..old.room {
             // SAFETY: the old table, still there.
-            let key = unsafe { *old.places.add(place) };
+            let key = unsafe { *old.place(place) };
             if key != [0, 0] {
                 self.put(key);
             }
         }
         Ok(())
-    }
-}
-
-impl Drop for VisitedDirs {
-    fn drop(&mut self) {
-        if self.room > 0 {
-            // SAFETY: mapped by `grow`; nobody refers to it.
-            let _ = unsafe { sys::munmap(self.places.cast(), self.room * size_of::<[u64; 2]>()) };
-        }
     }
 }
 
@@ -386,7 +364,7 @@ impl Walk {
 }
 
 unsafe fn walk(path: *const c_char, visitor: Visitor, flags: c_int) -> c_int {
-    let seen = VisitedDirs { places: ptr::null_mut(), count: 0, room: 0 };
+    let seen = VisitedDirs { places: None, count: 0, room: 0 };
     let path_room = match Scratch::any() {
         Ok(room) => room,
         Err(error) => return fail(error),
@@ -435,8 +413,8 @@ hooks! {
         if !is_on_volume(libc::AT_FDCWD, path) {
             return real::scandir(path, out, filter, compare);
         }
-        let dir = crate::hooks::dir::body::opendir(path);
-        if dir.is_null() { -1 } else { crate::routing::finish(scan(dir, out, filter, compare)) }
+        let dir = dir::body::opendir(path);
+        if dir.is_null() { -1 } else { finish(scan(dir, out, filter, compare)) }
     }
 
     fn scandirat(dirfd: c_int, path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int {
@@ -448,19 +426,19 @@ hooks! {
         if fd < 0 {
             return -1;
         }
-        let dir = crate::hooks::dir::body::fdopendir(fd);
-        if dir.is_null() { -1 } else { crate::routing::finish(scan(dir, out, filter, compare)) }
+        let dir = dir::body::fdopendir(fd);
+        if dir.is_null() { -1 } else { finish(scan(dir, out, filter, compare)) }
     }
 
     fn glob(pattern: *const c_char, flags: c_int, error: GlobError, out: *mut Glob) -> c_int {
         if !process::is_on() || flags & GLOB_ALTDIRFUNC != 0 || out.is_null() {
             return real::glob(pattern, flags, error, out);
         }
-        (*out).closedir = Some(glob_closedir);
-        (*out).readdir = Some(glob_readdir);
-        (*out).opendir = Some(glob_opendir);
-        (*out).lstat = Some(glob_lstat);
-        (*out).stat = Some(glob_stat);
+        (*out).closedir = Some(dir::exports::closedir);
+        (*out).readdir = Some(dir::exports::readdir);
+        (*out).opendir = Some(dir::exports::opendir);
+        (*out).lstat = Some(attributes::exports::lstat);
+        (*out).stat = Some(attributes::exports::stat);
         let result = real::glob(pattern, flags | GLOB_ALTDIRFUNC, error, out);
         (*out).flags &= !GLOB_ALTDIRFUNC;
         result

@@ -4,6 +4,7 @@
 //! and back. So the hooks do that, by the locale's own conversion, on top of the stream's bytes. Streams that are not of a
 //! weft file are libc's.
 
+use crate::owned::Fd;
 use crate::routing::fail;
 use crate::{process, streams, sys};
 use libc::{FILE, c_char, c_int, c_void, size_t, wchar_t};
@@ -144,8 +145,11 @@ unsafe fn read_line(out: *mut wchar_t, room: c_int, stream: *mut FILE) -> *mut w
     out
 }
 
-/// Formats by libc into memory, and writes that.
+/// Formats to a stream; to one of ours by way of memory, into which libc formats.
 unsafe fn print(stream: *mut FILE, format: impl FnOnce(*mut FILE) -> c_int) -> c_int {
+    if !is_ours(stream) {
+        return format(stream);
+    }
     let (mut text, mut len) = (ptr::null_mut(), 0);
     // SAFETY: libc fills both when the memory stream is closed.
     unsafe {
@@ -166,12 +170,15 @@ unsafe fn print(stream: *mut FILE, format: impl FnOnce(*mut FILE) -> c_int) -> c
     }
 }
 
-/// Scans a copy of what comes next in a stream, and moves the stream behind what was taken.
+/// Scans a stream; of one of ours, a copy of what comes next, and moves the stream behind what was taken.
 unsafe fn scan(
     stream: *mut FILE,
     arguments: *mut c_void,
     act: impl Fn(*mut FILE, *mut c_void) -> c_int,
 ) -> c_int {
+    if !is_ours(stream) {
+        return act(stream, arguments);
+    }
     let Some(held) = Held::new(stream) else { return -1 };
     // SAFETY: streams and memory of this function; the arguments are copied for each attempt.
     unsafe {
@@ -215,10 +222,8 @@ struct MemoryStream {
 
 impl MemoryStream {
     unsafe fn new(from: *mut FILE, wanted: usize) -> Result<MemoryStream, weft_client::Errno> {
-        let fd = sys::memfd_create(c"weft-scan", libc::MFD_CLOEXEC)?;
-        let mut chunk = Scratch::<[u8; 4096]>::any().inspect_err(|_| {
-            let _ = weft_client::sys::close(fd);
-        })?;
+        let fd = Fd(sys::memfd_create(c"weft-scan", libc::MFD_CLOEXEC)?);
+        let mut chunk = Scratch::<[u8; 4096]>::any()?;
         let mut bytes = 0;
         // SAFETY: own descriptor and buffer.
         unsafe {
@@ -226,16 +231,16 @@ impl MemoryStream {
                 let room = chunk.len().min(wanted - bytes);
                 let got = libc::fread(chunk.as_mut_ptr().cast(), 1, room, from);
                 let filled = chunk.get(..got).unwrap_or(&[]);
-                if got == 0 || sys::pwrite_all(fd, filled, bytes as u64).is_err() {
+                if got == 0 || sys::pwrite_all(*fd, filled, bytes as u64).is_err() {
                     break;
                 }
                 bytes += got;
             }
-            let stream = crate::hooks::stdio::real::fdopen(fd, c"r".as_ptr());
+            let stream = crate::hooks::stdio::real::fdopen(*fd, c"r".as_ptr());
             if stream.is_null() {
-                let _ = weft_client::sys::close(fd);
                 return Err(libc::ENOMEM);
             }
+            fd.keep();
             Ok(MemoryStream { stream, bytes })
         }
     }
@@ -340,17 +345,11 @@ hooks! {
     }
 
     fn vfwprintf(stream: *mut FILE, format: *const wchar_t, arguments: *mut c_void) -> c_int {
-        if !is_ours(stream) {
-            return real::vfwprintf(stream, format, arguments);
-        }
-        print(stream, |memory| real::vfwprintf(memory, format, arguments))
+        print(stream, |stream| real::vfwprintf(stream, format, arguments))
     }
 
     fn __vfwprintf_chk(stream: *mut FILE, flag: c_int, format: *const wchar_t, arguments: *mut c_void) -> c_int {
-        if !is_ours(stream) {
-            return real::__vfwprintf_chk(stream, flag, format, arguments);
-        }
-        print(stream, |memory| real::__vfwprintf_chk(memory, flag, format, arguments))
+        print(stream, |stream| real::__vfwprintf_chk(stream, flag, format, arguments))
     }
 
     fn vwprintf(format: *const wchar_t, arguments: *mut c_void) -> c_int {
@@ -362,17 +361,11 @@ hooks! {
     }
 
     fn vfwscanf(stream: *mut FILE, format: *const wchar_t, arguments: *mut c_void) -> c_int {
-        if !is_ours(stream) {
-            return real::vfwscanf(stream, format, arguments);
-        }
-        scan(stream, arguments, |copy, arguments| real::vfwscanf(copy, format, arguments))
+        scan(stream, arguments, |stream, arguments| real::vfwscanf(stream, format, arguments))
     }
 
     fn __isoc99_vfwscanf(stream: *mut FILE, format: *const wchar_t, arguments: *mut c_void) -> c_int {
-        if !is_ours(stream) {
-            return real::__isoc99_vfwscanf(stream, format, arguments);
-        }
-        scan(stream, arguments, |copy, arguments| real::__isoc99_vfwscanf(copy, format, arguments))
+        scan(stream, arguments, |stream, arguments| real::__isoc99_vfwscanf(stream, format, arguments))
     }
 
     fn vwscanf(format: *const wchar_t, arguments: *mut c_void) -> c_int {
