@@ -3,6 +3,7 @@
 use crate::code;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
+use weft_device::nand::FlashError;
 use weft_flash::LevelError;
 
 thread_local! {
@@ -15,31 +16,15 @@ pub extern "C" fn weft_error_message() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
 }
 
-pub(crate) fn remember(text: &str) {
-    let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
-    LAST.with(|last| *last.borrow_mut() = text);
-}
-
-/// 0, or the code of the error, whose text is remembered.
-pub(crate) fn call(run: impl FnOnce() -> Result<(), LevelError>) -> i32 {
-    match run() {
-        Ok(()) => 0,
-        Err(error) => {
-            remember(&error.to_string());
-            code::of(&error)
-        }
-    }
-}
-
-/// What fails in a function of tag stores.
+/// Why a function fails.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TagsFailure {
-    /// The store refused.
+pub(crate) enum Failure {
+    /// A level refused, or what was passed cannot be.
+    #[error(transparent)]
+    Level(#[from] LevelError),
+    /// A tag store refused.
     #[error(transparent)]
     Store(#[from] weft_tags::Error),
-    /// What was passed cannot be.
-    #[error(transparent)]
-    Argument(#[from] LevelError),
     /// A session refused.
     #[error(transparent)]
     Session(#[from] weft_tags::SessionError),
@@ -48,18 +33,30 @@ pub(crate) enum TagsFailure {
     NoSuchKey,
 }
 
-/// As [`call`], for tag stores.
-pub(crate) fn tags_call(run: impl FnOnce() -> Result<(), TagsFailure>) -> i32 {
-    let Err(error) = run() else { return 0 };
-    remember(&error.to_string());
-    match error {
-        TagsFailure::Store(error) => code::of_store(&error),
-        TagsFailure::Argument(error) => code::of(&error),
-        TagsFailure::Session(error) => code::of_session(&error),
-        TagsFailure::NoSuchKey => code::WEFT_ENOENT,
+impl From<FlashError> for Failure {
+    fn from(error: FlashError) -> Failure {
+        LevelError::from(error).into()
     }
 }
 
-pub(crate) fn null(what: &str) -> LevelError {
-    LevelError::BadRequest(format!("{what} is a null pointer; pass a valid one"))
+/// 0, or the code of the error, whose text is remembered.
+pub(crate) fn call(run: impl FnOnce() -> Result<(), Failure>) -> i32 {
+    let Err(error) = run() else { return 0 };
+    let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
+    LAST.with(|last| *last.borrow_mut() = text);
+    match error {
+        Failure::Level(error) => code::of(&error),
+        Failure::Store(error) => code::of_store(&error),
+        Failure::Session(error) => code::of_session(&error),
+        Failure::NoSuchKey => code::WEFT_ENOENT,
+    }
+}
+
+pub(crate) fn null(what: &str) -> Failure {
+    bad(format!("{what} is a null pointer; pass a valid one"))
+}
+
+/// What was passed cannot be.
+pub(crate) fn bad(what: String) -> Failure {
+    LevelError::BadRequest(what).into()
 }

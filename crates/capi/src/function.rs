@@ -1,12 +1,12 @@
 //! The function level.
 
-use crate::error::call;
+use crate::error::{Failure, bad, call};
 use crate::handle::{Clocked, bytes, bytes_mut, give, handle, list_mut, put, settle, take};
 use crate::monitor::{WeftBlock, WeftGrant, grant_of};
 use crate::raw::{WeftGeometryInfo, WeftRead, WeftWrite};
 use crate::tag::WeftTag;
+use weft_flash::FunctionLevel;
 use weft_flash::function::{BlockRead, BlockWrite, Mapping};
-use weft_flash::{FunctionLevel, LevelError};
 
 /// A grant at the function level.
 pub struct WeftFunction(Clocked<FunctionLevel>);
@@ -74,14 +74,11 @@ pub unsafe extern "C" fn weft_function_geometry(
     call(|| unsafe { put(handle(function, "function")?.0.level.geometry().into(), out) })
 }
 
-fn mapping_of(number: u32) -> Result<Mapping, LevelError> {
+fn mapping_of(number: u32) -> Result<Mapping, Failure> {
     match number {
         WEFT_MAP_BLOCK => Ok(Mapping::Block),
         WEFT_MAP_PAGE => Ok(Mapping::Page),
-        other => {
-            let what = format!("mapping {other}; WEFT_MAP_BLOCK and WEFT_MAP_PAGE are known");
-            Err(LevelError::BadRequest(what))
-        }
+        other => Err(bad(format!("mapping {other}; WEFT_MAP_BLOCK and WEFT_MAP_PAGE are known"))),
     }
 }
 
@@ -128,7 +125,7 @@ pub unsafe extern "C" fn weft_address_mapper_row(
         let wanted = luns as usize * function.level.geometry().planes as usize;
         if blocks_max < wanted {
             let what = format!("room for {blocks_max} blocks, and the row has {wanted}; give room for all");
-            return Err(LevelError::BadRequest(what));
+            return Err(bad(what));
         }
         let row = function.level.address_mapper_row(function.now(), luns, mapping_of(mapping)?, label)?;
         blocks.iter_mut().zip(row).for_each(|(out, block)| *out = block.into());
@@ -152,9 +149,7 @@ pub unsafe extern "C" fn weft_flash_read(
     // SAFETY: the caller's promise.
     call(|| unsafe {
         let (function, data) = (&handle(function, "function")?.0, bytes_mut(data, data_bytes)?);
-        let done = function.level.flash_read(function.now(), block.into(), page, offset, data)?;
-        function.advance(done.done);
-        Ok(())
+        function.run(|level, now| Ok(level.flash_read(now, block.into(), page, offset, data)?.done))
     })
 }
 
@@ -173,8 +168,7 @@ pub unsafe extern "C" fn weft_flash_write(
     // SAFETY: the caller's promise.
     call(|| unsafe {
         let (function, data) = (&handle(function, "function")?.0, bytes(data, data_bytes)?);
-        function.advance(function.level.flash_write(function.now(), block.into(), page, data)?.done);
-        Ok(())
+        function.run(|level, now| Ok(level.flash_write(now, block.into(), page, data)?.done))
     })
 }
 
@@ -221,7 +215,7 @@ pub unsafe extern "C" fn weft_flash_write_vector(
                     tag: write.tag.try_into()?,
                 })
             })
-            .collect::<Result<_, LevelError>>()?;
+            .collect::<Result<_, Failure>>()?;
         let results = function.level.flash_write_vector(function.now(), &pages);
         settle(function, Ok(results), writes.iter_mut().map(|write| &mut write.status))
     })
@@ -246,7 +240,7 @@ pub unsafe extern "C" fn weft_flash_read_vector(
                 let data = bytes_mut(read.data, read.data_bytes)?;
                 Ok(BlockRead { block: read.block.into(), page: read.page, offset: read.offset, data })
             })
-            .collect::<Result<_, LevelError>>()?;
+            .collect::<Result<_, Failure>>()?;
         let results = function.level.flash_read_vector(function.now(), &mut pages);
         settle(function, Ok(results), reads.iter_mut().map(|read| &mut read.status))
     })
@@ -259,7 +253,7 @@ pub unsafe extern "C" fn weft_flash_read_vector(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_flash_trim(function: *const WeftFunction, block: WeftBlock) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe { handle(function, "function")?.0.level.flash_trim(block.into()) })
+    call(|| unsafe { Ok(handle(function, "function")?.0.level.flash_trim(block.into())?) })
 }
 
 /// Erases every block that was given back.
@@ -269,11 +263,7 @@ pub unsafe extern "C" fn weft_flash_trim(function: *const WeftFunction, block: W
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_flash_flush(function: *const WeftFunction) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe {
-        let function = &handle(function, "function")?.0;
-        function.advance(function.level.flush(function.now())?);
-        Ok(())
-    })
+    call(|| unsafe { handle(function, "function")?.0.run(|level, now| level.flush(now)) })
 }
 
 /// Moves up to `moves_max` blocks that are more than `threshold` erases younger than a free one of their channel; writes
@@ -318,5 +308,5 @@ pub unsafe extern "C" fn weft_wear_leveler(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_set_ops(function: *const WeftFunction, over_provisioning_permille: u32) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe { handle(function, "function")?.0.level.set_ops(over_provisioning_permille) })
+    call(|| unsafe { Ok(handle(function, "function")?.0.level.set_ops(over_provisioning_permille)?) })
 }

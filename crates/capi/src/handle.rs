@@ -2,7 +2,7 @@
 //! functions, which pass the duty on in the header.
 
 use crate::code;
-use crate::error::null;
+use crate::error::{Failure, bad, null};
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,6 +25,12 @@ impl<L> Clocked<L> {
         Nanos(self.now.load(Relaxed))
     }
 
+    /// Does one operation, which says when it ends, and moves the clock there.
+    pub fn run(&self, operate: impl FnOnce(&L, Nanos) -> Result<Nanos, LevelError>) -> Result<(), Failure> {
+        self.advance(operate(&self.level, self.now())?);
+        Ok(())
+    }
+
     pub fn advance(&self, to: Nanos) {
         self.now.fetch_max(to.0, Relaxed);
     }
@@ -35,12 +41,12 @@ pub(crate) fn settle<'s, L>(
     level: &Clocked<L>,
     results: Result<Results, LevelError>,
     statuses: impl Iterator<Item = &'s mut i32>,
-) -> Result<(), LevelError> {
+) -> Result<(), Failure> {
     let results = match results {
         Ok(results) => results,
         Err(error) => {
             statuses.for_each(|status| *status = code::of(&error));
-            return Err(error);
+            return Err(error.into());
         }
     };
     let mut first = Ok(());
@@ -56,14 +62,14 @@ pub(crate) fn settle<'s, L>(
             }
         }
     }
-    first
+    Ok(first?)
 }
 
 /// A handle that this library made.
 ///
 /// # Safety
 /// The pointer is null or came from this library and has not been closed.
-pub(crate) unsafe fn handle<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, LevelError> {
+pub(crate) unsafe fn handle<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or_else(|| null(what))
 }
@@ -81,7 +87,7 @@ pub(crate) unsafe fn take<T>(pointer: *mut T) -> Option<Box<T>> {
 ///
 /// # Safety
 /// `out` is null or can be written.
-pub(crate) unsafe fn give<T>(value: T, out: *mut *mut T) -> Result<(), LevelError> {
+pub(crate) unsafe fn give<T>(value: T, out: *mut *mut T) -> Result<(), Failure> {
     if out.is_null() {
         return Err(null("out"));
     }
@@ -94,7 +100,7 @@ pub(crate) unsafe fn give<T>(value: T, out: *mut *mut T) -> Result<(), LevelErro
 ///
 /// # Safety
 /// `out` is null or can be written.
-pub(crate) unsafe fn put<T>(value: T, out: *mut T) -> Result<(), LevelError> {
+pub(crate) unsafe fn put<T>(value: T, out: *mut T) -> Result<(), Failure> {
     if out.is_null() {
         return Err(null("a result"));
     }
@@ -103,24 +109,35 @@ pub(crate) unsafe fn put<T>(value: T, out: *mut T) -> Result<(), LevelError> {
     Ok(())
 }
 
+/// Writes a result that may not be wanted.
+///
+/// # Safety
+/// `out` is null or can be written.
+pub(crate) unsafe fn put_unless_null<T>(value: T, out: *mut T) {
+    if !out.is_null() {
+        // SAFETY: not null, and the caller's promise.
+        unsafe { out.write(value) };
+    }
+}
+
 /// A string.
 ///
 /// # Safety
 /// The pointer is null or points to bytes that end with a zero byte.
-pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, LevelError> {
+pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failure> {
     if pointer.is_null() {
         return Err(null(what));
     }
     // SAFETY: not null, and the caller's promise.
     let raw = unsafe { CStr::from_ptr(pointer) };
-    raw.to_str().map_err(|_| LevelError::BadRequest(format!("{what} is not UTF-8; pass a name that is")))
+    raw.to_str().map_err(|_| bad(format!("{what} is not UTF-8; pass a name that is")))
 }
 
 /// Bytes to be read; none when there are 0.
 ///
 /// # Safety
 /// As of [`list`].
-pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], LevelError> {
+pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8], Failure> {
     // SAFETY: the caller's promise.
     unsafe { list(pointer, len) }
 }
@@ -129,7 +146,7 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const u8, len: usize) -> Result<&'a [u8
 ///
 /// # Safety
 /// As of [`list_mut`].
-pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], LevelError> {
+pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a mut [u8], Failure> {
     // SAFETY: the caller's promise.
     unsafe { list_mut(pointer, len) }
 }
@@ -138,7 +155,7 @@ pub(crate) unsafe fn bytes_mut<'a>(pointer: *mut u8, len: usize) -> Result<&'a m
 ///
 /// # Safety
 /// The pointer points to so many values, or there are 0.
-pub(crate) unsafe fn list<'a, T>(pointer: *const T, len: usize) -> Result<&'a [T], LevelError> {
+pub(crate) unsafe fn list<'a, T>(pointer: *const T, len: usize) -> Result<&'a [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null("data")),
@@ -151,7 +168,7 @@ pub(crate) unsafe fn list<'a, T>(pointer: *const T, len: usize) -> Result<&'a [T
 ///
 /// # Safety
 /// The pointer points to so many values, which nobody else uses, or there are 0.
-pub(crate) unsafe fn list_mut<'a, T>(pointer: *mut T, len: usize) -> Result<&'a mut [T], LevelError> {
+pub(crate) unsafe fn list_mut<'a, T>(pointer: *mut T, len: usize) -> Result<&'a mut [T], Failure> {
     match (pointer.is_null(), len) {
         (_, 0) => Ok(&mut []),
         (true, _) => Err(null("data")),

@@ -1,8 +1,8 @@
 //! Edges by key.
 
-use crate::error::{TagsFailure, tags_call};
-use crate::handle::{bytes, handle, put, text};
-use crate::store::{WeftTags, WeftTx, put_unless_null, tx_of};
+use crate::error::{Failure, call};
+use crate::handle::{bytes, handle, put, put_unless_null, text};
+use crate::store::{WeftTags, WeftTx, tx_of};
 use std::ffi::c_char;
 use weft_tags::{EdgeType, Error, Info, InfoForm, NodeId};
 
@@ -21,9 +21,9 @@ pub unsafe extern "C" fn weft_key_edge_type(
     out: *mut u32,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tags, name) = (handle(tags, "tags")?, text(name, "name")?);
-        Ok(put(tags.0.edge_type(name, InfoForm::Key)?.0, out)?)
+        put(tags.0.edge_type(name, InfoForm::Key)?.0, out)
     })
 }
 
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn weft_create_key_edge(
     to: u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, key) = (tx_of(tx)?, bytes(key, key_bytes)?);
         Ok(tx.create_edge(NodeId(source), EdgeType(edge_type), Info::Key(key), NodeId(to))?)
     })
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn weft_set_key_edge(
     before: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, key) = (tx_of(tx)?, bytes(key, key_bytes)?);
         let found = tx.set_edge(NodeId(source), EdgeType(edge_type), Info::Key(key), NodeId(to))?;
         put_unless_null(found.map_or(0, |node| node.0), before);
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn weft_delete_key_edge(
     to: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, key) = (tx_of(tx)?, bytes(key, key_bytes)?);
         let found = tx.delete_edge(NodeId(source), EdgeType(edge_type), Info::Key(key))?;
         put_unless_null(found.0, to);
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn weft_get_key_destination(
     out: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let key = bytes(key, key_bytes)?;
         let (node, etype, info) = (NodeId(source), EdgeType(edge_type), Info::Key(key));
         let found = if tx.is_null() {
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn weft_get_key_destination(
         } else {
             tx_of(tx)?.edge(node, etype, info)?
         };
-        let found = found.ok_or(TagsFailure::from(Error::NoSuchEdge(node)))?;
-        Ok(put(found.0, out)?)
+        let found = found.ok_or(Failure::from(Error::NoSuchEdge(node)))?;
+        put(found.0, out)
     })
 }

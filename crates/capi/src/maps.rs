@@ -1,12 +1,11 @@
 //! Key-value stores and B+trees in a tag store.
 
-use crate::error::{TagsFailure, tags_call};
-use crate::handle::{bytes, bytes_mut, give, handle, put, take, text};
-use crate::store::{WeftTags, WeftTx, copy_out, forever, put_unless_null};
+use crate::error::{Failure, bad, call, null};
+use crate::handle::{bytes, bytes_mut, give, handle, put, put_unless_null, take, text};
+use crate::store::{WeftTags, WeftTx, copy_out, forever};
 use std::ffi::c_char;
 use std::ops::Bound;
 use std::sync::Arc;
-use weft_flash::LevelError;
 use weft_tags::{BTree, BTreeForm, Direction, Kv, KvChange, KvScan, Snapshot, SnodeId, Store};
 
 /// Keys and values of any size.
@@ -57,7 +56,7 @@ unsafe fn in_tx<T>(
     store: &Store,
     tx: *mut WeftTx,
     change: impl FnOnce(&mut weft_tags::Transaction<'_>) -> weft_tags::Result<T>,
-) -> Result<T, TagsFailure> {
+) -> Result<T, Failure> {
     if !tx.is_null() {
         // SAFETY: the caller's promise.
         return Ok(change(unsafe { crate::store::tx_of(tx) }?)?);
@@ -99,9 +98,9 @@ pub unsafe extern "C" fn weft_kv_open_in(
         // SAFETY: what borrows is dropped before the copy beside it.
         let kv = Kv::open(unsafe { forever(&store) }, SnodeId(snode), name)?;
         // SAFETY: the caller's promise.
-        Ok(unsafe { give(WeftKv { kv, store }, out) }?)
+        unsafe { give(WeftKv { kv, store }, out) }
     };
-    tags_call(opened)
+    call(opened)
 }
 
 /// Closes a key-value store.
@@ -128,7 +127,7 @@ pub unsafe extern "C" fn weft_kv_put(
     value_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, key, value) = (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes(value, value_bytes)?);
         let put = |tx: &mut weft_tags::Transaction<'_>| kv.kv.change_in(tx, &[KvChange::Put(key, value)]);
         in_tx(&kv.store, tx, put).map(drop)
@@ -150,9 +149,9 @@ pub unsafe extern "C" fn weft_kv_get(
     value_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, key) = (handle(kv, "kv")?, bytes(key, key_bytes)?);
-        let found = kv.kv.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
+        let found = kv.kv.get(key)?.ok_or(Failure::NoSuchKey)?;
         copy_out(&found, value, capacity, value_bytes)
     })
 }
@@ -172,9 +171,9 @@ pub unsafe extern "C" fn weft_kv_get_in(
     value_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, key, tx) = (handle(kv, "kv")?, bytes(key, key_bytes)?, crate::store::tx_of(tx)?);
-        let found = kv.kv.get_in(tx, key)?.ok_or(TagsFailure::NoSuchKey)?;
+        let found = kv.kv.get_in(tx, key)?.ok_or(Failure::NoSuchKey)?;
         copy_out(&found, value, capacity, value_bytes)
     })
 }
@@ -195,10 +194,10 @@ pub unsafe extern "C" fn weft_kv_get_part(
     part_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, key, room) = (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes_mut(part, capacity)?);
-        let len = kv.kv.get_at(key, at, room)?.ok_or(TagsFailure::NoSuchKey)?;
-        Ok(put(len, part_bytes)?)
+        let len = kv.kv.get_at(key, at, room)?.ok_or(Failure::NoSuchKey)?;
+        put(len, part_bytes)
     })
 }
 
@@ -217,7 +216,7 @@ pub unsafe extern "C" fn weft_kv_append(
     part_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, key, part) = (handle(kv, "kv")?, bytes(key, key_bytes)?, bytes(part, part_bytes)?);
         in_tx(&kv.store, tx, |tx| kv.kv.append_in(tx, key, part)).map(drop)
     })
@@ -254,14 +253,14 @@ pub unsafe extern "C" fn weft_kv_change_many(
             // SAFETY: the caller's promise.
             Ok(KvChange::Put(key, unsafe { bytes(change.value, change.value_bytes) }?))
         };
-        let changes = raw.iter().map(change).collect::<Result<Vec<_>, LevelError>>()?;
+        let changes = raw.iter().map(change).collect::<Result<Vec<_>, Failure>>()?;
         // SAFETY: the caller's promise.
         let before = unsafe { in_tx(&kv.store, tx, |tx| kv.kv.change_in(tx, &changes)) }?;
         // SAFETY: the caller's promise.
         unsafe { put_unless_null(before, found) };
         Ok(())
     };
-    tags_call(done)
+    call(done)
 }
 
 /// Gives a key the value `value`, or takes it away where that is null, if its value is `expected`, where null stands for none. Durable by itself.
@@ -281,12 +280,12 @@ pub unsafe extern "C" fn weft_kv_compare_and_swap(
     swapped: *mut u32,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, key) = (handle(kv, "kv")?, bytes(key, key_bytes)?);
         let expected = (!expected.is_null()).then(|| bytes(expected, expected_bytes)).transpose()?;
         let value = (!value.is_null()).then(|| bytes(value, value_bytes)).transpose()?;
         let is_done = kv.kv.compare_and_swap(key, expected, value)?;
-        Ok(put(u32::from(is_done), swapped)?)
+        put(u32::from(is_done), swapped)
     })
 }
 
@@ -308,9 +307,9 @@ pub unsafe extern "C" fn weft_kv_scan_begin(kv: *const WeftKv, out: *mut *mut We
         let of: &'static Kv<'static> = unsafe { &*std::ptr::from_ref(&kv.kv) };
         let scan = of.at(then)?.scan();
         // SAFETY: the caller's promise.
-        Ok(unsafe { give(WeftKvScan { scan, _snapshot: snapshot, _store: store }, out) }?)
+        unsafe { give(WeftKvScan { scan, _snapshot: snapshot, _store: store }, out) }
     };
-    tags_call(begun)
+    call(begun)
 }
 
 /// The next pair of a scan; WEFT_ENOENT at the end. Copies as much of key and value as there is room for, and stores their sizes; a size
@@ -329,9 +328,9 @@ pub unsafe extern "C" fn weft_kv_scan_next(
     value_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let scan = scan.as_mut().ok_or_else(|| crate::error::null("scan"))?;
-        let pair = scan.scan.next().transpose()?.ok_or(TagsFailure::NoSuchKey)?;
+    call(|| unsafe {
+        let scan = scan.as_mut().ok_or_else(|| null("scan"))?;
+        let pair = scan.scan.next().transpose()?.ok_or(Failure::NoSuchKey)?;
         put_pair(&pair, key, key_capacity, key_bytes, value, value_capacity, value_bytes)
     })
 }
@@ -358,11 +357,11 @@ pub unsafe extern "C" fn weft_kv_delete(
     key_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, key) = (handle(kv, "kv")?, bytes(key, key_bytes)?);
         let delete = |tx: &mut weft_tags::Transaction<'_>| kv.kv.change_in(tx, &[KvChange::Delete(key)]);
         let found = in_tx(&kv.store, tx, delete)?;
-        if found == 0 { Err(TagsFailure::NoSuchKey) } else { Ok(()) }
+        if found == 0 { Err(Failure::NoSuchKey) } else { Ok(()) }
     })
 }
 
@@ -373,10 +372,7 @@ pub unsafe extern "C" fn weft_kv_delete(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_kv_count(kv: *const WeftKv, out: *mut u64) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let keys = handle(kv, "kv")?.kv.count()?;
-        Ok(put(keys, out)?)
-    })
+    call(|| unsafe { put(handle(kv, "kv")?.kv.count()?, out) })
 }
 
 /// Opens the B+tree of this name in the first s-node, WEFT_BTREE_BYTES or WEFT_BTREE_FIXED; makes it if there is none.
@@ -394,20 +390,16 @@ pub unsafe extern "C" fn weft_btree_open(
         let form = match form {
             WEFT_BTREE_BYTES => BTreeForm::Bytes,
             WEFT_BTREE_FIXED => BTreeForm::Fixed,
-            _ => {
-                return Err(
-                    LevelError::BadRequest(format!("form {form}; pass WEFT_BTREE_BYTES or _FIXED")).into()
-                );
-            }
+            _ => return Err(bad(format!("form {form}; pass WEFT_BTREE_BYTES or _FIXED"))),
         };
         // SAFETY: the caller's promise.
         let (store, name) = unsafe { (handle(tags, "tags")?.0.clone(), text(name, "name")?) };
         // SAFETY: what borrows is dropped before the copy beside it.
         let tree = BTree::open(unsafe { forever(&store) }, SnodeId::FIRST, name, form)?;
         // SAFETY: the caller's promise.
-        Ok(unsafe { give(WeftBtree { tree, store }, out) }?)
+        unsafe { give(WeftBtree { tree, store }, out) }
     };
-    tags_call(opened)
+    call(opened)
 }
 
 /// Closes a B+tree.
@@ -434,7 +426,7 @@ pub unsafe extern "C" fn weft_btree_put(
     value_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let tree = handle(tree, "tree")?;
         let (key, value) = (bytes(key, key_bytes)?, bytes(value, value_bytes)?);
         in_tx(&tree.store, tx, |tx| tree.tree.insert_in(tx, key, value)).map(drop)
@@ -456,9 +448,9 @@ pub unsafe extern "C" fn weft_btree_get(
     value_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tree, key) = (handle(tree, "tree")?, bytes(key, key_bytes)?);
-        let found = tree.tree.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
+        let found = tree.tree.get(key)?.ok_or(Failure::NoSuchKey)?;
         copy_out(&found, value, capacity, value_bytes)
     })
 }
@@ -475,10 +467,10 @@ pub unsafe extern "C" fn weft_btree_delete(
     key_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tree, key) = (handle(tree, "tree")?, bytes(key, key_bytes)?);
         let found = in_tx(&tree.store, tx, |tx| tree.tree.delete_in(tx, key))?;
-        if found { Ok(()) } else { Err(TagsFailure::NoSuchKey) }
+        if found { Ok(()) } else { Err(Failure::NoSuchKey) }
     })
 }
 
@@ -502,14 +494,14 @@ pub unsafe extern "C" fn weft_btree_next(
     value_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let tree = handle(tree, "tree")?;
         let from = if key.is_null() { Bound::Unbounded } else { Bound::Excluded(bytes(key, key_bytes)?) };
         let pair = match down {
             0 => tree.tree.range::<&[u8]>((from, Bound::Unbounded), Direction::Up)?.next(),
             _ => tree.tree.range::<&[u8]>((Bound::Unbounded, from), Direction::Down)?.next(),
         };
-        let pair = pair.transpose()?.ok_or(TagsFailure::NoSuchKey)?;
+        let pair = pair.transpose()?.ok_or(Failure::NoSuchKey)?;
         put_pair(&pair, next, next_capacity, next_bytes, value, value_capacity, value_bytes)
     })
 }
@@ -526,7 +518,7 @@ pub(crate) unsafe fn put_pair(
     value: *mut u8,
     value_capacity: usize,
     value_bytes: *mut usize,
-) -> Result<(), TagsFailure> {
+) -> Result<(), Failure> {
     let (mut len, mut found_len) = (0, 0);
     // SAFETY: the caller's promise.
     unsafe {
@@ -545,8 +537,5 @@ pub(crate) unsafe fn put_pair(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_btree_count(tree: *const WeftBtree, out: *mut u64) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let pairs = handle(tree, "tree")?.tree.count()?;
-        Ok(put(pairs, out)?)
-    })
+    call(|| unsafe { put(handle(tree, "tree")?.tree.count()?, out) })
 }

@@ -1,13 +1,13 @@
 //! The flash monitor.
 
-use crate::error::call;
+use crate::error::{Failure, call, null};
 use crate::handle::{give, handle, put, take, text};
 use std::ffi::c_char;
 use std::path::Path;
 use std::sync::Arc;
 use weft_device::Geometry;
 use weft_device::nand::{FlashSetup, OpenChannel};
-use weft_flash::{Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, share};
+use weft_flash::{Grant, GrantBlock, GrantRequest, Monitor, MonitorSetup, share};
 
 /// A flash monitor.
 pub struct WeftMonitor(pub(crate) Arc<Monitor>);
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn weft_attach_served(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_release(monitor: *const WeftMonitor, name: *const c_char) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe { handle(monitor, "monitor")?.0.release(text(name, "name")?) })
+    call(|| unsafe { Ok(handle(monitor, "monitor")?.0.release(text(name, "name")?)?) })
 }
 
 /// Gives flash back that another process's monitor gave, and that nobody is attached to.
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn weft_release_served(socket: *const c_char, name: *const
     // SAFETY: the caller's promise.
     call(|| unsafe {
         let (socket, name) = (text(socket, "socket")?, text(name, "name")?);
-        share::release(Path::new(socket), name)
+        Ok(share::release(Path::new(socket), name)?)
     })
 }
 
@@ -220,8 +220,8 @@ pub unsafe extern "C" fn weft_level_wear(
 ///
 /// # Safety
 /// The handle is null or open.
-pub(crate) unsafe fn grant_of(grant: *mut WeftGrant) -> Result<Grant, LevelError> {
+pub(crate) unsafe fn grant_of(grant: *mut WeftGrant) -> Result<Grant, Failure> {
     // SAFETY: the caller's promise.
-    let grant = unsafe { take(grant) }.ok_or_else(|| crate::error::null("grant"))?;
+    let grant = unsafe { take(grant) }.ok_or_else(|| null("grant"))?;
     Ok(grant.0)
 }

@@ -1,12 +1,12 @@
 //! The policy level.
 
-use crate::error::call;
+use crate::error::{Failure, bad, call};
 use crate::handle::{Clocked, bytes, bytes_mut, give, handle, put, take};
 use crate::monitor::{WeftGrant, grant_of};
 use crate::tag::{WeftTag, tag_at};
 use weft_core::{LifetimeGroup, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
-use weft_flash::{LevelError, PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
+use weft_flash::{PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
 
 /// A grant at the policy level.
 pub struct WeftPolicy(Clocked<PolicyLevel>);
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn weft_ftl_ioctl(
     // SAFETY: the caller's promise.
     call(|| unsafe {
         let range = range_of(mapping, gc, start_page, pages, over_provisioning_permille)?;
-        handle(policy, "policy")?.0.level.ftl_ioctl(&range)
+        Ok(handle(policy, "policy")?.0.level.ftl_ioctl(&range)?)
     })
 }
 
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn weft_ftl_change(
     // SAFETY: the caller's promise.
     call(|| unsafe {
         let range = range_of(mapping, gc, start_page, pages, over_provisioning_permille)?;
-        handle(policy, "policy")?.0.level.change(&range)
+        Ok(handle(policy, "policy")?.0.level.change(&range)?)
     })
 }
 
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn weft_ftl_change(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_ftl_remove(policy: *const WeftPolicy, start_page: u64) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe { handle(policy, "policy")?.0.level.remove(start_page) })
+    call(|| unsafe { Ok(handle(policy, "policy")?.0.level.remove(start_page)?) })
 }
 
 fn range_of(
@@ -116,22 +116,18 @@ fn range_of(
     start: u64,
     pages: u64,
     over_provisioning_permille: u32,
-) -> Result<RangePolicy, LevelError> {
+) -> Result<RangePolicy, Failure> {
     let mapping = match mapping {
         WEFT_FTL_PAGE => RangeMapping::Page,
         WEFT_FTL_BLOCK => RangeMapping::Block,
-        other => {
-            return Err(LevelError::BadRequest(format!("mapping {other} is not known; use WEFT_FTL_*")));
-        }
+        other => return Err(bad(format!("mapping {other} is not known; use WEFT_FTL_*"))),
     };
     let gc = match gc {
         WEFT_GC_GREEDY => VictimPolicy::Greedy,
         WEFT_GC_FIFO => VictimPolicy::Fifo,
         WEFT_GC_LRU => VictimPolicy::Lru,
         WEFT_GC_COST_BENEFIT => VictimPolicy::CostBenefit,
-        other => {
-            return Err(LevelError::BadRequest(format!("cleaning {other} is not known; use WEFT_GC_*")));
-        }
+        other => return Err(bad(format!("cleaning {other} is not known; use WEFT_GC_*"))),
     };
     Ok(RangePolicy { start, pages, mapping, gc, over_provisioning_permille })
 }
@@ -150,8 +146,7 @@ pub unsafe extern "C" fn weft_ftl_read(
     // SAFETY: the caller's promise.
     call(|| unsafe {
         let (policy, data) = (&handle(policy, "policy")?.0, bytes_mut(data, data_bytes)?);
-        policy.advance(policy.level.ftl_read(policy.now(), page, data)?.done);
-        Ok(())
+        policy.run(|level, now| Ok(level.ftl_read(now, page, data)?.done))
     })
 }
 
@@ -172,8 +167,7 @@ pub unsafe extern "C" fn weft_ftl_write(
     call(|| unsafe {
         let (policy, data) = (&handle(policy, "policy")?.0, bytes(data, data_bytes)?);
         let tag = Tag { stream: StreamId(stream), group: LifetimeGroup(lifetime_group), ..Tag::default() };
-        policy.advance(policy.level.ftl_write(policy.now(), page, data, tag)?.done);
-        Ok(())
+        policy.run(|level, now| Ok(level.ftl_write(now, page, data, tag)?.done))
     })
 }
 
@@ -192,8 +186,8 @@ pub unsafe extern "C" fn weft_ftl_write_tagged(
     // SAFETY: the caller's promise.
     call(|| unsafe {
         let (policy, data) = (&handle(policy, "policy")?.0, bytes(data, data_bytes)?);
-        policy.advance(policy.level.ftl_write(policy.now(), page, data, tag_at(tag)?)?.done);
-        Ok(())
+        let tag = tag_at(tag)?;
+        policy.run(|level, now| Ok(level.ftl_write(now, page, data, tag)?.done))
     })
 }
 
@@ -219,11 +213,7 @@ pub unsafe extern "C" fn weft_ftl_tag(policy: *const WeftPolicy, page: u64, out:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_ftl_trim(policy: *const WeftPolicy, page: u64, pages: u64) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe {
-        let policy = &handle(policy, "policy")?.0;
-        policy.advance(policy.level.trim(policy.now(), page, pages)?);
-        Ok(())
-    })
+    call(|| unsafe { handle(policy, "policy")?.0.run(|level, now| level.trim(now, page, pages)) })
 }
 
 /// Makes trims durable.
@@ -233,9 +223,5 @@ pub unsafe extern "C" fn weft_ftl_trim(policy: *const WeftPolicy, page: u64, pag
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_ftl_flush(policy: *const WeftPolicy) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe {
-        let policy = &handle(policy, "policy")?.0;
-        policy.advance(policy.level.flush(policy.now())?);
-        Ok(())
-    })
+    call(|| unsafe { handle(policy, "policy")?.0.run(|level, now| level.flush(now)) })
 }

@@ -1,11 +1,11 @@
 //! The raw level.
 
-use crate::error::call;
+use crate::error::{Failure, call};
 use crate::handle::{Clocked, bytes, bytes_mut, give, handle, list, list_mut, put, settle, take};
 use crate::monitor::{WeftBlock, WeftGrant, grant_of};
 use crate::tag::WeftTag;
 use weft_flash::raw::{RawRead, RawWrite};
-use weft_flash::{GrantBlock, GrantGeometry, LevelError, RawLevel};
+use weft_flash::{GrantBlock, GrantGeometry, RawLevel};
 
 /// A grant at the raw level.
 pub struct WeftRaw(Clocked<RawLevel>);
@@ -138,8 +138,7 @@ pub unsafe extern "C" fn weft_page_read(
         let raw = &handle(raw, "raw")?.0;
         let (data, oob) = (bytes_mut(data, data_bytes)?, bytes_mut(oob, oob_bytes)?);
         let page = GrantBlock::from(block).page(page);
-        raw.advance(raw.level.page_read(raw.now(), page, offset, data, oob)?.done);
-        Ok(())
+        raw.run(|level, now| Ok(level.page_read(now, page, offset, data, oob)?.done))
     })
 }
 
@@ -162,8 +161,7 @@ pub unsafe extern "C" fn weft_page_write(
         let raw = &handle(raw, "raw")?.0;
         let (data, oob) = (bytes(data, data_bytes)?, bytes(oob, oob_bytes)?);
         let page = GrantBlock::from(block).page(page);
-        raw.advance(raw.level.page_write(raw.now(), page, data, oob)?.done);
-        Ok(())
+        raw.run(|level, now| Ok(level.page_write(now, page, data, oob)?.done))
     })
 }
 
@@ -192,11 +190,7 @@ pub unsafe extern "C" fn weft_page_tag(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_block_erase(raw: *const WeftRaw, block: WeftBlock) -> i32 {
     // SAFETY: the caller's promise.
-    call(|| unsafe {
-        let raw = &handle(raw, "raw")?.0;
-        raw.advance(raw.level.block_erase(raw.now(), block.into())?.done);
-        Ok(())
-    })
+    call(|| unsafe { handle(raw, "raw")?.0.run(|level, now| Ok(level.block_erase(now, block.into())?.done)) })
 }
 
 /// Programs several pages, all issued at once: LUNs work at the same time, and planes of a LUN too when their pages have one
@@ -224,7 +218,7 @@ pub unsafe extern "C" fn weft_page_write_vector(
                     tag: write.tag.try_into()?,
                 })
             })
-            .collect::<Result<_, LevelError>>()?;
+            .collect::<Result<_, Failure>>()?;
         let results = raw.level.page_write_vector(raw.now(), &pages);
         settle(raw, results, writes.iter_mut().map(|write| &mut write.status))
     })
@@ -255,7 +249,7 @@ pub unsafe extern "C" fn weft_page_read_vector(
                     oob,
                 })
             })
-            .collect::<Result<_, LevelError>>()?;
+            .collect::<Result<_, Failure>>()?;
         let results = raw.level.page_read_vector(raw.now(), &mut pages);
         settle(raw, results, reads.iter_mut().map(|read| &mut read.status))
     })

@@ -1,8 +1,8 @@
 //! Sessions of tag stores that another process serves ('weft tags serve').
 
-use crate::error::{TagsFailure, tags_call};
-use crate::handle::{bytes, give, handle, put, take, text};
-use crate::store::{copy_out, put_unless_null};
+use crate::error::{Failure, call};
+use crate::handle::{bytes, give, handle, put, put_unless_null, take, text};
+use crate::store::copy_out;
 use std::ffi::c_char;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ pub struct WeftSession(Mutex<RemoteSession>);
 ///
 /// # Safety
 /// The handle is null or open.
-unsafe fn of<'a>(session: *const WeftSession) -> Result<MutexGuard<'a, RemoteSession>, TagsFailure> {
+unsafe fn of<'a>(session: *const WeftSession) -> Result<MutexGuard<'a, RemoteSession>, Failure> {
     // SAFETY: the caller's promise.
     let session = unsafe { handle(session, "session") }?;
     Ok(session.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -28,9 +28,9 @@ unsafe fn of<'a>(session: *const WeftSession) -> Result<MutexGuard<'a, RemoteSes
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_connect(path: *const c_char, out: *mut *mut WeftSession) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let session = RemoteSession::connect(Path::new(text(path, "path")?))?;
-        Ok(give(WeftSession(Mutex::new(session)), out)?)
+        give(WeftSession(Mutex::new(session)), out)
     })
 }
 
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn weft_session_close(session: *mut WeftSession) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_root(session: *const WeftSession, out: *mut u64) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe { Ok(put(of(session)?.root().0, out)?) })
+    call(|| unsafe { put(of(session)?.root().0, out) })
 }
 
 /// Begins a transaction; a session has one at a time.
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn weft_session_root(session: *const WeftSession, out: *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_begin(session: *const WeftSession) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe { Ok(of(session)?.begin()?) })
+    call(|| unsafe { Ok(of(session)?.begin()?) })
 }
 
 /// Commits the transaction. WEFT_EAGAIN: somebody else has changed what it has read; run it again.
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn weft_session_begin(session: *const WeftSession) -> i32 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_commit(session: *const WeftSession) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe { Ok(of(session)?.commit().map(drop)?) })
+    call(|| unsafe { Ok(of(session)?.commit().map(drop)?) })
 }
 
 /// Aborts the transaction.
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn weft_session_commit(session: *const WeftSession) -> i32
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_abort(session: *const WeftSession) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe { Ok(of(session)?.abort()?) })
+    call(|| unsafe { Ok(of(session)?.abort()?) })
 }
 
 /// The edge type of this name, whose edges carry a number; registered if it is new and the caller may write at the root.
@@ -95,10 +95,7 @@ pub unsafe extern "C" fn weft_session_edge_type(
     out: *mut u32,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let etype = of(session)?.edge_type(text(name, "name")?, InfoForm::Number)?;
-        Ok(put(etype.0, out)?)
-    })
+    call(|| unsafe { put(of(session)?.edge_type(text(name, "name")?, InfoForm::Number)?.0, out) })
 }
 
 /// Makes a node in the s-node of another one, in the transaction.
@@ -115,10 +112,10 @@ pub unsafe extern "C" fn weft_session_create_node(
     out: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (mut session, data) = (of(session)?, bytes(data, data_bytes)?);
         let node = session.create_node(SessionNode(near), NodeType(kind), data)?;
-        Ok(put(node.0, out)?)
+        put(node.0, out)
     })
 }
 
@@ -137,7 +134,7 @@ pub unsafe extern "C" fn weft_session_read_node(
     part_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let found = of(session)?.read_at(SessionNode(node), NodeType(kind), at, capacity)?;
         copy_out(&found, part, capacity, part_bytes)
     })
@@ -156,7 +153,7 @@ pub unsafe extern "C" fn weft_session_update_node(
     data_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (mut session, data) = (of(session)?, bytes(data, data_bytes)?);
         Ok(session.update_node(SessionNode(node), NodeType(kind), data)?)
     })
@@ -176,7 +173,7 @@ pub unsafe extern "C" fn weft_session_write_node(
     part_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (mut session, part) = (of(session)?, bytes(part, part_bytes)?);
         Ok(session.write_at(SessionNode(node), NodeType(kind), at, part)?)
     })
@@ -189,7 +186,7 @@ pub unsafe extern "C" fn weft_session_write_node(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_session_delete_node(session: *const WeftSession, node: u64, kind: u32) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe { Ok(of(session)?.delete_node(SessionNode(node), NodeType(kind))?) })
+    call(|| unsafe { Ok(of(session)?.delete_node(SessionNode(node), NodeType(kind))?) })
 }
 
 /// Leads an edge to a node, or makes it, in the transaction. `before`, unless null, gets the node it led to, or 0.
@@ -206,7 +203,7 @@ pub unsafe extern "C" fn weft_session_set_edge(
     before: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (source, to) = (SessionNode(source), SessionNode(to));
         let found = of(session)?.set_edge(source, EdgeType(edge_type), Info::Number(info), to)?;
         put_unless_null(found.map_or(0, |node| node.0), before);
@@ -227,7 +224,7 @@ pub unsafe extern "C" fn weft_session_delete_edge(
     to: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let mut session = of(session)?;
         let found = session.delete_edge(SessionNode(source), EdgeType(edge_type), Info::Number(info))?;
         put_unless_null(found.0, to);
@@ -248,10 +245,10 @@ pub unsafe extern "C" fn weft_session_get_destination(
     out: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let mut session = of(session)?;
         let found = session.edge(SessionNode(source), EdgeType(edge_type), Info::Number(info))?;
-        let found = found.ok_or(TagsFailure::NoSuchKey)?;
-        Ok(put(found.0, out)?)
+        let found = found.ok_or(Failure::NoSuchKey)?;
+        put(found.0, out)
     })
 }

@@ -1,12 +1,11 @@
 //! Committed states that are read while others commit.
 
-use crate::error::{TagsFailure, tags_call};
+use crate::error::{Failure, bad, call};
 use crate::handle::{bytes, give, handle, put, take};
 use crate::maps::{WeftBtree, WeftKv, put_pair};
 use crate::store::{WeftTags, copy_out, forever};
 use std::ops::Bound;
 use std::sync::Arc;
-use weft_flash::LevelError;
 use weft_tags::{Direction, NodeId, NodeType, Snapshot, Store};
 
 /// The state of a tag store between two commits.
@@ -18,10 +17,10 @@ pub struct WeftSnapshot {
 
 impl WeftSnapshot {
     /// The snapshot, for what is in the same store.
-    fn of(&self, store: &Arc<Store>) -> Result<&Snapshot<'static>, TagsFailure> {
+    fn of(&self, store: &Arc<Store>) -> Result<&Snapshot<'static>, Failure> {
         if !Arc::ptr_eq(&self.store, store) {
             let text = "the snapshot is of another store; pass one of the store that is read";
-            return Err(LevelError::BadRequest(text.into()).into());
+            return Err(bad(text.into()));
         }
         Ok(&self.snapshot)
     }
@@ -40,9 +39,9 @@ pub unsafe extern "C" fn weft_snapshot_begin(tags: *const WeftTags, out: *mut *m
         // SAFETY: what borrows is dropped before the copy beside it.
         let snapshot = unsafe { forever(&store) }.snapshot();
         // SAFETY: the caller's promise.
-        Ok(unsafe { give(WeftSnapshot { snapshot, store }, out) }?)
+        unsafe { give(WeftSnapshot { snapshot, store }, out) }
     };
-    tags_call(begun)
+    call(begun)
 }
 
 /// Ends a snapshot.
@@ -69,7 +68,7 @@ pub unsafe extern "C" fn weft_node_data_at(
     data_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let snapshot = &handle(snapshot, "snapshot")?.snapshot;
         let found = snapshot.read_node(NodeId(node), NodeType(kind))?;
         copy_out(&found, data, capacity, data_bytes)
@@ -91,10 +90,10 @@ pub unsafe extern "C" fn weft_kv_get_at(
     value_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, snapshot) = (handle(kv, "kv")?, handle(snapshot, "snapshot")?);
         let key = bytes(key, key_bytes)?;
-        let found = kv.kv.at(snapshot.of(&kv.store)?)?.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
+        let found = kv.kv.at(snapshot.of(&kv.store)?)?.get(key)?.ok_or(Failure::NoSuchKey)?;
         copy_out(&found, value, capacity, value_bytes)
     })
 }
@@ -110,10 +109,10 @@ pub unsafe extern "C" fn weft_kv_count_at(
     out: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (kv, snapshot) = (handle(kv, "kv")?, handle(snapshot, "snapshot")?);
         let keys = kv.kv.at(snapshot.of(&kv.store)?)?.count()?;
-        Ok(put(keys, out)?)
+        put(keys, out)
     })
 }
 
@@ -132,10 +131,10 @@ pub unsafe extern "C" fn weft_btree_get_at(
     value_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tree, snapshot) = (handle(tree, "tree")?, handle(snapshot, "snapshot")?);
         let key = bytes(key, key_bytes)?;
-        let found = tree.tree.at(snapshot.of(&tree.store)?)?.get(key)?.ok_or(TagsFailure::NoSuchKey)?;
+        let found = tree.tree.at(snapshot.of(&tree.store)?)?.get(key)?.ok_or(Failure::NoSuchKey)?;
         copy_out(&found, value, capacity, value_bytes)
     })
 }
@@ -159,7 +158,7 @@ pub unsafe extern "C" fn weft_btree_next_at(
     value_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tree, snapshot) = (handle(tree, "tree")?, handle(snapshot, "snapshot")?);
         let from = if key.is_null() { Bound::Unbounded } else { Bound::Excluded(bytes(key, key_bytes)?) };
         let then = tree.tree.at(snapshot.of(&tree.store)?)?;
@@ -167,7 +166,7 @@ pub unsafe extern "C" fn weft_btree_next_at(
             0 => then.range::<&[u8]>((from, Bound::Unbounded), Direction::Up)?.next(),
             _ => then.range::<&[u8]>((Bound::Unbounded, from), Direction::Down)?.next(),
         };
-        let pair = pair.transpose()?.ok_or(TagsFailure::NoSuchKey)?;
+        let pair = pair.transpose()?.ok_or(Failure::NoSuchKey)?;
         put_pair(&pair, next, next_capacity, next_bytes, value, value_capacity, value_bytes)
     })
 }
@@ -183,9 +182,9 @@ pub unsafe extern "C" fn weft_btree_count_at(
     out: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tree, snapshot) = (handle(tree, "tree")?, handle(snapshot, "snapshot")?);
         let pairs = tree.tree.at(snapshot.of(&tree.store)?)?.count()?;
-        Ok(put(pairs, out)?)
+        put(pairs, out)
     })
 }

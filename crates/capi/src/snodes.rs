@@ -1,6 +1,6 @@
 //! S-nodes: groups of nodes with an owner, permissions and properties.
 
-use crate::error::{TagsFailure, tags_call};
+use crate::error::{Failure, call};
 use crate::handle::{handle, put};
 use crate::store::{WeftTags, WeftTx, tx_of};
 use crate::tag::{class_of, flags_of};
@@ -29,7 +29,7 @@ pub struct WeftSnodeTags {
 ///
 /// # Safety
 /// `tags` is null or can be read.
-unsafe fn tags_from(tags: *const WeftSnodeTags) -> Result<SnodeTags, TagsFailure> {
+unsafe fn tags_from(tags: *const WeftSnodeTags) -> Result<SnodeTags, Failure> {
     // SAFETY: the caller's promise.
     let tags = unsafe { handle(tags, "tags") }?;
     let (class, flags) = (class_of(tags.data_class)?, flags_of(tags.flags)?);
@@ -47,10 +47,10 @@ pub unsafe extern "C" fn weft_create_snode(
     out: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, tags) = (tx_of(tx)?, tags_from(tags)?);
         let snode = tx.create_snode(&tags)?;
-        Ok(put(snode.0, out)?)
+        put(snode.0, out)
     })
 }
 
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn weft_create_snode(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u64) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe { Ok(tx_of(tx)?.delete_snode(SnodeId(snode))?) })
+    call(|| unsafe { Ok(tx_of(tx)?.delete_snode(SnodeId(snode))?) })
 }
 
 /// The root of an s-node, which the transaction itself may have made.
@@ -71,10 +71,7 @@ pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u64) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tx_root(tx: *mut WeftTx, snode: u64, out: *mut u64) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let root = tx_of(tx)?.root(SnodeId(snode))?;
-        Ok(put(root.0, out)?)
-    })
+    call(|| unsafe { put(tx_of(tx)?.root(SnodeId(snode))?.0, out) })
 }
 
 /// The tags of an s-node. Without a transaction, that is null, the last committed state.
@@ -89,7 +86,7 @@ pub unsafe extern "C" fn weft_snode_tags_get(
     out: *mut WeftSnodeTags,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let found = if tx.is_null() {
             handle(tags, "tags")?.0.snode_tags(SnodeId(snode))?
         } else {
@@ -97,7 +94,7 @@ pub unsafe extern "C" fn weft_snode_tags_get(
         };
         let SnodeTags { owner, group, mode, class, flags } = found;
         let found = WeftSnodeTags { owner, group, mode, data_class: class as u8, flags: flags.bits() };
-        Ok(put(found, out)?)
+        put(found, out)
     })
 }
 
@@ -108,7 +105,7 @@ pub unsafe extern "C" fn weft_snode_tags_get(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_snode_tags_set(tx: *mut WeftTx, snode: u64, tags: *const WeftSnodeTags) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, tags) = (tx_of(tx)?, tags_from(tags)?);
         Ok(tx.set_snode_tags(SnodeId(snode), &tags)?)
     })

@@ -1,11 +1,10 @@
 //! Tag stores: nodes, edges and transactions, under the papers' names.
 
-use crate::error::{TagsFailure, tags_call};
-use crate::handle::{bytes, bytes_mut, give, handle, put, take, text};
+use crate::error::{Failure, bad, call, null};
+use crate::handle::{bytes, bytes_mut, give, handle, put, put_unless_null, take, text};
 use std::ffi::c_char;
 use std::path::Path;
 use std::sync::Arc;
-use weft_flash::LevelError;
 use weft_tags::{
     Direction, Durability, EdgePlace, EdgeType, Error, FileStore, Info, InfoForm, NodeId, NodeType, Options,
     ReadPath, Savepoint, SnodeId, Store, Transaction,
@@ -48,15 +47,12 @@ fn options(cache_bytes: u64) -> Options {
     }
 }
 
-fn read_path(reads: i32) -> Result<ReadPath, TagsFailure> {
+fn read_path(reads: i32) -> Result<ReadPath, Failure> {
     match reads {
         WEFT_READ_KERNEL => Ok(ReadPath::Kernel),
         WEFT_READ_DIRECT => Ok(ReadPath::Direct),
         WEFT_READ_MAPPED => Ok(ReadPath::Mapped),
-        _ => {
-            let text = format!("read path {reads}; pass WEFT_READ_KERNEL, _DIRECT or _MAPPED");
-            Err(LevelError::BadRequest(text).into())
-        }
+        _ => Err(bad(format!("read path {reads}; pass WEFT_READ_KERNEL, _DIRECT or _MAPPED"))),
     }
 }
 
@@ -86,11 +82,11 @@ pub unsafe extern "C" fn weft_tags_create_with(
     out: *mut *mut WeftTags,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let path = Path::new(text(path, "path")?);
         let medium = FileStore::create(path, read_path(reads)?)?;
         let store = Store::create(Box::new(medium), &options(cache_bytes))?;
-        Ok(give(WeftTags(Arc::new(store)), out)?)
+        give(WeftTags(Arc::new(store)), out)
     })
 }
 
@@ -120,11 +116,11 @@ pub unsafe extern "C" fn weft_tags_open_with(
     out: *mut *mut WeftTags,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let path = Path::new(text(path, "path")?);
         let medium = FileStore::open(path, read_path(reads)?)?;
         let store = Store::open(Box::new(medium), &options(cache_bytes))?;
-        Ok(give(WeftTags(Arc::new(store)), out)?)
+        give(WeftTags(Arc::new(store)), out)
     })
 }
 
@@ -137,7 +133,7 @@ pub unsafe extern "C" fn weft_tags_open_with(
 pub unsafe extern "C" fn weft_tags_close(tags: *mut WeftTags) -> i32 {
     // SAFETY: the caller's promise.
     let tags = unsafe { take(tags) };
-    tags_call(|| match tags.map(|tags| Arc::try_unwrap(tags.0)) {
+    call(|| match tags.map(|tags| Arc::try_unwrap(tags.0)) {
         Some(Ok(store)) => Ok(store.close()?),
         // Somebody still has a transaction, a snapshot or a map.
         Some(Err(shared)) => Ok(shared.checkpoint()?),
@@ -152,13 +148,13 @@ pub unsafe extern "C" fn weft_tags_close(tags: *mut WeftTags) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tags_check(tags: *const WeftTags, nodes: *mut u64, edges: *mut u64) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let report = handle(tags, "tags")?.0.check()?;
         put(report.nodes, nodes)?;
         put(report.edges, edges)?;
         match report.problems.into_iter().next() {
             None => Ok(()),
-            Some(what) => Err(TagsFailure::from(Error::Damaged { what })),
+            Some(what) => Err(Failure::from(Error::Damaged { what })),
         }
     })
 }
@@ -170,10 +166,7 @@ pub unsafe extern "C" fn weft_tags_check(tags: *const WeftTags, nodes: *mut u64,
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tags_root(tags: *const WeftTags, snode: u64, out: *mut u64) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let root = handle(tags, "tags")?.0.root(SnodeId(snode))?;
-        Ok(put(root.0, out)?)
-    })
+    call(|| unsafe { put(handle(tags, "tags")?.0.root(SnodeId(snode))?.0, out) })
 }
 
 /// The edge type of this name, whose edges carry a number; registered if it is new.
@@ -183,9 +176,9 @@ pub unsafe extern "C" fn weft_tags_root(tags: *const WeftTags, snode: u64, out: 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_edge_type(tags: *const WeftTags, name: *const c_char, out: *mut u32) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tags, name) = (handle(tags, "tags")?, text(name, "name")?);
-        Ok(put(tags.0.edge_type(name, InfoForm::Number)?.0, out)?)
+        put(tags.0.edge_type(name, InfoForm::Number)?.0, out)
     })
 }
 
@@ -196,7 +189,7 @@ pub unsafe extern "C" fn weft_edge_type(tags: *const WeftTags, name: *const c_ch
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_delete_edge_type(tags: *const WeftTags, etype: u32) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe { Ok(handle(tags, "tags")?.0.delete_edge_type(EdgeType(etype))?) })
+    call(|| unsafe { Ok(handle(tags, "tags")?.0.delete_edge_type(EdgeType(etype))?) })
 }
 
 /// Begins a transaction. It ends with weft_commit_tx or weft_abort_tx.
@@ -211,18 +204,18 @@ pub unsafe extern "C" fn weft_begin_tx(tags: *const WeftTags, out: *mut *mut Wef
         // SAFETY: the transaction is dropped before the copy beside it.
         let tx = unsafe { forever(&store) }.begin();
         // SAFETY: the caller's promise.
-        Ok(unsafe { give(WeftTx { tx, savepoints: Vec::new(), _store: store }, out) }?)
+        unsafe { give(WeftTx { tx, savepoints: Vec::new(), _store: store }, out) }
     };
-    tags_call(begun)
+    call(begun)
 }
 
 /// A transaction, to be changed.
 ///
 /// # Safety
 /// The pointer is null or open, and no other thread uses it.
-pub(crate) unsafe fn tx_of<'a>(tx: *mut WeftTx) -> Result<&'a mut Transaction<'static>, TagsFailure> {
+pub(crate) unsafe fn tx_of<'a>(tx: *mut WeftTx) -> Result<&'a mut Transaction<'static>, Failure> {
     // SAFETY: the caller's promise.
-    Ok(&mut unsafe { tx.as_mut() }.ok_or_else(|| crate::error::null("tx"))?.tx)
+    Ok(&mut unsafe { tx.as_mut() }.ok_or_else(|| null("tx"))?.tx)
 }
 
 /// Whether the commit waits until it is durable: 1, as it does unless said, or 0: a power cut, or the end of the process by a signal, may take the last commits.
@@ -232,7 +225,7 @@ pub(crate) unsafe fn tx_of<'a>(tx: *mut WeftTx) -> Result<&'a mut Transaction<'s
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tx_sync(tx: *mut WeftTx, sync: u32) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let durability = if sync == 0 { Durability::None } else { Durability::Sync };
         tx_of(tx)?.durability(durability);
         Ok(())
@@ -247,7 +240,7 @@ pub unsafe extern "C" fn weft_tx_sync(tx: *mut WeftTx, sync: u32) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_tx_sync_within(tx: *mut WeftTx, milliseconds: u32) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         tx_of(tx)?.durability(Durability::Periodic(milliseconds));
         Ok(())
     })
@@ -261,8 +254,8 @@ pub unsafe extern "C" fn weft_tx_sync_within(tx: *mut WeftTx, milliseconds: u32)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_commit_tx(tx: *mut WeftTx) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let tx = *take(tx).ok_or_else(|| crate::error::null("tx"))?;
+    call(|| unsafe {
+        let tx = *take(tx).ok_or_else(|| null("tx"))?;
         // The store outlives the commit: the copy beside it is dropped after it.
         let WeftTx { tx, savepoints: _, _store } = tx;
         tx.commit()?;
@@ -287,11 +280,11 @@ pub unsafe extern "C" fn weft_abort_tx(tx: *mut WeftTx) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_savepoint(tx: *mut WeftTx, out: *mut u32) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let tx = tx.as_mut().ok_or_else(|| crate::error::null("tx"))?;
+    call(|| unsafe {
+        let tx = tx.as_mut().ok_or_else(|| null("tx"))?;
         let savepoint = tx.tx.savepoint();
         tx.savepoints.push(savepoint);
-        Ok(put(tx.savepoints.len() as u32 - 1, out)?)
+        put(tx.savepoints.len() as u32 - 1, out)
     })
 }
 
@@ -302,8 +295,8 @@ pub unsafe extern "C" fn weft_savepoint(tx: *mut WeftTx, out: *mut u32) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_undo_tx(tx: *mut WeftTx, savepoint: u32) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
-        let tx = tx.as_mut().ok_or_else(|| crate::error::null("tx"))?;
+    call(|| unsafe {
+        let tx = tx.as_mut().ok_or_else(|| null("tx"))?;
         let at = *tx.savepoints.get(savepoint as usize).ok_or(Error::NoSuchSavepoint)?;
         tx.tx.undo_to(at)?;
         tx.savepoints.truncate(savepoint as usize + 1);
@@ -325,10 +318,10 @@ pub unsafe extern "C" fn weft_create_node(
     out: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, data) = (tx_of(tx)?, bytes(data, data_bytes)?);
         let node = tx.create_node(SnodeId(snode), NodeType(kind), data)?;
-        Ok(put(node.0, out)?)
+        put(node.0, out)
     })
 }
 
@@ -345,7 +338,7 @@ pub unsafe extern "C" fn weft_update_node(
     data_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, data) = (tx_of(tx)?, bytes(data, data_bytes)?);
         Ok(tx.update_node(NodeId(node), NodeType(kind), data)?)
     })
@@ -358,7 +351,7 @@ pub unsafe extern "C" fn weft_update_node(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn weft_delete_node(tx: *mut WeftTx, node: u64, kind: u32) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe { Ok(tx_of(tx)?.delete_node(NodeId(node), NodeType(kind))?) })
+    call(|| unsafe { Ok(tx_of(tx)?.delete_node(NodeId(node), NodeType(kind))?) })
 }
 
 /// Copies a node's data, as much as there is room for, and tells how many bytes it has. Without a transaction, that is
@@ -377,7 +370,7 @@ pub unsafe extern "C" fn weft_node_data(
     data_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (node, kind) = (NodeId(node), NodeType(kind));
         let room = bytes_mut(data, capacity)?;
         let len = match tx.as_mut() {
@@ -392,7 +385,7 @@ pub unsafe extern "C" fn weft_node_data(
                 found.len() as u64
             }
         };
-        Ok(put(len as usize, data_bytes)?)
+        put(len as usize, data_bytes)
     })
 }
 
@@ -413,14 +406,14 @@ pub unsafe extern "C" fn weft_read_node_part(
     part_bytes: *mut usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (node, kind) = (NodeId(node), NodeType(kind));
         let room = bytes_mut(part, capacity)?;
         let len = match tx.as_mut() {
             Some(tx) => tx.tx.read_at(node, kind, at, room)?,
             None => handle(tags, "tags")?.0.read_at(node, kind, at, room)?,
         };
-        Ok(put(len, part_bytes)?)
+        put(len, part_bytes)
     })
 }
 
@@ -439,7 +432,7 @@ pub unsafe extern "C" fn weft_write_node_part(
     part_bytes: usize,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, part) = (tx_of(tx)?, bytes(part, part_bytes)?);
         Ok(tx.write_at(NodeId(node), NodeType(kind), at, part)?)
     })
@@ -459,7 +452,7 @@ pub unsafe extern "C" fn weft_append_to_node(
     at: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (tx, part) = (tx_of(tx)?, bytes(part, part_bytes)?);
         let end = tx.append(NodeId(node), NodeType(kind), part)?;
         put_unless_null(end, at);
@@ -476,13 +469,13 @@ pub(crate) unsafe fn copy_out(
     data: *mut u8,
     capacity: usize,
     len: *mut usize,
-) -> Result<(), TagsFailure> {
+) -> Result<(), Failure> {
     // SAFETY: the caller's promise.
     let room = unsafe { bytes_mut(data, capacity) }?;
     let fits = found.len().min(room.len());
     room[..fits].copy_from_slice(&found[..fits]);
     // SAFETY: the caller's promise.
-    Ok(unsafe { put(found.len(), len) }?)
+    unsafe { put(found.len(), len) }
 }
 
 /// Makes an edge. Both nodes are there; there is no such edge yet.
@@ -498,7 +491,7 @@ pub unsafe extern "C" fn weft_create_edge(
     to: u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let tx = tx_of(tx)?;
         Ok(tx.create_edge(NodeId(source), EdgeType(edge_type), Info::Number(info), NodeId(to))?)
     })
@@ -518,7 +511,7 @@ pub unsafe extern "C" fn weft_set_edge(
     before: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let tx = tx_of(tx)?;
         let found = tx.set_edge(NodeId(source), EdgeType(edge_type), Info::Number(info), NodeId(to))?;
         put_unless_null(found.map_or(0, |node| node.0), before);
@@ -539,7 +532,7 @@ pub unsafe extern "C" fn weft_delete_edge(
     to: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let tx = tx_of(tx)?;
         let found = tx.delete_edge(NodeId(source), EdgeType(edge_type), Info::Number(info))?;
         put_unless_null(found.0, to);
@@ -605,7 +598,7 @@ pub unsafe extern "C" fn weft_edges_from(
             None => unsafe { handle(tags, "tags") }?.0.edges_from(node, etype, from, direction, capacity)?,
         };
         if edges.is_null() && !found.is_empty() {
-            return Err(crate::error::null("edges").into());
+            return Err(null("edges"));
         }
         for (at, edge) in found.iter().enumerate() {
             let [place, behind] = [edge.place, edge.behind()].map(|place| {
@@ -617,20 +610,9 @@ pub unsafe extern "C" fn weft_edges_from(
             unsafe { edges.add(at).write(WeftPlacedEdge { place, behind, info, to }) };
         }
         // SAFETY: the caller's promise.
-        Ok(unsafe { put(found.len(), count) }?)
+        unsafe { put(found.len(), count) }
     };
-    tags_call(told)
-}
-
-/// Writes a result that may not be wanted.
-///
-/// # Safety
-/// `out` is null or can be written.
-pub(crate) unsafe fn put_unless_null<T>(value: T, out: *mut T) {
-    if !out.is_null() {
-        // SAFETY: not null, and the caller's promise.
-        unsafe { out.write(value) };
-    }
+    call(told)
 }
 
 /// Where an edge leads; WEFT_ENOENT when there is none. Without a transaction, that is null, the last committed state.
@@ -647,13 +629,13 @@ pub unsafe extern "C" fn weft_get_destination(
     out: *mut u64,
 ) -> i32 {
     // SAFETY: the caller's promise.
-    tags_call(|| unsafe {
+    call(|| unsafe {
         let (node, etype, info) = (NodeId(source), EdgeType(edge_type), Info::Number(info));
         let found = match tx.as_mut() {
             Some(tx) => tx.tx.edge(node, etype, info)?,
             None => handle(tags, "tags")?.0.edge(node, etype, info)?,
         };
         let found = found.ok_or(Error::NoSuchEdge(node))?;
-        Ok(put(found.0, out)?)
+        put(found.0, out)
     })
 }

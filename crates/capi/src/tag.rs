@@ -1,5 +1,6 @@
 //! Tags of pages, for all levels.
 
+use crate::error::Failure;
 use crate::handle::handle;
 use weft_core::{DataClass, LifetimeGroup, Origin, StreamId, Tag, TagFlags};
 use weft_flash::LevelError;
@@ -67,7 +68,7 @@ impl From<Tag> for WeftTag {
 ///
 /// # Safety
 /// `tag` is null or can be read.
-pub(crate) unsafe fn tag_at(tag: *const WeftTag) -> Result<Tag, LevelError> {
+pub(crate) unsafe fn tag_at(tag: *const WeftTag) -> Result<Tag, Failure> {
     // SAFETY: the caller's promise.
-    Tag::try_from(*unsafe { handle(tag, "tag") }?)
+    Ok(Tag::try_from(*unsafe { handle(tag, "tag") }?)?)
 }
