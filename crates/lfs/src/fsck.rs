@@ -82,7 +82,8 @@ impl FsckReport {
         self.problems.is_empty()
     }
 
-    fn add(&mut self, zone: Option<ZoneId>, block: Option<u32>, ino: Option<Ino>, what: impl Into<String>) {
+    fn add(&mut self, place: Option<(ZoneId, u32)>, ino: Option<Ino>, what: impl Into<String>) {
+        let (zone, block) = place.unzip();
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(Problem { zone, block, ino, what: what.into() });
         } else {
@@ -101,7 +102,7 @@ pub fn check(dev: Arc<dyn ZonedDevice>) -> Result<FsckReport, LfsError> {
     let found = match scan(&*dev) {
         Ok(found) => found,
         Err(error @ (LfsError::WrongVolume { zone, .. } | LfsError::WrongShape { zone, .. })) => {
-            report.add(Some(zone), Some(0), None, error.to_string());
+            report.add(Some((zone, 0)), None, error.to_string());
             return Ok(report);
         }
         Err(error) => return Err(error),
@@ -116,7 +117,7 @@ pub fn check(dev: Arc<dyn ZonedDevice>) -> Result<FsckReport, LfsError> {
                 restored = Some(state);
                 break;
             }
-            Err(LfsError::Corrupt { zone, block, what }) => report.add(Some(zone), Some(block), None, what),
+            Err(LfsError::Corrupt { zone, block, what }) => report.add(Some((zone, block)), None, what),
             Err(error) => return Err(error),
         }
     }
@@ -139,16 +140,16 @@ fn check_headers(found: &Scan, report: &mut FsckReport) {
                 report.meta_zones += u32::from(header.kind == ZoneKind::Meta);
                 if let Some(other) = sequences.insert(header.sequence, zone) {
                     let what = format!("opened as number {}, as zone {other} was", header.sequence);
-                    report.add(Some(zone), Some(0), None, what);
+                    report.add(Some((zone, 0)), None, what);
                 }
             }
             None if f.is_written() => {
-                report.add(Some(zone), Some(0), None, "both copies of the zone header are damaged");
+                report.add(Some((zone, 0)), None, "both copies of the zone header are damaged");
             }
             None => {}
         }
         if let (Some(_), Some(block)) = (f.header, f.bad_header) {
-            report.add(Some(zone), Some(block), None, "a copy of the zone header is damaged");
+            report.add(Some((zone, block)), None, "a copy of the zone header is damaged");
         }
     }
 }
@@ -157,39 +158,35 @@ fn check_frames(found: &Scan, restored: &Restored, report: &mut FsckReport) {
     for damage in &restored.spared {
         let told = |p: &Problem| (p.zone, p.block) == (Some(damage.zone), Some(damage.block));
         if !report.problems.iter().any(told) {
-            report.add(Some(damage.zone), Some(damage.block), None, damage.what.clone());
+            report.add(Some((damage.zone, damage.block)), None, damage.what.clone());
         }
     }
     for stray in found.stray.iter().chain(&found.headless) {
         let what = format!("frame {} stands behind a damaged one", stray.header.seq);
-        report.add(Some(stray.zone), Some(stray.block), None, what);
+        report.add(Some((stray.zone, stray.block)), None, what);
     }
     let lost = &restored.lost;
     if lost.frames > 0 {
         let what = format!("{} frames of the journal are lost", lost.frames);
-        report.add(None, None, None, what);
+        report.add(None, None, what);
     }
     for (dir, name) in &lost.names {
         let what = format!("what '{}' named is lost", String::from_utf8_lossy(name));
-        report.add(None, None, Some(*dir), what);
+        report.add(None, Some(*dir), what);
     }
     for ino in &lost.made_up {
-        report.add(None, None, Some(Ino(*ino)), "its owner, mode and times are lost");
+        report.add(None, Some(Ino(*ino)), "its owner, mode and times are lost");
     }
     for ino in &lost.partial {
-        report.add(None, None, Some(Ino(*ino)), "parts of its map or extended attributes are lost");
+        report.add(None, Some(Ino(*ino)), "parts of its map or extended attributes are lost");
     }
     for ino in &lost.mixed {
-        report.add(
-            None,
-            None,
-            Some(Ino(*ino)),
-            "changed after a lost frame of the journal: may have parts of different times",
-        );
+        let what = "changed after a lost frame of the journal: may have parts of different times";
+        report.add(None, Some(Ino(*ino)), what);
     }
     for (ino, blocks) in &lost.blocks {
         let what = format!("{blocks} blocks are lost: their places hold other data");
-        report.add(None, None, Some(Ino(*ino)), what);
+        report.add(None, Some(Ino(*ino)), what);
     }
 }
 
@@ -202,7 +199,7 @@ fn check_names(restored: &Restored, report: &mut FsckReport) {
         }
     }
     for problem in names::problems(&restored.tree) {
-        report.add(None, None, Some(problem.ino), problem.what);
+        report.add(None, Some(problem.ino), problem.what);
     }
 }
 
@@ -220,7 +217,7 @@ fn check_maps(
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
             if run.block + u64::from(run.run.count) > ends {
                 let what = format!("maps block {} beyond its end", run.block + u64::from(run.run.count) - 1);
-                report.add(None, None, Some(Ino(*ino)), what);
+                report.add(None, Some(Ino(*ino)), what);
             }
             runs.push((Ino(*ino), run));
         }
@@ -238,7 +235,7 @@ fn check_maps(
         }
         if run.run.address < end {
             let what = format!("shares bytes of the device with inode {before}");
-            report.add(Some(zone), Some(block), Some(*ino), what);
+            report.add(Some((zone, block)), Some(*ino), what);
         }
         let run_end = run.run.address + u64::from(run.run.count - 1) * BLOCK + u64::from(run.run.len);
         if run_end > end {
@@ -248,11 +245,11 @@ fn check_maps(
         if block < HEADER_BLOCKS
             || u64::from(block) + u64::from(run.run.count) > u64::from(of_zone.report.write_pointer)
         {
-            report.add(Some(zone), Some(block), Some(*ino), "maps blocks that are not written");
+            report.add(Some((zone, block)), Some(*ino), "maps blocks that are not written");
             continue;
         }
         if of_zone.header.is_some_and(|header| header.kind == ZoneKind::Meta) {
-            report.add(Some(zone), Some(block), Some(*ino), "maps blocks of a metadata zone");
+            report.add(Some((zone, block)), Some(*ino), "maps blocks of a metadata zone");
             continue;
         }
         live_zones.insert(zone.0);
@@ -264,9 +261,9 @@ fn check_maps(
             checked = device_block;
             report.blocks_checked += 1;
             match dev.read(zone, block + i, &mut raw) {
-                Err(error) => report.add(Some(zone), Some(block + i), Some(*ino), error.to_string()),
+                Err(error) => report.add(Some((zone, block + i)), Some(*ino), error.to_string()),
                 Ok(()) if crc32c(&raw) != crcs[device_block as usize].load(Relaxed) => {
-                    report.add(Some(zone), Some(block + i), Some(*ino), "checksum mismatch");
+                    report.add(Some((zone, block + i)), Some(*ino), "checksum mismatch");
                 }
                 Ok(()) => {}
             }
@@ -299,17 +296,17 @@ fn check_footers(
             match read_footer_copy(dev, zone, f, copy) {
                 Ok(Some(_)) => {}
                 Ok(None) => bad.push(copy),
-                Err(error) => report.add(Some(zone), Some(*place), None, error.to_string()),
+                Err(error) => report.add(Some((zone, *place)), None, error.to_string()),
             }
         }
         match bad[..] {
             [] => {}
             [copy] => {
-                report.add(Some(zone), Some(places[copy]), None, "a copy of the zone footer is damaged");
+                report.add(Some((zone, places[copy])), None, "a copy of the zone footer is damaged");
             }
             // A zone that was not written to its end in one mount may have none.
             _ if restored.clean => {
-                report.add(Some(zone), Some(places[0]), None, "both copies of the zone footer are damaged");
+                report.add(Some((zone, places[0])), None, "both copies of the zone footer are damaged");
             }
             _ => {}
         }

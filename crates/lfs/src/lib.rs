@@ -162,16 +162,13 @@ impl Lfs {
 }
 
 impl Core for Lfs {
-    fn tick(&self) -> FsResult<()> {
-        Lfs::tick(self)
+    forward! {
+        tick => tick() -> FsResult<()>;
+        close => close() -> FsResult<()>;
     }
 
     fn volume_bytes(&self) -> u64 {
         self.state.lock().volume_bytes
-    }
-
-    fn close(&self) -> FsResult<()> {
-        Lfs::close(self)
     }
 
     fn set_death_observer(&self, observer: DeathObserver) {

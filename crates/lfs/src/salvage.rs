@@ -125,13 +125,10 @@ pub fn salvage(
 
 impl Salvage<'_> {
     fn everything(&mut self) -> FsResult<()> {
-        let lost_names: BTreeMap<u64, Vec<Vec<u8>>> = {
-            let mut by_dir: BTreeMap<u64, Vec<Vec<u8>>> = BTreeMap::new();
-            for (dir, name) in &self.report.lost.names {
-                by_dir.entry(dir.0).or_default().push(name.clone());
-            }
-            by_dir
-        };
+        let mut lost_names: BTreeMap<u64, Vec<Vec<u8>>> = BTreeMap::new();
+        for (dir, name) in &self.report.lost.names {
+            lost_names.entry(dir.0).or_default().push(name.clone());
+        }
         let orphans: BTreeSet<u64> = self.report.lost.orphans.iter().map(|ino| ino.0).collect();
         // Times of a directory come last: what is made in it changes them.
         let mut directories: Vec<(Ino, Attr)> = Vec::new();
@@ -160,13 +157,10 @@ impl Salvage<'_> {
                 match attr.kind {
                     FileKind::Directory => {
                         let made = match self.to {
-                            Some(to) => {
-                                if dir == Ino::ROOT && name == LOST_AND_FOUND {
-                                    self.make_lost_and_found(to)?
-                                } else {
-                                    to.create(copy, &name, &self.args(&attr, NewNode::Directory)?)?.ino
-                                }
+                            Some(to) if dir == Ino::ROOT && name == LOST_AND_FOUND => {
+                                self.make_lost_and_found(to)?
                             }
+                            Some(to) => to.create(copy, &name, &self.args(&attr, NewNode::Directory)?)?.ino,
                             None => ino,
                         };
                         todo.push((ino, made, path));

@@ -9,7 +9,7 @@ use super::record::{
     take_run,
 };
 use weft_core::codec::Reader;
-use weft_core::{BLOCK_BYTES, Ino, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, ZoneId, refuse};
 use weft_vfs::XATTR_VALUE_MAX;
 
 /// Longest label of a volume, in bytes.
@@ -157,23 +157,19 @@ impl<'a> Item<'a> {
     /// Reads the next record.
     pub fn decode(r: &mut Reader<'a>) -> Result<Item<'a>, RecordError> {
         let at = r.position();
-        let bad = |what| Err(RecordError::Bad { at, what });
+        let bad = |what| RecordError::Bad { at, what };
         Ok(match r.u8()? {
             VOLUME => {
                 let label = bounded(r, LABEL_MAX, "label")?;
                 let (formatted_at, next_ino, next_sequence) = (r.i64()?, r.u64()?, r.u64()?);
-                if next_ino > COUNT_MAX || next_sequence > COUNT_MAX {
-                    return bad("next number");
-                }
+                refuse(next_ino > COUNT_MAX || next_sequence > COUNT_MAX, bad("next number"))?;
                 Item::Volume { label, formatted_at, next_ino, next_sequence }
             }
             INODE => {
                 let (node, links, size) = (take_node(r)?, r.u32()?, size(r)?);
                 let times = [r.i64()?, r.i64()?, r.i64()?];
                 let (parent, next_cookie) = (Ino(r.u64()?), r.u64()?);
-                if next_cookie > COUNT_MAX {
-                    return bad("next cookie");
-                }
+                refuse(next_cookie > COUNT_MAX, bad("next cookie"))?;
                 let (runs, xattrs, blocks) = (r.u64()?, r.u32()?, r.u32()?);
                 let node = SavedInode { node, links, size, times, parent, next_cookie, runs, xattrs, blocks };
                 Item::Inode(node)
@@ -191,9 +187,7 @@ impl<'a> Item<'a> {
             ENTRY => Item::Entry { dir: Ino(r.u64()?), cookie: r.u64()?, ino: Ino(r.u64()?), name: name(r)? },
             BLOCK => {
                 let (ino, block) = (Ino(r.u64()?), r.u64()?);
-                if block > crate::layout::FILE_BYTES_MAX / BLOCK_BYTES as u64 {
-                    return bad("block");
-                }
+                refuse(block > crate::layout::FILE_BYTES_MAX / BLOCK_BYTES as u64, bad("block"))?;
                 Item::Block { ino, block, bytes: bounded(r, BLOCK_BYTES, "block length")? }
             }
             CRCS => Item::Crcs {
@@ -201,7 +195,7 @@ impl<'a> Item<'a> {
                 block: r.u32()?,
                 crcs: list(r, at, 4, "CRC count", |r| Ok(r.u32()?))?,
             },
-            _ => return bad("checkpoint record kind"),
+            _ => return Err(bad("checkpoint record kind")),
         })
     }
 }

@@ -282,23 +282,15 @@ impl Field for FileRun {
 pub fn take_run(r: &mut Reader<'_>) -> Result<FileRun, RecordError> {
     let at = r.position();
     let (block, address, count, len) = (r.u64()?, r.u64()?, r.u32()?, r.u32()?);
-    let bad = |what| Err(RecordError::Bad { at, what });
+    let bad = |what| RecordError::Bad { at, what };
     let block_bytes = BLOCK_BYTES as u32;
-    if count == 0 || len == 0 || len > block_bytes || (count > 1 && len != block_bytes) {
-        return bad("run length");
-    }
-    if address >= 1 << 54
-        || address % 8 != 0
-        || address % u64::from(block_bytes) + u64::from(len) > u64::from(block_bytes)
-    {
-        return bad("run address");
-    }
-    if block
-        .checked_add(u64::from(count))
-        .is_none_or(|end| end > crate::layout::FILE_BYTES_MAX / u64::from(block_bytes))
-    {
-        return bad("run position");
-    }
+    let is_length = count > 0 && (len == block_bytes || count == 1 && (1..block_bytes).contains(&len));
+    refuse(!is_length, bad("run length"))?;
+    let crosses = address % u64::from(block_bytes) + u64::from(len) > u64::from(block_bytes);
+    refuse(address >= 1 << 54 || address % 8 != 0 || crosses, bad("run address"))?;
+    let end_max = crate::layout::FILE_BYTES_MAX / u64::from(block_bytes);
+    let is_position = block.checked_add(u64::from(count)).is_some_and(|end| end <= end_max);
+    refuse(!is_position, bad("run position"))?;
     Ok(FileRun { block, run: Run { address, count, len } })
 }
 
@@ -325,9 +317,7 @@ pub fn take_node<'a>(r: &mut Reader<'a>) -> Result<NewInode<'a>, RecordError> {
     let tag = Tag::decode(&r.array()?).ok_or(bad("tag"))?;
     let (time, born_at) = (r.i64()?, r.u64()?);
     let target = bounded(r, PATH_MAX, "symlink target")?;
-    if ino.0 > COUNT_MAX || born_at > COUNT_MAX {
-        return Err(bad("inode number or byte clock"));
-    }
+    refuse(ino.0 > COUNT_MAX || born_at > COUNT_MAX, bad("inode number or byte clock"))?;
     Ok(NewInode { ino, kind, perm, uid, gid, rdev, target, tag, time, born_at })
 }
 
@@ -376,7 +366,7 @@ impl<'a> Record<'a> {
     /// Reads the next record.
     pub fn decode(r: &mut Reader<'a>) -> Result<Record<'a>, RecordError> {
         let at = r.position();
-        let bad = |what| Err(RecordError::Bad { at, what });
+        let bad = |what| RecordError::Bad { at, what };
         let kind = r.u8()?;
         Ok(match kind {
             CREATE => Record::Create { dir: Ino(r.u64()?), name: name(r)?, node: take_node(r)? },
@@ -406,9 +396,7 @@ impl<'a> Record<'a> {
                 let (size, mtime) = (size(r)?, r.i64()?);
                 let runs = list(r, at, RUN_BYTES, "run count", take_run)?;
                 let blocks = runs.iter().map(|run| u64::from(run.run.count)).sum::<u64>();
-                if blocks * 4 > r.remaining() as u64 {
-                    return bad("CRC count");
-                }
+                refuse(blocks * 4 > r.remaining() as u64, bad("CRC count"))?;
                 let crcs = (0..blocks).map(|_| r.u32()).collect::<Result<Vec<_>, _>>()?;
                 Record::Extents {
                     ino,
@@ -422,11 +410,8 @@ impl<'a> Record<'a> {
             INLINE => {
                 let (ino, offset, size, mtime) = (Ino(r.u64()?), r.u64()?, size(r)?, r.i64()?);
                 let bytes = bounded(r, BLOCK_BYTES, "inline length")?;
-                if offset > crate::layout::FILE_BYTES_MAX
-                    || offset as usize % BLOCK_BYTES + bytes.len() > BLOCK_BYTES
-                {
-                    return bad("inline offset");
-                }
+                let crosses = offset as usize % BLOCK_BYTES + bytes.len() > BLOCK_BYTES;
+                refuse(offset > crate::layout::FILE_BYTES_MAX || crosses, bad("inline offset"))?;
                 Record::Inline { ino, offset, size, mtime, bytes }
             }
             PUNCH => {
@@ -449,10 +434,9 @@ impl<'a> Record<'a> {
             }
             SET_TAG => {
                 let ino = Ino(r.u64()?);
-                let Some(tag) = Tag::decode(&r.array()?) else { return bad("tag") };
-                Record::SetTag { ino, tag }
+                Record::SetTag { ino, tag: Tag::decode(&r.array()?).ok_or(bad("tag"))? }
             }
-            _ => return bad("record kind"),
+            _ => return Err(bad("record kind")),
         })
     }
 }
@@ -479,11 +463,8 @@ pub fn name<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], RecordError> {
 pub fn size(r: &mut Reader<'_>) -> Result<u64, RecordError> {
     let at = r.position();
     let size = r.u64()?;
-    if size > crate::layout::FILE_BYTES_MAX {
-        Err(RecordError::Bad { at, what: "file size" })
-    } else {
-        Ok(size)
-    }
+    refuse(size > crate::layout::FILE_BYTES_MAX, RecordError::Bad { at, what: "file size" })?;
+    Ok(size)
 }
 
 /// Reads a first block and a number of blocks.
@@ -491,9 +472,8 @@ pub fn block_range(r: &mut Reader<'_>) -> Result<(u64, u64), RecordError> {
     let at = r.position();
     let (block, count) = (r.u64()?, r.u64()?);
     let end_max = crate::layout::FILE_BYTES_MAX / BLOCK_BYTES as u64 + 1;
-    if block.checked_add(count).is_none_or(|end| end > end_max) {
-        return Err(RecordError::Bad { at, what: "block range" });
-    }
+    let is_range = block.checked_add(count).is_some_and(|end| end <= end_max);
+    refuse(!is_range, RecordError::Bad { at, what: "block range" })?;
     Ok((block, count))
 }
 

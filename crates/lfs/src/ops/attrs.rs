@@ -87,8 +87,7 @@ impl Lfs {
     }
 
     pub(crate) fn op_setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         state.inode(ino)?;
         if let Some(size) = set.size {
             state.set_size(ino, size)?;
@@ -111,8 +110,7 @@ impl Lfs {
     }
 
     pub(crate) fn op_set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         if state.inode(ino)?.tag == tag {
             return Ok(());
         }

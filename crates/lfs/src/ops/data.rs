@@ -205,8 +205,7 @@ impl State {
 
 impl Lfs {
     pub(crate) fn op_write(&self, ino: Ino, offset: u64, data: &[u8], through: bool) -> FsResult<()> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         state.file(ino)?;
         if data.is_empty() {
             return Ok(());

@@ -95,8 +95,7 @@ impl Lfs {
         args: &CreateArgs<'_>,
         linkable: bool,
     ) -> FsResult<Attr> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         let (kind, rdev, target) = match args.node {
             NewNode::File => (FileKind::File, 0, &[][..]),
             NewNode::Directory => (FileKind::Directory, 0, &[][..]),
@@ -147,8 +146,7 @@ impl Lfs {
     }
 
     pub(crate) fn op_link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         check_name(name)?;
         let inode = state.inode(ino)?;
         refuse(inode.kind == FileKind::Directory, FsError::NotPermitted)?;
@@ -167,8 +165,7 @@ impl Lfs {
     }
 
     pub(crate) fn op_remove(&self, dir: Ino, name: &[u8], directory: bool) -> FsResult<()> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         refuse(name == b"." || name == b"..", FsError::Invalid("not a name of a directory entry"))?;
         let ino = state.child(dir, name)?.ok_or(FsError::NotFound)?;
         match state.inode(ino)?.directory() {
@@ -191,8 +188,7 @@ impl Lfs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> FsResult<()> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         check_name(name)?;
         check_name(new_name)?;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
@@ -297,8 +293,7 @@ impl Lfs {
     }
 
     pub(crate) fn op_release(&self, ino: Ino) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
+        let state = &mut *self.state.lock();
         let Some(inode) = state.tree.get_mut(ino) else { return };
         inode.opens = inode.opens.saturating_sub(1);
         if inode.links > 0 || inode.opens > 0 {

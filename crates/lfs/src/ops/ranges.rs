@@ -116,8 +116,7 @@ impl State {
 
 impl Lfs {
     pub(crate) fn op_fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         let size = state.file(ino)?.size;
         refuse(len == 0, FsError::Invalid("an empty range"))?;
         let end =

@@ -12,8 +12,7 @@ impl Lfs {
     }
 
     pub(crate) fn op_setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         refuse(name.is_empty(), FsError::Invalid("empty attribute name"))?;
         refuse(name.len() > NAME_MAX || value.len() > XATTR_VALUE_MAX, FsError::AttributeTooLarge)?;
         let inode = state.inode(ino)?;
@@ -36,8 +35,7 @@ impl Lfs {
     }
 
     pub(crate) fn op_removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        let mut guard = self.locked()?;
-        let state = &mut *guard;
+        let state = &mut *self.locked()?;
         refuse(!state.inode(ino)?.xattrs.contains_key(name), FsError::NoAttribute)?;
         let time = state.now();
         state.begin_transaction()?;
