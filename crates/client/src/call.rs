@@ -10,6 +10,7 @@ use crate::shared::turn;
 use crate::sys::{self, Errno};
 use std::cell::Cell;
 use std::sync::atomic::{Ordering::*, fence};
+use weft_core::refuse;
 
 /// Looks at the slot between two yields, or before the sleep of a thread that does not yield. On few processors the server
 /// needs this one: looking long only delays it.
@@ -56,9 +57,7 @@ impl Client {
                 break index;
             }
             // More threads call at once than there are slots.
-            if !self.is_alive() {
-                return Err(libc::EIO);
-            }
+            refuse(!self.is_alive(), libc::EIO)?;
             sys::futex_wait(&self.slot(start).state, self.slot(start).state.load(Relaxed), 1_000_000);
         };
         LAST_SLOT.with(|last| last.set(index as u32));
@@ -76,9 +75,7 @@ impl<'a> Call<'a> {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<u32, Errno> {
-        if self.used + bytes.len() > PAYLOAD_BYTES {
-            return Err(libc::ENAMETOOLONG);
-        }
+        refuse(self.used + bytes.len() > PAYLOAD_BYTES, libc::ENAMETOOLONG)?;
         // SAFETY: checked to be within the payload, which nobody else touches while the slot is claimed.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.payload().add(self.used), bytes.len()) };
         self.used += bytes.len();
@@ -182,9 +179,7 @@ impl Answer<'_> {
         if self.response.ret < 0 {
             return Err((-self.response.ret) as i32);
         }
-        if self.response.len as usize > PAYLOAD_BYTES {
-            return Err(libc::EIO);
-        }
+        refuse(self.response.len as usize > PAYLOAD_BYTES, libc::EIO)?;
         Ok(self)
     }
 

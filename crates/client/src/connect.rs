@@ -12,8 +12,8 @@ use crate::shared::volume::{self, Control, MAP_PAGES_MAX, MapPage, RING_BYTES, R
 use crate::sys::{self, Errno};
 use bytemuck::Zeroable;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
-use weft_core::BLOCK_BYTES;
 use weft_core::cached::{CHUNK_BYTES, table_bytes};
+use weft_core::{BLOCK_BYTES, refuse};
 
 /// Sockets and memory files of the connection are kept out of the way of programs that count on low numbers.
 const FD_FLOOR: i32 = 700;
@@ -184,9 +184,7 @@ fn hear_reply(socket: i32) -> Result<Accepted, Errno> {
     if reply.status != 0 {
         return Err(reply.status);
     }
-    if fd_count < 1 {
-        return Err(libc::EPROTO);
-    }
+    refuse(fd_count < 1, libc::EPROTO)?;
     let channel = sys::map_shared(fds[0], 0, size_of::<Channel>(), true)?.cast();
     let _ = sys::close(fds[0]);
     Ok(Accepted { reply, fds, fd_count, channel })
@@ -268,9 +266,7 @@ fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno
             let (bytes, table_bytes) = (accepted.reply.image_bytes, table_bytes(device_blocks));
             let slot_count = bytes.saturating_sub(table_bytes) / CHUNK_BYTES as u64;
             let table = mappings.add(image_fd, 0, bytes as usize, false)?;
-            if bytes < table_bytes {
-                return Err(libc::EPROTO);
-            }
+            refuse(bytes < table_bytes, libc::EPROTO)?;
             let _ = sys::close(image_fd);
             // SAFETY: the mapping has at least the table's bytes.
             let slots = unsafe { table.add(table_bytes as usize) };

@@ -9,6 +9,7 @@ use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::volume::RING_BYTES;
 use crate::sys::{self, Errno};
 use std::sync::atomic::Ordering::*;
+use weft_core::refuse;
 
 /// Most bytes of one read or write call, as in Linux.
 const TRANSFER_MAX: usize = 0x7fff_f000;
@@ -108,9 +109,7 @@ impl Client {
         };
         let clock = sys::ticks();
         let (open, _, _) = leases.open_file(file)?;
-        if !open.lock.lock(self.holder(), || !self.is_alive()) {
-            return Err(libc::EIO);
-        }
+        refuse(!open.lock.lock(self.holder(), || !self.is_alive()), libc::EIO)?;
         let offset = open.offset.load(Relaxed);
         let result = self.read_at(file, out, offset, true);
         if let Ok(n) = result
@@ -143,9 +142,7 @@ impl Client {
                 None => LeaseRead::NotHere { want_map: false },
                 Some(leases) => {
                     let (open, inode, _) = leases.open_file(file)?;
-                    if !is_readable(open.flags.load(Relaxed) as i32) {
-                        return Err(libc::EBADF);
-                    }
+                    refuse(!is_readable(open.flags.load(Relaxed) as i32), libc::EBADF)?;
                     let here = self.read_here(leases, inode, at, part)?;
                     if noted && matches!(here, LeaseRead::Done(_)) {
                         self.note_read(open, inode);
@@ -363,9 +360,7 @@ impl Client {
             && matches!(whence, libc::SEEK_SET | libc::SEEK_CUR | libc::SEEK_END)
         {
             let (open, inode, _) = leases.open_file(file)?;
-            if open.flags.load(Relaxed) as i32 & libc::O_PATH != 0 {
-                return Err(libc::EBADF);
-            }
+            refuse(open.flags.load(Relaxed) as i32 & libc::O_PATH != 0, libc::EBADF)?;
             let kind = inode.kind.load(Relaxed);
             if kind == libc::S_IFREG || (kind == libc::S_IFDIR && whence != libc::SEEK_END) {
                 let base = match whence {
@@ -374,9 +369,7 @@ impl Client {
                     _ => inode.size.load(Acquire) as i64,
                 };
                 let target = base.checked_add(offset).ok_or(libc::EOVERFLOW)?;
-                if target < 0 {
-                    return Err(libc::EINVAL);
-                }
+                refuse(target < 0, libc::EINVAL)?;
                 open.offset.store(target as u64, Relaxed);
                 return Ok(target as u64);
             }
@@ -485,9 +478,7 @@ impl Client {
         loop {
             while changes.load(SeqCst) == seen {
                 // A signal that came just before the sleep does not end the sleep; this check finds it afterwards.
-                if busy::put_off().is_some() {
-                    return Err(libc::EINTR);
-                }
+                refuse(busy::put_off().is_some(), libc::EINTR)?;
                 match sys::futex_wait_interruptible(changes, seen, LOCK_WAIT_NS) {
                     Err(libc::EINTR) => return Err(libc::EINTR),
                     Err(libc::ETIMEDOUT) if !self.is_alive() || self.socket_ended() => return Err(libc::EIO),

@@ -21,7 +21,7 @@ pub use attributes::Change;
 pub use data::{Position, Read, ReadDone};
 pub use locks::LockOwner;
 pub use names::Canonical;
-pub use open::Opened;
+pub use open::{Opened, intent};
 
 use crate::state::locks::Refused;
 pub use crate::state::open_files::{OpenFile, Opener};

@@ -93,7 +93,7 @@ impl Session<'_> {
         let cred = self.cred();
         cred.check_add(&attr)?;
         let path = self.canonical(at);
-        let unnamed = intent(flags, true) | OpenIntent::TMPFILE;
+        let unnamed = intent(flags, true);
         let tag = self.place_tag(&opening.opener, &path, unnamed, (self.cred().uid, 0), WriteHint::NotSet);
         let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, opening.mode);
         let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
@@ -288,13 +288,15 @@ impl Session<'_> {
     }
 }
 
-fn intent(flags: i32, created: bool) -> OpenIntent {
+/// The flags of `open(2)` in placement's terms.
+pub fn intent(flags: i32, created: bool) -> OpenIntent {
     let mut intent = OpenIntent::empty();
     intent.set(OpenIntent::CREATE, created);
     intent.set(OpenIntent::WRITE, flags & libc::O_ACCMODE != libc::O_RDONLY);
     intent.set(OpenIntent::APPEND, flags & libc::O_APPEND != 0);
     intent.set(OpenIntent::DIRECT, flags & libc::O_DIRECT != 0);
     intent.set(OpenIntent::SYNC, flags & (libc::O_SYNC | libc::O_DSYNC) != 0);
+    intent.set(OpenIntent::TMPFILE, flags & libc::O_TMPFILE == libc::O_TMPFILE);
     intent.set(OpenIntent::EXCL, flags & libc::O_EXCL != 0);
     intent.set(OpenIntent::TRUNC, flags & libc::O_TRUNC != 0);
     intent

@@ -63,24 +63,47 @@ struct Held {
 }
 
 impl Held {
+    /// What an owner holds of a range once the lock is granted.
+    fn of_range(owner: Owner, range: &LockRange) -> Held {
+        let last = if range.len == 0 { u64::MAX } else { range.start.saturating_add(range.len - 1) };
+        let exclusive = range.kind == libc::F_WRLCK;
+        Held { owner, exclusive, start: range.start, last, pid: range.pid }
+    }
+
+    fn whole(owner: Owner, exclusive: bool) -> Held {
+        Held { owner, exclusive, start: 0, last: u64::MAX, pid: 0 }
+    }
+
     fn overlaps(&self, start: u64, last: u64) -> bool {
         self.start <= last && start <= self.last
+    }
+}
+
+/// The locks of a file that exclude each other: record locks, or those of the whole file (`flock`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Records(Ino),
+    /// Never part of a deadlock.
+    Whole(Ino),
+}
+
+impl Place {
+    fn ino(self) -> Ino {
+        let (Place::Records(ino) | Place::Whole(ino)) = self;
+        ino
     }
 }
 
 /// What a waiter asked for.
 struct Waiting {
     waiter: Waiter,
-    ino: Ino,
-    /// What it wants to hold; a lock of the whole file (`flock`) is never part of a deadlock.
+    place: Place,
     wanted: Held,
-    whole: bool,
 }
 
 #[derive(Default)]
 struct Table {
-    records: FxHashMap<Ino, Vec<Held>>,
-    whole: FxHashMap<Ino, Vec<Held>>,
+    held: FxHashMap<Place, Vec<Held>>,
     waiting: Vec<Waiting>,
 }
 
@@ -90,22 +113,18 @@ pub struct Locks {
     table: Mutex<Table>,
 }
 
-fn last_byte(range: &LockRange) -> u64 {
-    if range.len == 0 { u64::MAX } else { range.start.saturating_add(range.len - 1) }
-}
-
 impl Locks {
     /// The first record lock of somebody else that is in the way of `range`.
     pub fn in_the_way(&self, ino: Ino, owner: Owner, range: &LockRange) -> Option<LockRange> {
         let table = self.table.lock();
-        conflicts(table.records.get(&ino)?, owner, range.kind == libc::F_WRLCK, range.start, last_byte(range))
-            .min_by_key(|held| held.start)
-            .map(|held| LockRange {
-                kind: if held.exclusive { libc::F_WRLCK } else { libc::F_RDLCK },
-                start: held.start,
-                len: if held.last == u64::MAX { 0 } else { held.last - held.start + 1 },
-                pid: held.pid,
-            })
+        let first =
+            table.conflicts(Place::Records(ino), &Held::of_range(owner, range)).min_by_key(|held| held.start);
+        first.map(|held| LockRange {
+            kind: if held.exclusive { libc::F_WRLCK } else { libc::F_RDLCK },
+            start: held.start,
+            len: if held.last == u64::MAX { 0 } else { held.last - held.start + 1 },
+            pid: held.pid,
+        })
     }
 
     /// Sets or clears a record lock.
@@ -116,23 +135,8 @@ impl Locks {
         range: &LockRange,
         waiter: Option<&Waiter>,
     ) -> Result<(), Refused> {
-        let exclusive = range.kind == libc::F_WRLCK;
-        let wanted = Held { owner, exclusive, start: range.start, last: last_byte(range), pid: range.pid };
-        let mut table = self.table.lock();
-        if range.kind != libc::F_UNLCK {
-            table.grant(ino, wanted, false, waiter)?;
-        }
-        let held = table.records.entry(ino).or_default();
-        cut(held, owner, wanted.start, wanted.last);
-        if range.kind != libc::F_UNLCK {
-            held.push(wanted);
-        }
-        debug_assert!(are_compatible(held), "a lock was granted beside one that excludes it");
-        if held.is_empty() {
-            table.records.remove(&ino);
-        }
-        table.notify(ino);
-        Ok(())
+        let sets = range.kind != libc::F_UNLCK;
+        self.set(Place::Records(ino), Held::of_range(owner, range), sets, waiter)
     }
 
     /// Sets or clears the lock of the whole file, as `flock` does; `exclusive` is `None` to clear it. Never a deadlock.
@@ -143,19 +147,24 @@ impl Locks {
         exclusive: Option<bool>,
         waiter: Option<&Waiter>,
     ) -> Result<(), Refused> {
+        let whole = Held::whole(owner, exclusive == Some(true));
+        self.set(Place::Whole(ino), whole, exclusive.is_some(), waiter)
+    }
+
+    /// Gives an owner this lock in place of what it holds there, or only takes that.
+    fn set(&self, place: Place, wanted: Held, sets: bool, waiter: Option<&Waiter>) -> Result<(), Refused> {
         let mut table = self.table.lock();
-        let wanted = exclusive.map(|exclusive| Held { owner, exclusive, start: 0, last: u64::MAX, pid: 0 });
-        if let Some(wanted) = wanted {
-            table.grant(ino, wanted, true, waiter)?;
+        if sets {
+            table.grant(place, wanted, waiter)?;
         }
-        let held = table.whole.entry(ino).or_default();
-        held.retain(|h| h.owner != owner);
-        held.extend(wanted);
+        let held = table.held.entry(place).or_default();
+        cut(held, &wanted);
+        held.extend(sets.then_some(wanted));
         debug_assert!(are_compatible(held), "a lock was granted beside one that excludes it");
         if held.is_empty() {
-            table.whole.remove(&ino);
+            table.held.remove(&place);
         }
-        table.notify(ino);
+        table.notify(place.ino());
         Ok(())
     }
 
@@ -166,15 +175,10 @@ impl Locks {
 
     /// Drops the record locks of a process on one inode, as closing any of its descriptors does.
     pub fn drop_process_locks(&self, ino: Ino, process: u32) {
-        let mut table = self.table.lock();
-        if let Some(held) = table.records.get_mut(&ino) {
-            held.retain(|h| h.owner != Owner::Process(process));
-            if held.is_empty() {
-                table.records.remove(&ino);
-            }
-        }
-        // Its own threads, too: one that waits with a descriptor that is closed now has to return.
-        table.notify(ino);
+        // Its own threads hear of it, too: one that waits with a descriptor that is closed now has to return.
+        let all = Held::whole(Owner::Process(process), false);
+        // Nothing is asked for that could be refused.
+        let _ = self.set(Place::Records(ino), all, false, None);
     }
 
     /// Drops everything that an owner holds.
@@ -206,25 +210,24 @@ impl Locks {
 }
 
 impl Table {
-    fn held(&self, ino: Ino, whole: bool) -> &[Held] {
-        let table = if whole { &self.whole } else { &self.records };
-        table.get(&ino).map_or(&[], Vec::as_slice)
+    /// What others hold that excludes the wanted lock.
+    fn conflicts(&self, place: Place, wanted: &Held) -> impl Iterator<Item = &Held> {
+        conflicts(self.held.get(&place).map_or(&[], Vec::as_slice), *wanted)
     }
 
     /// Says whether a lock can be had now, and notes who waits for it.
-    fn grant(&mut self, ino: Ino, wanted: Held, whole: bool, waiter: Option<&Waiter>) -> Result<(), Refused> {
+    fn grant(&mut self, place: Place, wanted: Held, waiter: Option<&Waiter>) -> Result<(), Refused> {
         if let Some(waiter) = waiter {
             self.forget(waiter.process, waiter.thread);
         }
-        let mut in_the_way =
-            conflicts(self.held(ino, whole), wanted.owner, wanted.exclusive, wanted.start, wanted.last)
-                .map(|held| held.owner);
+        let mut in_the_way = self.conflicts(place, &wanted).map(|held| held.owner);
         let Some(first) = in_the_way.next() else { return Ok(()) };
         let Some(waiter) = waiter else { return Err(Refused::Held) };
         let blockers = std::iter::once(first).chain(in_the_way).collect();
-        refuse(!whole && self.is_deadlock(wanted.owner, blockers), Refused::Deadlock)?;
+        let is_record = matches!(place, Place::Records(_));
+        refuse(is_record && self.is_deadlock(wanted.owner, blockers), Refused::Deadlock)?;
         refuse(self.waiting.len() >= WAITING_MAX, Refused::Full)?;
-        self.waiting.push(Waiting { waiter: waiter.clone(), ino, wanted, whole });
+        self.waiting.push(Waiting { waiter: waiter.clone(), place, wanted });
         Err(Refused::Waits)
     }
 
@@ -240,12 +243,11 @@ impl Table {
                 continue;
             }
             seen.push(blocker);
-            for waiting in
-                self.waiting.iter().filter(|waiting| !waiting.whole && waiting.wanted.owner == blocker)
-            {
-                let Held { owner, exclusive, start, last, .. } = waiting.wanted;
-                let held = self.held(waiting.ino, false);
-                blockers.extend(conflicts(held, owner, exclusive, start, last).map(|held| held.owner));
+            let waits = |waiting: &&Waiting| {
+                matches!(waiting.place, Place::Records(_)) && waiting.wanted.owner == blocker
+            };
+            for waiting in self.waiting.iter().filter(waits) {
+                blockers.extend(self.conflicts(waiting.place, &waiting.wanted).map(|held| held.owner));
             }
         }
         false
@@ -257,7 +259,7 @@ impl Table {
 
     /// Those who wait for locks of the file try again.
     fn notify(&self, ino: Ino) {
-        for waiting in self.waiting.iter().filter(|waiting| waiting.ino == ino) {
+        for waiting in self.waiting.iter().filter(|waiting| waiting.place.ino() == ino) {
             waiting.waiter.peer.locks_changed();
         }
     }
@@ -265,45 +267,41 @@ impl Table {
     /// The inodes on which the owner held something.
     fn drop_locks_of(&mut self, owner: Owner) -> Vec<Ino> {
         let mut changed = Vec::new();
-        for held in [&mut self.records, &mut self.whole] {
-            held.retain(|ino, locks| {
-                let before = locks.len();
-                locks.retain(|h| h.owner != owner);
-                if locks.len() != before {
-                    changed.push(*ino);
-                }
-                !locks.is_empty()
-            });
-        }
+        self.held.retain(|place, locks| {
+            let before = locks.len();
+            locks.retain(|h| h.owner != owner);
+            if locks.len() != before {
+                changed.push(place.ino());
+            }
+            !locks.is_empty()
+        });
         changed
     }
 
     fn hand_over(&mut self, process: u32, heir: u32) {
-        let locks = self.records.values_mut().flatten();
+        // Only record locks belong to processes.
+        let locks = self.held.values_mut().flatten();
         for held in locks.filter(|held| held.owner == Owner::Process(process)) {
             held.owner = Owner::Process(heir);
         }
     }
 }
 
-/// What others hold of `start ..= last` that excludes the wanted lock.
-fn conflicts(
-    held: &[Held],
-    owner: Owner,
-    exclusive: bool,
-    start: u64,
-    last: u64,
-) -> impl Iterator<Item = &Held> {
-    held.iter().filter(move |h| h.owner != owner && (h.exclusive || exclusive) && h.overlaps(start, last))
+/// What others hold that excludes the wanted lock.
+fn conflicts(held: &[Held], wanted: Held) -> impl Iterator<Item = &Held> {
+    let excludes = move |h: &&Held| h.exclusive || wanted.exclusive;
+    let others =
+        held.iter().filter(move |h| h.owner != wanted.owner && h.overlaps(wanted.start, wanted.last));
+    others.filter(excludes)
 }
 
 /// Whether nobody holds what another one's lock excludes.
 fn are_compatible(held: &[Held]) -> bool {
-    held.iter().all(|h| conflicts(held, h.owner, h.exclusive, h.start, h.last).next().is_none())
+    held.iter().all(|h| conflicts(held, *h).next().is_none())
 }
 
-/// Takes `start ..= last` out of what an owner holds, splitting locks that reach beyond it.
-fn cut(held: &mut Vec<Held>, owner: Owner, start: u64, last: u64) {
+/// Takes a range out of what its owner holds, splitting locks that reach beyond it.
+fn cut(held: &mut Vec<Held>, &Held { owner, start, last, .. }: &Held) {
     let mut rest = Vec::new();
     held.retain(|h| {
         if h.owner != owner || !h.overlaps(start, last) {
