@@ -103,33 +103,22 @@ pub struct FlashArgs {
 
 impl FlashArgs {
     /// The geometry that was said; the size wins over the file's.
-    pub fn geometry(&self) -> Result<Geometry, CliError> {
-        self.refuse_zones()?;
-        self.sized(SIZE_DEFAULT)
+    pub fn geometry(&self, has_zones: bool) -> Result<Geometry, CliError> {
+        self.sized(SIZE_DEFAULT, has_zones)
     }
 
-    /// The same, of a device with zones.
-    pub fn zoned_geometry(&self) -> Result<Geometry, CliError> {
-        self.sized(SIZE_DEFAULT)
+    /// The same, with room for what a monitor keeps of each LUN.
+    pub fn monitored_geometry(&self) -> Result<Geometry, CliError> {
+        self.sized(MONITORED_SIZE_DEFAULT, false)
     }
 
-    fn refuse_zones(&self) -> Result<(), CliError> {
-        if self.geometry.zone_size.is_some() {
+    fn sized(&self, default: u64, has_zones: bool) -> Result<Geometry, CliError> {
+        if self.geometry.zone_size.is_some() && !has_zones {
             return Err(CliError::said(
                 "--zone-size: this device has no zones",
                 "leave it out; 'weft flash simulate --presentation zoned' and 'weft format' make devices with zones",
             ));
         }
-        Ok(())
-    }
-
-    /// The same, with room for what a monitor keeps of each LUN.
-    pub fn monitored_geometry(&self) -> Result<Geometry, CliError> {
-        self.refuse_zones()?;
-        self.sized(MONITORED_SIZE_DEFAULT)
-    }
-
-    fn sized(&self, default: u64) -> Result<Geometry, CliError> {
         let geometry = self.geometry.unchecked(self.size, default)?;
         geometry.validate()?;
         Ok(geometry)

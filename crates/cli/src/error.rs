@@ -150,11 +150,22 @@ impl CliError {
 
     /// Refuses to write over what exists, unless that is forced.
     pub fn unless_forced(path: &Path, exists: bool, force: bool) -> Result<(), CliError> {
-        if !exists || force {
-            return Ok(());
-        }
         let remedy = "give --force to overwrite it: all data in it will be lost";
-        Err(CliError::said(format!("{} exists", path.display()), remedy))
+        CliError::unless_there(path, exists && !force, remedy)
+    }
+
+    /// Refuses to make a copy in a file that exists.
+    pub fn unless_new(path: &Path, exists: bool) -> Result<(), CliError> {
+        CliError::unless_there(
+            path,
+            exists,
+            "give the name of a file that does not exist; the command makes it",
+        )
+    }
+
+    fn unless_there(path: &Path, exists: bool, remedy: &str) -> Result<(), CliError> {
+        let error = || CliError::said(format!("{} exists", path.display()), remedy);
+        if exists { Err(error()) } else { Ok(()) }
     }
 
     /// A volume or store that cannot be checked.

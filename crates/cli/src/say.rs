@@ -30,6 +30,20 @@ pub fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
     text.map(|t| t + "\n").map_err(|e| CliError::io("write", Path::new("JSON"), e.into()))
 }
 
+/// Writes what a command found: for programs, in words, or not at all.
+pub fn report<V: serde::Serialize>(
+    json: bool,
+    quiet: bool,
+    value: impl FnOnce() -> V,
+    words: impl FnOnce() -> String,
+) -> Result<(), CliError> {
+    match (json, quiet) {
+        (true, _) => print(&json_line(&value())?),
+        (false, true) => Ok(()),
+        (false, false) => print(&words()),
+    }
+}
+
 /// The error of standard output.
 pub fn unwritten(source: io::Error) -> CliError {
     CliError::io("write", Path::new(OUTPUT), source)

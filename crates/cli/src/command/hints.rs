@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_client::advice::{AdviceRequest, MAGIC, PATH_MAX};
 use weft_placement::{Engine, FileContext, OpenIntent, WriteHint, write_hint};
+use weft_server::ops::intent;
 
 /// How long the adviser waits for the rest of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -94,11 +95,13 @@ impl Adviser {
     fn advise(&self, request: &AdviceRequest, path: &[u8], process: &str) -> WriteHint {
         let thread = request.thread.split(|&byte| byte == 0).next().unwrap_or_default();
         let thread = String::from_utf8_lossy(thread);
+        let flags = request.flags as i32;
         let tag = self.engine.place(&FileContext {
             process,
             thread: &thread,
             thread_id: request.thread_id,
-            flags: intent(request.flags as i32, request.size),
+            // The library asks about files that are opened for writing. Whether this made the file, its being empty says.
+            flags: OpenIntent::WRITE | intent(flags, flags & libc::O_CREAT != 0 && request.size == 0),
             size: request.size,
             uid: request.uid,
             now: self.begun.elapsed(),
@@ -110,24 +113,6 @@ impl Adviser {
         *of_stream = (hint, of_stream.1 + 1);
         hint
     }
-}
-
-/// The flags of `open(2)` in placement's terms. Whether the file was made by this call is seen by its being empty.
-fn intent(flags: i32, size: u64) -> OpenIntent {
-    let named = [
-        (libc::O_APPEND, OpenIntent::APPEND),
-        (libc::O_DIRECT, OpenIntent::DIRECT),
-        (libc::O_DSYNC, OpenIntent::SYNC),
-        (libc::O_TMPFILE, OpenIntent::TMPFILE),
-        (libc::O_EXCL, OpenIntent::EXCL),
-        (libc::O_TRUNC, OpenIntent::TRUNC),
-    ];
-    let mut intent = OpenIntent::WRITE;
-    intent.set(OpenIntent::CREATE, flags & libc::O_CREAT != 0 && size == 0);
-    for (flag, meaning) in named {
-        intent.set(meaning, flags & flag == flag);
-    }
-    intent
 }
 
 /// Name of the process at the other end; empty when it is gone.

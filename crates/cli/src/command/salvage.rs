@@ -3,7 +3,7 @@
 use crate::byte_text::escape;
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{json_line, print};
+use crate::say;
 use crate::volume::missing;
 use clap::Args;
 use serde_json::json;
@@ -48,11 +48,8 @@ pub struct SalvageArgs {
 /// Salvages a volume.
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let name = args.image.display().to_string();
-    if let Some(target) = args.target.as_deref().filter(|target| std::fs::symlink_metadata(target).is_ok()) {
-        return Err(CliError::said(
-            format!("{} exists", target.display()),
-            "give the name of a file that does not exist; the command makes it",
-        ));
+    if let Some(target) = &args.target {
+        CliError::unless_new(target, std::fs::symlink_metadata(target).is_ok())?;
     }
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
         .map_err(|e| CliError::unsalvageable(&name, e))?;
@@ -66,12 +63,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         })?,
         None => work(&from, None, quiet).map_err(|source| VolumeError::lfs(&name, source))?,
     };
-    let text = match (args.json, args.quiet) {
-        (true, _) => json_line(&json_of(args, &report))?,
-        (false, true) => String::new(),
-        (false, false) => words_of(args, &report),
-    };
-    print(&text)?;
+    say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))?;
     if report.is_complete() {
         return Ok(());
     }

@@ -146,7 +146,7 @@ pub fn run(args: &InfoArgs) -> Result<(), CliError> {
             (device.setup().clone(), Some(in_use(path, &device)?))
         }
         None => {
-            let setup = FlashSetup::new(args.flash.geometry()?);
+            let setup = FlashSetup::new(args.flash.geometry(false)?);
             setup.validate()?;
             (setup, None)
         }
@@ -160,7 +160,7 @@ pub fn run(args: &InfoArgs) -> Result<(), CliError> {
 /// Makes a device in an image file.
 pub fn create(args: &CreateArgs) -> Result<(), CliError> {
     CliError::unless_forced(&args.image, args.image.exists(), args.force)?;
-    let setup = FlashSetup::new(args.flash.geometry()?);
+    let setup = FlashSetup::new(args.flash.geometry(false)?);
     let setup = FlashSetup { oob_bytes: args.oob_bytes.unwrap_or(setup.oob_bytes), ..setup };
     let fdp = args.presentation == ImagePresentation::Fdp;
     if args.presentation == ImagePresentation::OpenChannel {

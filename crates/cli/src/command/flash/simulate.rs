@@ -114,8 +114,7 @@ pub fn run(args: &SimulateArgs) -> Result<(), CliError> {
     let Some(image) = &args.image else {
         let geometry = match args.level {
             Some(_) => args.flash.monitored_geometry()?,
-            None if args.presentation == Presentation::Zoned => args.flash.zoned_geometry()?,
-            None => args.flash.geometry()?,
+            None => args.flash.geometry(args.presentation == Presentation::Zoned)?,
         };
         return simulate(args, &geometry, |args| target(args, &geometry));
     };

@@ -3,7 +3,7 @@
 use super::store::{StoreArgs, failed, open};
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{json_line, print};
+use crate::say;
 use crate::sys::file::with_suffix;
 use clap::Args;
 use serde_json::json;
@@ -125,14 +125,9 @@ pub fn run(args: &BackupArgs) -> Result<(), CliError> {
         Some(meta) if !meta.is_file() => copy(args, &store, &args.target, FileStore::open)?,
         there => replace(args, &store, there.map(|meta| meta.permissions()))?,
     };
-    if args.json {
-        return print(&json_line(&json!({ "bytes": report.bytes, "last_commit": report.last_commit }))?);
-    }
-    let text = format!(
-        "{}: {} copied, up to commit {}\n",
-        args.target.display(),
-        format_size(report.bytes),
-        report.last_commit
-    );
-    if args.quiet { Ok(()) } else { print(&text) }
+    let BackupReport { bytes, last_commit } = report;
+    let as_json = || json!({ "bytes": bytes, "last_commit": last_commit });
+    let target = args.target.display();
+    let words = || format!("{target}: {} copied, up to commit {last_commit}\n", format_size(bytes));
+    say::report(args.json, args.quiet, as_json, words)
 }

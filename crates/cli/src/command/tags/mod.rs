@@ -15,7 +15,7 @@ pub use store::{StoreArgs, failed, open};
 use crate::command::fsck::problems;
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{json_line, print};
+use crate::say::{self, json_line, print};
 use crate::table::Table;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -206,8 +206,8 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
     let asked = || (store.report().page_reads - begun.page_reads) * PAGE_BYTES as u64;
     let report = progress::watched(&bar, asked, || store.check());
     let report = report.map_err(|e| CliError::uncheckable(&name, e))?;
-    let text = match (args.json, args.quiet) {
-        (true, _) => json_line(&json!({
+    let as_json = || {
+        json!({
             "version": 1,
             "store": name,
             "clean": report.problems.is_empty(),
@@ -215,11 +215,9 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
             "edges": report.edges,
             "replayed_commits": store.report().recovered_commits,
             "problems": report.problems,
-        }))?,
-        (false, true) => String::new(),
-        (false, false) => check_words(&name, &report),
+        })
     };
-    print(&text)?;
+    say::report(args.json, args.quiet, as_json, || check_words(&name, &report))?;
     let Some(problems) = problems(report.problems.len() as u64) else { return Ok(()) };
     Err(CliError::said(
         format!("{name}: {problems} found"),

@@ -3,7 +3,7 @@
 use super::store::{StoreArgs, failed};
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{json_line, print};
+use crate::say;
 use crate::table::Table;
 use clap::Args;
 use serde_json::json;
@@ -39,13 +39,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     let name = path.display().to_string();
     let unsalvageable = |why: weft_tags::Error| CliError::unsalvageable(&name, why);
-    if args.target.exists() {
-        let what = format!("{} exists", args.target.display());
-        return Err(CliError::said(
-            what,
-            "give the name of a file that does not exist; the command makes it",
-        ));
-    }
+    CliError::unless_new(&args.target, args.target.exists())?;
     let source = FileStore::open_read_only(path).map_err(unsalvageable)?;
     let target = FileStore::create(&args.target, ReadPath::Kernel).map_err(|e| failed(&args.target, e))?;
     let done = progress::shown("salvage", args.quiet || args.json, |tell| {
@@ -66,12 +60,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
             error => CliError::unsalvageable(&name, failed(&args.target, error)),
         }
     })?;
-    let text = match (args.json, args.quiet) {
-        (true, _) => json_line(&json_of(args, &report))?,
-        (false, true) => String::new(),
-        (false, false) => words_of(args, &report),
-    };
-    print(&text)?;
+    say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))?;
     if report.complete {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use super::store::{StoreArgs, open};
 use crate::error::CliError;
 use crate::progress;
-use crate::say::{json_line, print};
+use crate::say;
 use clap::Args;
 use serde_json::json;
 use std::path::Path;
@@ -37,8 +37,8 @@ pub fn run(args: &ShrinkArgs) -> Result<(), CliError> {
     let done = progress::shown("shrink", args.quiet || args.json, |tell| store.shrink(tell));
     let report = done.map_err(|e| args.store.fail(e))?;
     store.close().map_err(|e| args.store.fail(e))?;
-    if args.json {
-        return print(&json_line(&json!({
+    let as_json = || {
+        json!({
             "version": 1,
             "store": path.display().to_string(),
             "bytes_before": report.bytes_before,
@@ -47,9 +47,9 @@ pub fn run(args: &ShrinkArgs) -> Result<(), CliError> {
             "pages_moved": report.pages_moved,
             "tables_merged": report.tables_merged,
             "slab_free_bytes": report.slab_free_bytes,
-        }))?);
-    }
-    if args.quiet { Ok(()) } else { print(&words(path, &report)) }
+        })
+    };
+    say::report(args.json, args.quiet, as_json, || words(path, &report))
 }
 
 fn words(path: &Path, report: &ShrinkReport) -> String {
