@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use weft_tags::{
     BTree, BTreeForm, Durability, EdgeType, ErasePass, Error, FileStore, Info, InfoForm, Kv, KvChange,
     MemoryStore, NodeId, NodeType, Options, PAGE_BYTES, PageStore, ReadPath, SnodeId, SnodeTags, Store,
-    TagFlags,
+    TagFlags, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -358,6 +358,142 @@ fn a_whole_s_node_leaves_nothing() {
     assert!(found(&medium.to_bytes(), &marker) > 50);
     store.close().unwrap();
     assert_eq!(found(&medium.to_bytes(), &marker), 0);
+}
+
+/// A node, and what its data is.
+#[derive(Clone)]
+struct Changed {
+    node: NodeId,
+    kind: NodeType,
+    /// Bytes of its key, which stay.
+    key: usize,
+    data: Vec<u8>,
+}
+
+impl Changed {
+    fn update(&mut self, tx: &mut Transaction<'_>, rest: &[u8]) {
+        self.data.truncate(self.key);
+        self.data.extend(rest);
+        tx.update_node(self.node, self.kind, &self.data).unwrap();
+    }
+
+    fn resize(&mut self, tx: &mut Transaction<'_>, len: usize) {
+        self.data.resize(self.key.max(len), 0);
+        tx.resize_node(self.node, self.kind, self.data.len()).unwrap();
+    }
+
+    fn write_at(&mut self, tx: &mut Transaction<'_>, at: usize, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.data.resize(self.data.len().max(at + bytes.len()), 0);
+        }
+        self.data[at..at + bytes.len()].copy_from_slice(bytes);
+        tx.write_at(self.node, self.kind, at as u64, bytes).unwrap();
+    }
+
+    /// Changes it in some way, to data that has the marker.
+    fn mark(&mut self, tx: &mut Transaction<'_>, rng: &mut StdRng, marker: &Marker) {
+        let bytes = marked(marker, any_len(rng));
+        match rng.random_range(0..5) {
+            0 => self.update(tx, &bytes),
+            1 => {
+                let at = rng.random_range(self.key..=self.data.len());
+                self.write_at(tx, at, &bytes);
+            }
+            2 => {
+                self.data.extend(&bytes);
+                tx.append(self.node, self.kind, &bytes).unwrap();
+            }
+            3 => self.resize(tx, bytes.len()),
+            _ => tx.reserve_node(self.node, self.kind, bytes.len() as u64).unwrap(),
+        }
+    }
+
+    /// Gives it data that has not.
+    fn clear(&mut self, tx: &mut Transaction<'_>, rng: &mut StdRng) {
+        let harmless = vec![7; any_len(rng)];
+        match rng.random_range(0..3) {
+            0 => self.update(tx, &harmless),
+            1 => self.resize(tx, self.key),
+            _ => {
+                let len = self.data.len().min(self.key + harmless.len());
+                self.resize(tx, len);
+                self.write_at(tx, self.key, &vec![9; len - self.key]);
+            }
+        }
+    }
+}
+
+/// A length, often one at which a slot or a page ends.
+fn any_len(rng: &mut StdRng) -> usize {
+    let len = [0, 10, 80, 700, 2_000, 4_080, 4_088, 6_000, 8_184, 20_000, 70_000][rng.random_range(0..11)];
+    (len + rng.random_range(0..20usize)).saturating_sub(10)
+}
+
+#[test]
+fn whatever_one_transaction_does_to_a_node_nothing_is_left_behind_its_end() {
+    let seeds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 1_000 } else { 30 };
+    for seed in 0..seeds {
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let marker: Marker = rng.random();
+        let medium = Arc::new(MemoryStore::new());
+        let options = Options { journal_bytes: 256 << 10, ..options() };
+        let store = Store::create(Box::new(medium.clone()), &options).unwrap();
+        let World { snode, root, number, key } = begin(&store, &secret());
+        let mut nodes = Vec::new();
+        let mut tx = store.begin();
+        for at in 0..6u8 {
+            let (kind, info, data) = match at % 2 {
+                0 => (PLAIN, Info::Number(at.into()), Vec::new()),
+                _ => (KEYED, Info::Key(&[at; 5_000][..any_len(rng).clamp(1, 5_000)]), Vec::new()),
+            };
+            let data = if let Info::Key(name) = info { keyed(name, b"") } else { data };
+            let key_len = data.len();
+            let data = [data, vec![at; any_len(rng)]].concat();
+            let node = tx.create_node(snode, kind, &data).unwrap();
+            tx.create_edge(root, if kind == PLAIN { number } else { key }, info, node).unwrap();
+            nodes.push(Changed { node, kind, key: key_len, data });
+        }
+        tx.commit().unwrap();
+        let mut writes = 0;
+        for _ in 0..3 {
+            for _ in 0..3 {
+                let mut tx = store.begin();
+                for _ in 0..4 {
+                    let (savepoint, before) = (rng.random::<bool>().then(|| tx.savepoint()), nodes.clone());
+                    for _ in 0..rng.random_range(0..4) {
+                        let node = &mut nodes[rng.random_range(0..6)];
+                        if rng.random_ratio(1, 4) {
+                            node.clear(&mut tx, rng);
+                        } else {
+                            node.mark(&mut tx, rng, &marker);
+                        }
+                        writes += 1;
+                    }
+                    if let Some(savepoint) = savepoint.filter(|_| rng.random()) {
+                        tx.undo_to(savepoint).unwrap();
+                        nodes = before;
+                    }
+                }
+                if rng.random() {
+                    nodes.iter_mut().for_each(|node| node.clear(&mut tx, rng));
+                }
+                tx.commit().unwrap();
+            }
+            let mut tx = store.begin();
+            nodes.iter_mut().for_each(|node| {
+                node.mark(&mut tx, rng, &marker);
+                node.clear(&mut tx, rng);
+            });
+            tx.commit().unwrap();
+            store.checkpoint().unwrap();
+            assert_eq!(found(&medium.to_bytes(), &marker), 0, "seed {seed}");
+            for Changed { node, kind, data, .. } in &nodes {
+                assert!(store.read_node(*node, *kind).unwrap() == *data, "seed {seed}, node {node}");
+            }
+        }
+        assert!(writes > 10);
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
 }
 
 #[test]

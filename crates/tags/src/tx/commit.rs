@@ -178,7 +178,7 @@ impl<'s> Transaction<'s> {
             (node, at, written.map_or_else(before, NewPage::block))
         };
         let pages_of = |node: &NodeId| match self.set.runs.get(node) {
-            Some(run) => run.extent.pages,
+            Some(run) => run.extent.pages(),
             None => self.run_pages(*node) as u32,
         };
         let made = new.iter().flat_map(|node| (0..pages_of(node)).map(|at| recorded(*node, at)));

@@ -54,13 +54,20 @@ pub(crate) struct RunWrite {
     pub extent: Extent,
 }
 
-/// How many pages a run has.
+/// How long a run is.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
-    /// At the commit.
-    pub pages: u32,
-    /// Of those that it had before, the first so many are still of use.
+    /// Bytes at the commit, the node's header included; where nothing has changed them, those of whole pages. What a page has behind
+    /// them is zero.
+    pub bytes: usize,
+    /// Of the pages that it had before, the first so many are still of use.
     pub kept: u32,
+}
+
+impl Extent {
+    pub(crate) fn pages(self) -> u32 {
+        self.bytes.div_ceil(PAGE_BYTES) as u32
+    }
 }
 
 /// Fills a part of a node's data that begins at the byte given.
@@ -184,8 +191,8 @@ impl Transaction<'_> {
 
     /// The extent of a node's pages as the transaction sees it.
     fn extent_of(&self, Placed { node, place }: Placed) -> Extent {
-        let pages = (place.room / PAGE_BYTES) as u32;
-        self.set.runs.get(&node).map_or(Extent { pages, kept: pages }, |run| run.extent)
+        let whole = Extent { bytes: place.room, kept: (place.room / PAGE_BYTES) as u32 };
+        self.set.runs.get(&node).map_or(whole, |run| run.extent)
     }
 
     /// Reads a node's bytes from byte `at` on, of which its header is the first.
@@ -247,11 +254,12 @@ impl Transaction<'_> {
         while at < range.end {
             let (index, inner) = ((at / PAGE_BYTES) as u32, at % PAGE_BYTES);
             let part = inner..PAGE_BYTES.min(inner + range.end - at);
+            let extent = self.extent_of(of);
             let known = self.set.runs.get(&of.node).and_then(|run| run.pages.get(&index));
             let mut page = match known {
                 _ if part.len() == PAGE_BYTES => Box::new([0; PAGE_BYTES]),
                 Some(page) => self.load(page)?,
-                None if index < self.extent_of(of).kept => {
+                None if index < extent.kept => {
                     let mut page = Box::new([0; PAGE_BYTES]);
                     self.read_bytes(of, index as usize * PAGE_BYTES, &mut page[..])?;
                     page
@@ -260,7 +268,9 @@ impl Transaction<'_> {
             };
             fill(at - range.start, &mut page[part.clone()])?;
             at += part.len();
-            let extent = self.extent_of(of);
+            // The page may be one that the transaction has written when the node was longer.
+            let end = extent.bytes.saturating_sub(index as usize * PAGE_BYTES).min(PAGE_BYTES);
+            page[end..].fill(0);
             self.set.put_page(of.node, extent, index, NewPage::Memory(page));
             if self.set.pages_in_memory >= PAGES_AT_ONCE {
                 self.spill()?;
@@ -278,9 +288,8 @@ impl Transaction<'_> {
         header: [u8; NODE_HEADER],
     ) -> Result<()> {
         let before = self.extent_of(of);
-        let pages = bytes.div_ceil(PAGE_BYTES) as u32;
-        let kept = before.kept.min(kept.div_ceil(PAGE_BYTES) as u32).min(pages);
-        self.set.set_extent(of.node, before, Extent { pages, kept });
+        let kept = before.kept.min(kept.min(bytes).div_ceil(PAGE_BYTES) as u32);
+        self.set.set_extent(of.node, before, Extent { bytes, kept });
         self.write_bytes(of, 0..NODE_HEADER, &mut copy_of(&header))
     }
 
@@ -342,7 +351,7 @@ pub(super) fn apply_run(store: &Store, node: NodeId, run: &RunWrite) -> Result<(
         let mut desc = store.pool.table.describe(head + at);
         (desc.block, desc.crc) = (block, crc);
         if *at == 0 {
-            desc.body[0] = run.extent.pages.into();
+            desc.body[0] = run.extent.pages().into();
         } else {
             (desc.kind, desc.snode, desc.body) =
                 (PageKind::RunTail, node.home().0, [u64::from(*at), 0, 0, 0]);

@@ -506,7 +506,7 @@ impl WriteSet {
     pub(crate) fn set_extent(&mut self, node: NodeId, before: Extent, extent: Extent) {
         let run = self.runs.entry(node).or_default();
         run.extent = extent;
-        let behind: Vec<u32> = run.pages.range(extent.pages..).map(|(at, _)| *at).collect();
+        let behind: Vec<u32> = run.pages.range(extent.pages()..).map(|(at, _)| *at).collect();
         if before != extent {
             self.note(move |set, _| set.runs.entry(node).or_default().extent = before);
         }
