@@ -124,14 +124,18 @@ impl Store {
         })
     }
 
-    /// Finds the blocks of a run that are not zero.
+    /// Finds the blocks of a run that are not zero. The others are not written: those that never were may have no room on the medium.
     fn find_bytes(&self, run: Run, found: &mut Vec<Run>) {
         let mut raw = AlignedBuf::zeroed(run.blocks.min(ERASE_BLOCKS) as usize * PAGE_BYTES);
         for part in run.parts(ERASE_BLOCKS) {
             let raw = &mut raw[..part.blocks as usize * PAGE_BYTES];
-            // What cannot be read is overwritten as well.
-            if self.medium.read(part.block, raw).is_err() || raw.iter().any(|byte| *byte != 0) {
-                found.push(part);
+            let is_read = self.medium.read(part.block, raw).is_ok();
+            for (block, page) in (part.block..).zip(raw.chunks_exact_mut(PAGE_BYTES)) {
+                // What cannot be read is overwritten as well.
+                let is_read = is_read || self.medium.read(block, page).is_ok();
+                if !is_read || page.iter().any(|byte| *byte != 0) {
+                    Run::add(found, block);
+                }
             }
         }
     }

@@ -26,7 +26,7 @@ use crate::partition::run_numbers;
 use crate::reads;
 use crate::slab::{Slab, has_room};
 use crate::snodes::tags::{Root, SnodeTags};
-use crate::space::{Run, Space};
+use crate::space::{Run, Space, is_full};
 use crate::store::Store;
 use crate::sync::Mutex;
 use crate::tx::apply;
@@ -189,9 +189,7 @@ impl Store {
         if other != OtherCopy::Same {
             store.write_superblock(COPIES - 1 - copy, &sb)?;
         }
-        if sb.has(LEAVES_BYTES) {
-            store.erase_free()?;
-        }
+        let erased = if sb.has(LEAVES_BYTES) { store.erase_free() } else { Ok(()) };
         for record in &records[..replayed] {
             crate::replay::apply(&store, &area[record.entries.clone()])?;
         }
@@ -206,23 +204,27 @@ impl Store {
         if sb.has(ERASES | LEAVES_BYTES) {
             store.learn_classes(!sb.has(LEAVES_BYTES))?;
         }
-        if sb.has(LEAVES_BYTES) {
-            store.clear_free_slots()?;
-        }
-        if replayed > 0 || is_stale || sb.has(LEAVES_BYTES) {
-            match store.checkpoint() {
-                // What the journal has is needed until there is room for a checkpoint: all is read, nothing is changed.
-                Err(error @ Error::Full { .. }) => {
-                    tracing::warn!(%error, "the store is open to be read only");
-                    store.journal.stop(&error);
-                    store.is_read_only = true;
-                    return Ok(store);
-                }
-                done => done?,
+        match erased.and_then(|()| store.end_recovery(replayed > 0 || is_stale, sb.has(LEAVES_BYTES))) {
+            // What the journal has is needed until there is room for a checkpoint: all is read, nothing is changed.
+            Err(error) if is_full(&error) => {
+                tracing::warn!(%error, "the store is open to be read only");
+                store.journal.stop(&error);
+                store.is_read_only = true;
             }
+            done => done?,
         }
-        store.end_opening()?;
         Ok(store)
+    }
+
+    /// Writes what was replayed, and erases what the journal and slots have of commits that are gone.
+    fn end_recovery(&self, is_changed: bool, leaves_bytes: bool) -> Result<()> {
+        if leaves_bytes {
+            self.clear_free_slots()?;
+        }
+        if is_changed || leaves_bytes {
+            self.checkpoint()?;
+        }
+        self.end_opening()
     }
 }
 

@@ -42,6 +42,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Adds a block to runs, the last of which it may follow.
+    pub(crate) fn add(runs: &mut Vec<Run>, block: u64) {
+        match runs.last_mut() {
+            Some(last) if last.block + last.blocks == block => last.blocks += 1,
+            _ => runs.push(Run { block, blocks: 1 }),
+        }
+    }
+
     /// The run in parts of up to `blocks` blocks.
     pub(crate) fn parts(self, blocks: u64) -> impl Iterator<Item = Run> {
         let end = self.block + self.blocks;
@@ -101,6 +109,14 @@ pub(crate) fn reason(error: &std::io::Error) -> Option<&'static str> {
         std::io::ErrorKind::QuotaExceeded => Some("the disk quota is used up, EDQUOT"),
         std::io::ErrorKind::FileTooLarge => Some("the file may not grow, EFBIG"),
         _ => None,
+    }
+}
+
+/// Whether the medium had no room for what was to be done.
+pub(crate) fn is_full(error: &Error) -> bool {
+    match error {
+        Error::Io { source, .. } => reason(source).is_some(),
+        error => matches!(error, Error::Full { .. }),
     }
 }
 
@@ -348,13 +364,8 @@ impl Space {
 
     /// All runs of free blocks.
     pub(crate) fn free_runs(&self) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        for block in (0..self.end).filter(|block| !self.is_used(*block)) {
-            match runs.last_mut() {
-                Some(last) if last.block + last.blocks == block => last.blocks += 1,
-                _ => runs.push(Run { block, blocks: 1 }),
-            }
-        }
+        let mut runs = Vec::new();
+        (0..self.end).filter(|block| !self.is_used(*block)).for_each(|block| Run::add(&mut runs, block));
         runs
     }
 

@@ -6,13 +6,16 @@
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::{self, IoSlice};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use weft_sys::file::seek;
 use weft_tags::{
-    Durability, Error, FileStore, Info, InfoForm, Kv, KvChange, MemoryStore, NodeType, Options, PageStore,
-    ReadPath, SnodeId, Store,
+    Durability, Error, FileStore, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
+    PAGE_BYTES, PageStore, ReadPath, SnodeId, SnodeTags, Store, TagFlags,
 };
 
 const ENOSPC: i32 = 28;
@@ -273,5 +276,173 @@ fn a_store_of_one_pair_takes_less_than_a_mebibyte_and_the_journal_its_room_when_
         let kv = Kv::find(&store, SnodeId::FIRST, "pairs").unwrap().unwrap();
         assert_eq!((kv.count().unwrap(), kv.get(b"key").unwrap()), (60_001, Some(b"value".to_vec())));
         assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
+/// Deletes nodes of an s-node with secure deletion and makes others, again and again.
+fn secret_nodes(store: &Store, rounds: u64) -> (NodeId, NodeId) {
+    let etype = store.edge_type("number", InfoForm::Number).unwrap();
+    let mut tx = store.begin();
+    let tags = SnodeTags { flags: TagFlags::SECURE_DELETE, ..SnodeTags::default() };
+    let snode = tx.create_snode(&tags).unwrap();
+    let root = tx.root(snode).unwrap();
+    let mut node = tx.create_node(snode, NodeType(1), &[7; 600_000]).unwrap();
+    tx.create_edge(root, etype, Info::Number(0), node).unwrap();
+    tx.commit().unwrap();
+    for _ in 0..rounds {
+        store.checkpoint().unwrap();
+        let mut tx = store.begin();
+        node = tx.create_node(snode, NodeType(1), &[7; 600_000]).unwrap();
+        tx.set_edge(root, etype, Info::Number(0), node).unwrap();
+        tx.commit().unwrap();
+    }
+    (root, node)
+}
+
+/// A file on a file system that is full as soon as it gives room back: others take that.
+struct Crowded {
+    file: FileStore,
+    path: PathBuf,
+    discards: AtomicU64,
+    lost: Mutex<BTreeSet<u64>>,
+}
+
+impl PageStore for Crowded {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.file.read(block, out)
+    }
+
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let blocks = parts.iter().map(|part| part.len()).sum::<usize>() / PAGE_BYTES;
+        if self.lost.lock().unwrap().range(block..block + blocks as u64).next().is_some() {
+            return Err(io::Error::from_raw_os_error(ENOSPC));
+        }
+        self.file.write(block, tag, parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.file.sync()
+    }
+
+    fn discard(&self, block: u64, blocks: u64) {
+        self.discards.fetch_add(1, Relaxed);
+        self.file.discard(block, blocks);
+        let file = File::open(&self.path).unwrap();
+        self.lost.lock().unwrap().extend((block..block + blocks).filter(|block| {
+            let at = block * PAGE_BYTES as u64;
+            !seek(&file, at, libc::SEEK_DATA).is_ok_and(|data| data == at)
+        }));
+    }
+
+    fn blocks(&self) -> u64 {
+        self.file.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        self.file.grow(blocks)
+    }
+
+    fn reserve(&self, block: u64, blocks: u64) -> io::Result<()> {
+        self.file.reserve(block, blocks)
+    }
+}
+
+#[test]
+fn a_store_that_erases_keeps_its_room_where_others_take_all_that_is_given_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store");
+    let file = FileStore::create(&path, ReadPath::Kernel).unwrap();
+    let medium =
+        Arc::new(Crowded { file, path, discards: AtomicU64::new(0), lost: Mutex::new(BTreeSet::new()) });
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let (_, node) = secret_nodes(&store, 5);
+    assert!(store.read_node(node, NodeType(1)).unwrap() == [7; 600_000]);
+    check(&store);
+    store.close().unwrap();
+    assert!(medium.discards.load(Relaxed) > 3);
+}
+
+/// A medium on which blocks have room when they are written or reserved. When it is full, others get none; one that never
+/// overwrites in place takes no write at all then.
+#[derive(Default)]
+struct Sparse {
+    inner: MemoryStore,
+    roomy: Mutex<BTreeSet<u64>>,
+    is_full: AtomicBool,
+    overwrites: bool,
+}
+
+impl Sparse {
+    fn take(&self, block: u64, blocks: u64, has_room: bool) -> io::Result<()> {
+        let mut roomy = self.roomy.lock().unwrap();
+        let has_room = has_room && (block..block + blocks).all(|block| roomy.contains(&block));
+        if self.is_full.load(Relaxed) && !has_room {
+            return Err(io::Error::from_raw_os_error(ENOSPC));
+        }
+        roomy.extend(block..block + blocks);
+        Ok(())
+    }
+}
+
+impl PageStore for Sparse {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(block, out)
+    }
+
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        let blocks = parts.iter().map(|part| part.len()).sum::<usize>() / PAGE_BYTES;
+        self.take(block, blocks as u64, self.overwrites)?;
+        self.inner.write(block, tag, parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.inner.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        self.inner.grow(blocks)
+    }
+
+    fn reserve(&self, block: u64, blocks: u64) -> io::Result<()> {
+        self.take(block, blocks, true)
+    }
+}
+
+#[test]
+fn a_store_that_has_to_erase_is_opened_on_a_full_medium() {
+    for overwrites in [true, false] {
+        let medium = Arc::new(Sparse { overwrites, ..Sparse::default() });
+        // Most of its journal has no room on the medium.
+        let options = Options { journal_bytes: 2 << 20, ..options() };
+        let store = Store::create(Box::new(medium.clone()), &options).unwrap();
+        let (root, node) = secret_nodes(&store, 1);
+        let etype = store.edge_type("number", InfoForm::Number).unwrap();
+        store.sync().unwrap();
+        // As if it were killed.
+        drop(store);
+        let delete = |store: &Store| {
+            let mut tx = store.begin();
+            tx.delete_edge(root, etype, Info::Number(0)).unwrap();
+            tx.commit().map(drop)
+        };
+        medium.is_full.store(true, Relaxed);
+        for _ in 0..2 {
+            let store = Store::open(Box::new(medium.clone()), &options).unwrap();
+            assert!(store.read_node(node, NodeType(1)).unwrap() == [7; 600_000]);
+            check(&store);
+            assert!(overwrites || delete(&store).is_err_and(|error| error.to_string().contains("No space")));
+            drop(store);
+        }
+        medium.is_full.store(overwrites, Relaxed);
+        let store = Store::open(Box::new(medium.clone()), &options).unwrap();
+        delete(&store).unwrap();
+        store.checkpoint().unwrap();
+        check(&store);
+        store.close().unwrap();
+        assert!(!medium.inner.to_bytes().windows(16).any(|bytes| bytes == [7; 16]), "{overwrites}");
     }
 }

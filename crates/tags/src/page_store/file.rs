@@ -221,13 +221,12 @@ impl PageStore for FileStore {
     }
 
     fn discard(&self, block: u64, blocks: u64) {
+        // A file keeps its room: what a hole gives back, others may take before it can be taken again.
+        if !self.fixed {
+            return;
+        }
         let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
-        let discarded = if self.fixed {
-            file::discard(&self.write, from, bytes)
-        } else {
-            // The room is taken again at once, so that a later write does not find the file system full.
-            file::punch_hole(&self.write, from, bytes).and_then(|()| file::allocate(&self.write, from, bytes))
-        };
+        let discarded = file::discard(&self.write, from, bytes);
         self.forget(block, blocks);
         if let Err(error) = discarded {
             tracing::debug!(block, blocks, %error, "blocks could not be discarded");

@@ -73,7 +73,7 @@ pub trait PageStore: Send + Sync {
     fn sync(&self) -> io::Result<()>;
 
     /// Tells the medium that what is in these blocks, which are overwritten, is not needed, for one that can make use of that.
-    /// They may be read as anything afterwards.
+    /// They may be read as anything afterwards, and have their room still: a write of them does not find the medium full.
     fn discard(&self, _block: u64, _blocks: u64) {}
 
     /// Makes what these blocks ever held unreadable below the medium too, for one that can: flash writes elsewhere what is overwritten, and
