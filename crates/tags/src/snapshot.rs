@@ -160,6 +160,15 @@ impl Snapshot<'_> {
         Ok(self.begun.shares.get(&home).is_none_or(|share| share.read().is_frozen_for(self.begun.stamp)))
     }
 
+    /// Whether a node of this state was freed since, so that its place may be another's.
+    ///
+    /// # Errors
+    /// [`Error::SnapshotLost`].
+    pub(crate) fn has_freed(&self, node: NodeId) -> Result<bool> {
+        let view = self.store.pool.versions.view(self.begun.stamp)?;
+        Ok(node.page().is_some_and(|page| view.has_freed(page, node.offset())))
+    }
+
     /// Sees to it that a step that has come to `halt` can go on.
     fn overcome(&self, halt: StepError, loads: &mut usize) -> Result<()> {
         let (store, versions) = (self.store, &self.store.pool.versions);

@@ -460,6 +460,122 @@ fn an_id_that_was_got_of_what_had_gone_already_ends_with_its_transaction() {
     refused(reader.read_node(late, TEXT), Refusal::NoSuchId);
 }
 
+/// An s-node of its own with an edge from the root.
+fn put_home(session: &mut Session<'_>, etype: EdgeType, number: u64) -> SessionNode {
+    session.begin().unwrap();
+    let home = session.create_snode(SnodeTags::default()).unwrap();
+    session.create_edge(session.root(), etype, Info::Number(number), home).unwrap();
+    session.commit().unwrap();
+    home
+}
+
+#[test]
+fn the_id_of_a_new_node_is_valid_at_once_whatever_was_freed_at_its_place_since_the_transaction_read() {
+    let store = store();
+    let etype = next(&store);
+    let (mut one, mut other) = (as_superuser(&store), as_superuser(&store));
+    put(&mut one, etype, 0, b"read");
+    let [home, read] = [1, 2].map(|number| put_home(&mut one, etype, number));
+    let root = one.root();
+    // Its own, undone.
+    one.begin().unwrap();
+    one.edge(root, etype, Info::Number(0)).unwrap().unwrap();
+    let savepoint = one.savepoint().unwrap();
+    let undone = one.create_node(root, TEXT, b"undone").unwrap();
+    one.undo_to(savepoint).unwrap();
+    let node = one.create_node(root, TEXT, b"stays").unwrap();
+    refused(one.read_node(undone, TEXT), Refusal::NoSuchId);
+    one.append(node, TEXT, b"!").unwrap();
+    one.create_edge(root, etype, Info::Number(3), node).unwrap();
+    one.commit().unwrap();
+    assert_eq!(one.read_node(node, TEXT).unwrap(), b"stays!");
+    // Those of others: deleted by a commit, or made and aborted.
+    let other_home = other.edge(other.root(), etype, Info::Number(1)).unwrap().unwrap();
+    for is_committed in [true, false] {
+        other.begin().unwrap();
+        let gone = other.create_node(other_home, TEXT, b"gone").unwrap();
+        if is_committed {
+            other.create_edge(other_home, etype, Info::Number(0), gone).unwrap();
+            other.commit().unwrap();
+        }
+        one.begin().unwrap();
+        one.edges(read).unwrap();
+        if is_committed {
+            other.begin().unwrap();
+            other.delete_edge(other_home, etype, Info::Number(0)).unwrap();
+            other.commit().unwrap();
+        } else {
+            other.abort().unwrap();
+        }
+        let node = one.create_node(home, TEXT, b"of one").unwrap();
+        one.set_edge(home, etype, Info::Number(1), node).unwrap();
+        assert_eq!(one.read_node(node, TEXT).unwrap(), b"of one");
+        one.commit().unwrap();
+    }
+}
+
+#[test]
+fn a_node_of_the_snapshot_and_a_later_one_in_its_place_have_different_ids() {
+    let store = store();
+    let etype = next(&store);
+    let mut one = as_superuser(&store);
+    let home = put_home(&mut one, etype, 1);
+    let snode = *store.snodes().unwrap().last().unwrap();
+    // The store's own process leads an edge into the midst of an s-node.
+    let mut tx = store.begin();
+    let old = tx.create_node(snode, TEXT, b"old").unwrap();
+    tx.create_edge(root(&store), etype, Info::Number(2), old).unwrap();
+    tx.commit().unwrap();
+    one.begin().unwrap();
+    assert_eq!(one.edge(one.root(), etype, Info::Number(9)).unwrap(), None);
+    let mut tx = store.begin();
+    tx.delete_edge(root(&store), etype, Info::Number(2)).unwrap();
+    tx.commit().unwrap();
+    let savepoint = one.savepoint().unwrap();
+    let new = one.create_node(home, TEXT, b"new").unwrap();
+    one.undo_to(savepoint).unwrap();
+    let seen = one.edge(one.root(), etype, Info::Number(2)).unwrap().unwrap();
+    assert_ne!(seen, new);
+    let kept = one.create_node(home, TEXT, b"kept").unwrap();
+    assert_ne!(kept, seen);
+    assert_eq!(one.edge(one.root(), etype, Info::Number(2)).unwrap(), Some(seen));
+    assert_eq!(one.read_node(kept, TEXT).unwrap(), b"kept");
+    refused(one.update_node(seen, TEXT, b"no more"), Refusal::Deadlock);
+}
+
+#[test]
+fn what_others_free_in_s_nodes_that_were_not_read_counts_against_no_transaction() {
+    let store = store();
+    let etype = next(&store);
+    let mut one = as_superuser(&store);
+    let [home, theirs] = [1, 2].map(|number| put_home(&mut one, etype, number));
+    assert_eq!(one.edges(one.root()).unwrap().len(), 2);
+    let mut other = as_superuser(&store);
+    let other_home = other.edge(other.root(), etype, Info::Number(2)).unwrap().unwrap();
+    one.begin().unwrap();
+    assert_eq!(one.edge(home, etype, Info::Number(0)).unwrap(), None);
+    other.begin().unwrap();
+    (0..17_000).for_each(|_| _ = other.create_node(other_home, TEXT, b"n").unwrap());
+    other.abort().unwrap();
+    for _ in 0..17 {
+        other.begin().unwrap();
+        let nodes: Vec<_> = (0..1_000).map(|_| other.create_node(other_home, TEXT, b"n").unwrap()).collect();
+        for (number, node) in nodes.iter().enumerate() {
+            other.create_edge(other_home, etype, Info::Number(number as u64), *node).unwrap();
+        }
+        other.commit().unwrap();
+        other.begin().unwrap();
+        for number in 0..nodes.len() {
+            other.delete_edge(other_home, etype, Info::Number(number as u64)).unwrap();
+        }
+        other.commit().unwrap();
+    }
+    let node = one.create_node(home, TEXT, b"x").unwrap();
+    one.create_edge(home, etype, Info::Number(0), node).unwrap();
+    one.commit().unwrap();
+    assert!(one.edges(theirs).unwrap().is_empty());
+}
+
 #[test]
 fn changes_that_follow_from_what_others_have_changed_meanwhile_are_refused() {
     let store = store();

@@ -27,6 +27,9 @@ const SLOT_BYTES: [u16; 28] = [
     816, 1024, 1360, 2048, 4096,
 ];
 
+/// The smallest slot: nodes of one page lie at least so far apart.
+pub(crate) const SLOT_BYTES_MIN: usize = SLOT_BYTES[0] as usize;
+
 /// Number of classes: those of nodes, then those of bodies, of the same sizes.
 pub(crate) const CLASSES: usize = 2 * SLOT_BYTES.len();
 const FIRST_BODY: u8 = SLOT_BYTES.len() as u8;

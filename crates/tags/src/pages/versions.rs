@@ -16,9 +16,10 @@
 //! The copies have a bound; when it is reached, those go that can be read again, and then the oldest snapshot is lost, and
 //! says so.
 
-use super::desc::Desc;
+use super::desc::{Desc, Slots};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
+use crate::layout::node::SLOT_BYTES_MIN;
 use crate::page_store::PageStore;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
@@ -77,6 +78,15 @@ struct Version {
     stamp: u64,
     desc: Option<Desc>,
     bytes: Option<VersionBytes>,
+    /// A bit for each node that was freed meanwhile, by its place.
+    freed: [AtomicU64; size_of::<Slots>() / 8],
+}
+
+/// The word and the bit of `freed` for the node at a byte of its page. Those that a snapshot has there lie at least a slot apart; what
+/// comes there later is of another class only when all of them were freed.
+fn freed_bit(offset: usize) -> (usize, u64) {
+    let bit = offset / SLOT_BYTES_MIN;
+    (bit / 64, 1 << (bit % 64))
 }
 
 impl Version {
@@ -118,7 +128,7 @@ impl State {
     fn version(&mut self, page: u32, newest: u64) -> &mut Version {
         let versions = self.pages.entry(page).or_default();
         if versions.last().is_none_or(|last| last.stamp < newest) {
-            versions.push(Version { stamp: newest, desc: None, bytes: None });
+            versions.push(Version { stamp: newest, desc: None, bytes: None, freed: Default::default() });
             self.bytes += VERSION_BYTES;
             self.by_stamp.entry(newest).or_default().push(page);
         }
@@ -178,6 +188,10 @@ impl State {
             }
             last.desc = last.desc.take().or(version.desc);
             last.bytes = last.bytes.take().or(version.bytes);
+            last.freed
+                .iter_mut()
+                .zip(version.freed)
+                .for_each(|(all, more)| *all.get_mut() |= more.into_inner());
             *bytes += last.size();
         }
         if kept.is_empty() {
@@ -261,6 +275,19 @@ impl Versions {
         if newest > 0 && !is_known() {
             let now = desc.lock().clone();
             self.state.write().version(page, newest).desc.get_or_insert(now);
+        }
+    }
+
+    /// Notes that the node at byte `offset` of a page is about to be freed, as [`Versions::note_desc`] does.
+    pub(crate) fn note_freed(&self, page: u32, desc: &Mutex<Desc>, offset: usize) {
+        self.note_desc(page, desc);
+        let newest = self.newest();
+        if newest > 0
+            && let Some(last) = self.state.read().newest(page, newest)
+        {
+            let (word, bit) = freed_bit(offset);
+            // Relaxed: who asks has a lock that is taken behind this before the place is another's.
+            last.freed[word].fetch_or(bit, Ordering::Relaxed);
         }
     }
 
@@ -409,6 +436,12 @@ impl View<'_> {
     /// The descriptor of a page, where it is another than now.
     pub(crate) fn desc(&self, page: u32) -> Option<&Desc> {
         self.versions(page).iter().find_map(|version| version.desc.as_ref())
+    }
+
+    /// Whether the node that the snapshot has at byte `offset` of a page was freed since.
+    pub(crate) fn has_freed(&self, page: u32, offset: usize) -> bool {
+        let (word, bit) = freed_bit(offset);
+        self.versions(page).iter().any(|version| version.freed[word].load(Ordering::Relaxed) & bit != 0)
     }
 }
 

@@ -87,6 +87,12 @@ impl SessionError {
     }
 }
 
+/// Refuses what follows from what is no longer so.
+pub(super) fn changed() -> SessionError {
+    let text = "others have changed what this transaction has read; abort it and run it again";
+    SessionError::new(Refusal::Deadlock, text)
+}
+
 impl From<Refusal> for SessionError {
     fn from(refusal: Refusal) -> SessionError {
         SessionError::new(refusal, refusal.text())

@@ -1,16 +1,16 @@
 //! Ids as a session knows them: random numbers that mean something in that session only.
 
-use super::error::{LOST, Refusal, SessionError};
+use super::Outcome;
+use super::error::{Refusal, changed};
 use crate::ids::NodeId;
+use crate::snapshot::Snapshot;
 use crate::sync::Mutex;
 use crate::watchers::NodeWatcher;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
 
 /// Most ids that a session holds at once.
 pub const SESSION_IDS_MAX: usize = 1 << 20;
-/// Most nodes that may go while a session looks at a state in which they were.
-const GONE_MAX: usize = 1 << 14;
 
 /// A node as a session knows it. The same node has another id in another session, and none after the session's end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,92 +23,108 @@ impl fmt::Debug for SessionNode {
 }
 
 /// The ids that a session has handed out.
+///
+/// A node that is freed costs nothing here unless the session has an id of it: a snapshot tells which of its nodes were freed since.
 #[derive(Default)]
 pub(crate) struct SessionIds {
-    nodes: FxHashMap<SessionNode, NodeId>,
-    ids: FxHashMap<NodeId, SessionNode>,
-    watch: Option<GoneIds>,
+    /// Nodes that are there.
+    now: KnownNodes,
+    /// While a snapshot is read, nodes of it that were freed since. Their ids stay valid until it ends, and their places may be
+    /// those of others now.
+    gone: Option<KnownNodes>,
+    /// Ids that were given meanwhile for nodes that are there now. The snapshot may have another node in such a place.
+    newer: FxHashSet<SessionNode>,
 }
 
-/// Nodes deleted since the session began to read a state. Their ids stay valid until it ends that read.
+/// Nodes, each with its id.
 #[derive(Default)]
-struct GoneIds {
-    /// Nodes, with their ids where they have any.
-    gone: FxHashMap<NodeId, Option<SessionNode>>,
-    ids: FxHashMap<SessionNode, NodeId>,
+struct KnownNodes {
+    nodes: FxHashMap<SessionNode, NodeId>,
+    ids: FxHashMap<NodeId, SessionNode>,
 }
 
 impl SessionIds {
-    /// Begins to look at a state, of the last commit or an earlier one, unless that has begun.
-    pub(super) fn watch(&mut self) {
-        self.watch.get_or_insert_default();
+    /// Begins to read a snapshot, which has just begun: all nodes that are known are in it.
+    pub(super) fn begin_then(&mut self) {
+        self.end_then();
+        self.gone = Some(KnownNodes::default());
     }
 
-    pub(super) fn end_watch(&mut self) {
-        self.watch = None;
+    pub(super) fn end_then(&mut self) {
+        self.gone = None;
+        self.newer.clear();
     }
 
-    /// The node of an id in the state that is looked at, in which it may be there though it has gone since.
-    pub(super) fn node_then(&self, id: SessionNode) -> Result<NodeId, SessionError> {
-        let then = self.watch.as_ref().and_then(|watch| watch.ids.get(&id)).copied();
-        then.map_or_else(|| self.node(id), Ok)
+    fn gone(&self, id: SessionNode) -> Option<NodeId> {
+        self.gone.as_ref()?.nodes.get(&id).copied()
     }
 
-    pub(super) fn node(&self, id: SessionNode) -> Result<NodeId, SessionError> {
-        self.nodes.get(&id).copied().ok_or_else(|| Refusal::NoSuchId.into())
+    /// The node of an id in the snapshot that is read, in which it may be there though it has gone since.
+    pub(super) fn node_then(&self, id: SessionNode, snapshot: &Snapshot<'_>) -> Outcome<NodeId> {
+        let node = self.gone(id).map_or_else(|| self.node(id), Ok)?;
+        let is_newer = self.newer.contains(&id) && snapshot.has_freed(node)?;
+        if is_newer { Err(changed()) } else { Ok(node) }
     }
 
-    /// The id of a node, which is the same each time.
-    pub(super) fn give(&mut self, node: NodeId) -> Result<SessionNode, SessionError> {
-        let gone = self.watch.as_ref().and_then(|watch| watch.gone.get(&node)).copied().flatten();
-        if let Some(id) = gone.or_else(|| self.ids.get(&node).copied()) {
-            return Ok(id);
+    /// The node of an id, which is there now.
+    pub(super) fn node(&self, id: SessionNode) -> Outcome<NodeId> {
+        let absent = || self.gone(id).map_or_else(|| Refusal::NoSuchId.into(), |_| changed());
+        self.now.nodes.get(&id).copied().ok_or_else(absent)
+    }
+
+    /// The id of a node that is there now, which is the same each time.
+    pub(super) fn give(&mut self, node: NodeId) -> Outcome<SessionNode> {
+        let is_known = self.now.ids.contains_key(&node);
+        let id = self.give_in(node, false)?;
+        if !is_known && self.gone.is_some() {
+            self.newer.insert(id);
         }
-        let passing = self.watch.as_ref().map_or(0, |watch| watch.ids.len());
-        if self.ids.len() + passing >= SESSION_IDS_MAX {
+        Ok(id)
+    }
+
+    /// The id of a node of the snapshot that is read. It ends with that where the node was freed since.
+    pub(super) fn give_then(&mut self, node: NodeId, snapshot: &Snapshot<'_>) -> Outcome<SessionNode> {
+        // What frees a node notes that first, and then waits for the lock of these to have it forgotten.
+        self.give_in(node, snapshot.has_freed(node)?)
+    }
+
+    fn give_in(&mut self, node: NodeId, has_gone: bool) -> Outcome<SessionNode> {
+        let all = self.now.ids.len() + self.gone.as_ref().map_or(0, |gone| gone.ids.len());
+        let known = self.gone.as_mut().filter(|_| has_gone).unwrap_or(&mut self.now);
+        if let Some(id) = known.ids.get(&node) {
+            return Ok(*id);
+        }
+        if all >= SESSION_IDS_MAX {
             return Err(Refusal::TooManyIds.into());
         }
         let id = loop {
             // From the system's generator: no id says anything of another.
             let id = SessionNode(rand::random());
-            if !self.nodes.contains_key(&id) {
+            if !known.nodes.contains_key(&id) {
                 break id;
             }
         };
-        if let Some(watch) = &mut self.watch {
-            if watch.gone.len() >= GONE_MAX {
-                return Err(SessionError::new(Refusal::Deadlock, LOST));
-            }
-            if let Some(gone) = watch.gone.get_mut(&node) {
-                *gone = Some(id);
-                watch.ids.insert(id, node);
-                return Ok(id);
-            }
-        }
-        self.nodes.insert(id, node);
-        self.ids.insert(node, id);
+        known.nodes.insert(id, node);
+        known.ids.insert(node, id);
         Ok(id)
     }
 
     pub(super) fn forget(&mut self, id: SessionNode) {
-        if let Some(node) = self.nodes.remove(&id) {
-            self.ids.remove(&node);
+        self.newer.remove(&id);
+        if let Some(node) = self.now.nodes.remove(&id) {
+            self.now.ids.remove(&node);
         }
     }
 
     fn forget_node(&mut self, node: NodeId) {
-        let id = self.ids.remove(&node);
-        if let Some(id) = &id {
-            self.nodes.remove(id);
+        let Some(id) = self.now.ids.remove(&node) else { return };
+        self.now.nodes.remove(&id);
+        if !self.newer.remove(&id)
+            && let Some(gone) = &mut self.gone
+        {
+            gone.nodes.insert(id, node);
+            gone.ids.insert(node, id);
         }
-        if let Some(watch) = self.watch.as_mut().filter(|watch| watch.gone.len() < GONE_MAX) {
-            watch.gone.insert(node, id);
-            watch.ids.extend(id.map(|id| (id, node)));
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
-        *self = SessionIds::default();
     }
 }
 

@@ -32,6 +32,7 @@ use crate::sync::Mutex;
 use crate::tx::{Savepoint, Transaction};
 use crate::watchers::NodeWatcher;
 use checked::{CheckedState, SessionRead};
+use error::changed;
 use ids::SessionIds;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -93,6 +94,8 @@ pub struct Session<'s> {
 }
 
 type Outcome<T> = std::result::Result<T, SessionError>;
+/// Gives ids to nodes of the state that is read.
+type Give<'a> = &'a dyn Fn(NodeId) -> Outcome<SessionNode>;
 
 /// Refuses a request that cannot be.
 fn refuse<T>(text: impl Into<String>) -> Outcome<T> {
@@ -132,8 +135,7 @@ impl Open<'_> {
         if let Some(then) = self.snapshot.as_ref().filter(|_| self.read.contains(&snode))
             && then.has_changed(snode)?
         {
-            let text = "others have changed what this transaction has read; abort it and run it again";
-            return Err(SessionError::new(Refusal::Deadlock, text));
+            return Err(changed());
         }
         self.own.push(snode);
         if self.read.iter().all(|read| self.own.contains(read)) {
@@ -171,8 +173,7 @@ impl Crossing<'_, '_> {
         let node = self.ids.lock().node(id)?;
         self.open.make_own(node.home())?;
         // While the lock was waited for, the node may have gone, and its place may be another's.
-        let again = self.ids.lock().node(id)?;
-        if again == node { Ok(node) } else { Err(Refusal::NoSuchId.into()) }
+        self.ids.lock().node(id)
     }
 
     fn give(&self, node: NodeId) -> Outcome<SessionNode> {
@@ -195,12 +196,8 @@ impl Store {
         let ids = Arc::new(Mutex::new(SessionIds::default()));
         let known: Arc<dyn NodeWatcher> = ids.clone();
         self.watchers.add(Arc::downgrade(&known));
-        let id = {
-            let mut known = ids.lock();
-            // What goes from here on is known to have gone.
-            known.watch();
-            known.give(root)?
-        };
+        // What goes from here on is known to have gone.
+        let id = ids.lock().give(root)?;
         let mut session = Session {
             store: self,
             credentials,
@@ -239,13 +236,13 @@ impl<'s> Session<'s> {
     pub fn close(&mut self) {
         self.ended = true;
         self.end_transaction();
-        self.ids.lock().clear();
+        *self.ids.lock() = SessionIds::default();
     }
 
     /// Gives up all that belongs to the transaction; it, where there is one.
     fn end_transaction(&mut self) -> Option<Open<'s>> {
         self.savepoints.clear();
-        self.ids.lock().end_watch();
+        self.ids.lock().end_then();
         self.open.take()
     }
 
@@ -282,31 +279,26 @@ impl<'s> Session<'s> {
     fn look<T>(
         &mut self,
         id: SessionNode,
-        mut look: impl FnMut(&mut dyn SessionRead, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
+        mut look: impl FnMut(&mut dyn SessionRead, NodeId, Give<'_>) -> Outcome<T>,
     ) -> Outcome<T> {
         self.enter()?;
         let Session { store, credentials, ids, open, .. } = self;
         let (store, caller) = (*store, &*credentials);
-        let Some(open) = open else {
-            ids.lock().watch();
-            let looked = look_now(store, caller, ids, id, look);
-            ids.lock().end_watch();
-            return looked;
-        };
+        let Some(open) = open else { return look_now(store, caller, ids, id, look) };
         let now = ids.lock().node(id);
         if let Some(node) = now.ok().filter(|node| open.own.contains(&node.home())) {
-            return look(&mut open.tx, node, ids);
+            return look(&mut open.tx, node, &|to| ids.lock().give(to));
         }
-        ids.lock().watch();
-        let snapshot = open.snapshot.get_or_insert_with(|| store.snapshot());
-        let node = ids.lock().node_then(id)?;
+        let snapshot = &*open.snapshot.get_or_insert_with(|| begin_then(store, ids));
+        let node = ids.lock().node_then(id, snapshot)?;
         if open.own.contains(&node.home()) {
             return Err(Refusal::NoSuchId.into());
         }
         if !open.read.contains(&node.home()) {
             open.read.push(node.home());
         }
-        look(&mut CheckedState { state: &*snapshot, caller }, node, ids)
+        let mut then = CheckedState { state: snapshot, caller };
+        look(&mut then, node, &|to| ids.lock().give_then(to, snapshot))
     }
 
     fn change<T>(&mut self, change: impl FnOnce(&mut Crossing<'_, 's>) -> Outcome<T>) -> Outcome<T> {
@@ -567,10 +559,7 @@ impl<'s> Session<'s> {
         etype: EdgeType,
         info: Info<'_>,
     ) -> Outcome<Option<SessionNode>> {
-        self.look(source, |checked, source, ids| {
-            let to = checked.edge(source, etype, info)?;
-            to.map(|to| ids.lock().give(to)).transpose()
-        })
+        self.look(source, |checked, source, give| checked.edge(source, etype, info)?.map(give).transpose())
     }
 
     /// All edges out of a node, in no order.
@@ -578,11 +567,10 @@ impl<'s> Session<'s> {
     /// # Errors
     /// [`Refusal::NoSuchId`], [`Refusal::TooManyIds`], and what [`Transaction::edges`] gives.
     pub fn edges(&mut self, source: SessionNode) -> Outcome<Vec<SessionEdge>> {
-        self.look(source, |checked, source, ids| {
+        self.look(source, |checked, source, give| {
             let edges = checked.edges(source)?;
             let known = |edge: crate::edges::Edge| {
-                let to = ids.lock().give(edge.to)?;
-                Ok(SessionEdge { etype: edge.etype, number: edge.number, to })
+                Ok(SessionEdge { etype: edge.etype, number: edge.number, to: give(edge.to)? })
             };
             edges.into_iter().map(known).collect()
         })
@@ -694,22 +682,32 @@ fn look_now<T>(
     caller: &Credentials,
     ids: &Mutex<SessionIds>,
     id: SessionNode,
-    mut look: impl FnMut(&mut dyn SessionRead, NodeId, &Mutex<SessionIds>) -> Outcome<T>,
+    mut look: impl FnMut(&mut dyn SessionRead, NodeId, Give<'_>) -> Outcome<T>,
 ) -> Outcome<T> {
     let turns = |node: NodeId| store.step(node.home(), |pages, _| Ok(pages.turns()));
     for _ in 0..LOOKS_MAX {
         // The ids are let go before pages are read: a commit has these while it makes sessions forget ids.
         let node = ids.lock().node(id)?;
         let before = turns(node)?;
-        if ids.lock().node(id)? != node {
-            continue;
-        }
-        let looked = look(&mut CheckedState { state: store, caller }, node, ids);
+        ids.lock().node(id)?;
+        // What an edge led to was there when it was given its id, unless the s-node of the edge has changed by then.
+        let looked = look(&mut CheckedState { state: store, caller }, node, &|to| ids.lock().give(to));
         if turns(node).is_ok_and(|after| after == before) {
             return looked;
         }
     }
+    let snapshot = begin_then(store, ids);
+    let node = ids.lock().node_then(id, &snapshot);
+    let mut then = CheckedState { state: &snapshot, caller };
+    let looked = node.and_then(|node| look(&mut then, node, &|to| ids.lock().give_then(to, &snapshot)));
+    ids.lock().end_then();
+    looked
+}
+
+/// Begins to read a snapshot. What goes before the session looks at it has gone without its id: another node may have come to its place
+/// before the snapshot began.
+fn begin_then<'s>(store: &'s Store, ids: &Mutex<SessionIds>) -> Snapshot<'s> {
     let snapshot = store.snapshot();
-    let node = ids.lock().node_then(id)?;
-    look(&mut CheckedState { state: &snapshot, caller }, node, ids)
+    ids.lock().begin_then();
+    snapshot
 }

@@ -141,9 +141,9 @@ fn release(
     page: u32,
     slot: Option<usize>,
 ) -> Result<()> {
-    store.watchers.forget(node);
     let Some(slot_cell) = store.pool.table.desc(page) else { return Err(Error::NoSuchNode(node)) };
-    store.pool.versions.note_desc(page, slot_cell);
+    store.pool.versions.note_freed(page, slot_cell, node.offset());
+    store.watchers.forget(node);
     let mut desc = slot_cell.lock();
     if desc.kind != PageKind::Slab {
         let (pages, numbers) = (run_of(&desc), run_numbers(&desc));
