@@ -6,6 +6,7 @@
 //! A record, or a page that is filled up with zeros, ends with a seal: the CRC32C of all before it.
 
 use crate::checksum::{crc32c, crc32c_append};
+use crate::{Ino, Nanos, Tag, ZoneId};
 
 /// The bytes ended before the field did, or a length field promises more than there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -118,6 +119,156 @@ impl WriteFields for Vec<u8> {
     }
 }
 
+/// A field of a record. Its type says how it is written, so it is part of the format.
+pub trait Encode {
+    /// Appends the bytes that stand for it.
+    fn put(&self, out: &mut Vec<u8>);
+
+    /// Appends many, one after the other.
+    fn put_all(all: &[Self], out: &mut Vec<u8>)
+    where
+        Self: Sized,
+    {
+        all.iter().for_each(|each| each.put(out));
+    }
+}
+
+/// A field that is read as it was written.
+pub trait Decode<'a>: Sized {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// [`Truncated`], also for bytes that no writer makes.
+    fn get(reader: &mut Reader<'a>) -> Result<Self, Truncated>;
+
+    /// Reads so many.
+    ///
+    /// # Errors
+    /// As [`Decode::get`], for any of them.
+    fn get_all(reader: &mut Reader<'a>, count: u32) -> Result<Vec<Self>, Truncated> {
+        (0..count).map(|_| Self::get(reader)).collect()
+    }
+}
+
+/// Appends fields, one after the other.
+pub fn put(out: &mut Vec<u8>, fields: &[&dyn Encode]) {
+    fields.iter().for_each(|field| field.put(out));
+}
+
+impl Encode for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u8(*self);
+    }
+
+    fn put_all(all: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(all);
+    }
+}
+
+impl Decode<'_> for u8 {
+    fn get(reader: &mut Reader<'_>) -> Result<u8, Truncated> {
+        reader.u8()
+    }
+
+    fn get_all(reader: &mut Reader<'_>, count: u32) -> Result<Vec<u8>, Truncated> {
+        reader.bytes(count as usize).map(<[u8]>::to_vec)
+    }
+}
+
+/// A list: how many there are, and each. Of bytes it is a byte string.
+impl<T: Encode> Encode for &[T] {
+    fn put(&self, out: &mut Vec<u8>) {
+        debug_assert!(u32::try_from(self.len()).is_ok());
+        out.put_u32(self.len() as u32);
+        T::put_all(self, out);
+    }
+}
+
+impl<T: Encode> Encode for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.as_slice().put(out);
+    }
+}
+
+impl<'a, T: Decode<'a>> Decode<'a> for Vec<T> {
+    fn get(reader: &mut Reader<'a>) -> Result<Vec<T>, Truncated> {
+        let count = reader.u32()?;
+        T::get_all(reader, count)
+    }
+}
+
+impl<T: Encode, const N: usize> Encode for [T; N] {
+    fn put(&self, out: &mut Vec<u8>) {
+        T::put_all(self, out);
+    }
+}
+
+/// A text; what is no UTF-8 is read as marks of replacement.
+impl Encode for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.as_bytes().put(out);
+    }
+}
+
+impl Decode<'_> for String {
+    fn get(reader: &mut Reader<'_>) -> Result<String, Truncated> {
+        Ok(String::from_utf8_lossy(reader.string()?).into_owned())
+    }
+}
+
+macro_rules! plain {
+    ($($type:ty: |$this:ident, $out:ident| $put:expr, |$reader:ident| $get:expr;)*) => {$(
+        impl Encode for $type {
+            fn put(&self, $out: &mut Vec<u8>) {
+                let $this = self;
+                $put
+            }
+        }
+
+        impl<'a> Decode<'a> for $type {
+            fn get($reader: &mut Reader<'a>) -> Result<Self, Truncated> {
+                $get
+            }
+        }
+    )*};
+}
+
+plain! {
+    u16: |v, out| out.put_u16(*v), |r| r.u16();
+    u32: |v, out| out.put_u32(*v), |r| r.u32();
+    u64: |v, out| out.put_u64(*v), |r| r.u64();
+    i64: |v, out| out.put_i64(*v), |r| r.i64();
+    bool: |v, out| out.put_u8(u8::from(*v)), |r| Ok(r.u8()? == 1);
+    Nanos: |v, out| out.put_u64(v.0), |r| Ok(Nanos(r.u64()?));
+    Ino: |v, out| out.put_u64(v.0), |r| Ok(Ino(r.u64()?));
+    ZoneId: |v, out| out.put_u32(v.0), |r| Ok(ZoneId(r.u32()?));
+    // A tag of another version is nothing that can be read.
+    Tag: |v, out| out.extend_from_slice(&v.encode()), |r| {
+        let at = r.position();
+        Tag::decode(&r.array()?).ok_or(Truncated { at, wanted: Tag::ENCODED_BYTES })
+    };
+}
+
+/// Writes and reads structures by their fields, in the order that is named here.
+#[macro_export]
+macro_rules! coded {
+    ($($type:ident { $($field:ident),* $(,)? })*) => {$(
+        impl $crate::codec::Encode for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                $($crate::codec::Encode::put(&self.$field, out);)*
+            }
+        }
+
+        impl<'a> $crate::codec::Decode<'a> for $type {
+            fn get(
+                reader: &mut $crate::codec::Reader<'a>,
+            ) -> Result<Self, $crate::codec::Truncated> {
+                Ok($type { $($field: $crate::codec::Decode::get(reader)?),* })
+            }
+        }
+    )*};
+}
+
 /// Bytes of a seal.
 pub const SEAL_BYTES: usize = 4;
 
@@ -182,5 +333,30 @@ mod tests {
         assert_eq!(r.string(), Ok(&b"abc"[..]));
         assert_eq!(r.u64(), Ok(u64::MAX));
         assert_eq!(r.u8(), Err(Truncated { at: raw.len(), wanted: 1 }));
+    }
+
+    #[derive(PartialEq, Debug)]
+    struct Row {
+        name: String,
+        numbers: Vec<u32>,
+        bytes: Vec<u8>,
+        is_last: bool,
+    }
+
+    crate::coded! { Row { name, numbers, bytes, is_last } }
+
+    #[test]
+    fn structures_are_read_as_they_were_written_and_no_cut_of_them_is_read() {
+        let row = || Row { name: "a".into(), numbers: vec![1, 2], bytes: vec![3; 5], is_last: true };
+        let mut raw = Vec::new();
+        vec![row(), row()].put(&mut raw);
+        assert_eq!(raw.len(), 4 + 2 * (4 + 1 + 4 + 8 + 4 + 5 + 1));
+        assert_eq!(Vec::get(&mut Reader::new(&raw)), Ok(vec![row(), row()]));
+        (0..raw.len()).for_each(|at| assert!(Vec::<Row>::get(&mut Reader::new(&raw[..at])).is_err()));
+        let mut as_before = Vec::new();
+        as_before.put_string(&[3; 5]);
+        let mut string = Vec::new();
+        (&[3u8; 5][..]).put(&mut string);
+        assert_eq!(string, as_before);
     }
 }

@@ -17,7 +17,7 @@
 use crate::error::LevelError;
 use std::collections::BTreeMap;
 use weft_core::checksum::{crc32c, crc32c_append};
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Encode, Reader, Truncated, put};
 use weft_device::gc::Outcome;
 
 /// First bytes of a page of a log.
@@ -330,15 +330,9 @@ impl RecordLog {
 fn encode(kind: Kind, number: u64, part: u32, parts: u32, payload: &[u8], page_bytes: usize) -> Vec<u8> {
     let mut raw = Vec::with_capacity(page_bytes);
     raw.extend_from_slice(MAGIC);
-    raw.put_u8(kind as u8);
-    raw.put_u8(VERSION);
-    raw.put_u16(0);
-    raw.put_u32(payload.len() as u32);
-    raw.put_u64(number);
-    raw.put_u32(part);
-    raw.put_u32(parts);
-    let crc = crc32c_append(crc32c_append(crc32c(&raw), &[0; 4]), payload);
-    raw.put_u32(crc);
+    let length = payload.len() as u32;
+    put(&mut raw, &[&(kind as u8), &VERSION, &0u16, &length, &number, &part, &parts]);
+    crc32c_append(crc32c_append(crc32c(&raw), &[0; 4]), payload).put(&mut raw);
     assert_eq!(raw.len(), HEADER_BYTES);
     raw.extend_from_slice(payload);
     assert!(raw.len() <= page_bytes && part < parts, "a part of a record fits its page");

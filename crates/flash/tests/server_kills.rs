@@ -258,7 +258,9 @@ fn what_a_server_has_answered_is_there_however_often_it_is_killed() {
     ];
     let rounds = if support::campaign() { 100 } else { 8 };
     let mut random = Random(9);
-    for _ in 0..rounds {
+    let (mut done, mut writes) = (0, [0; 3]);
+    // On a busy machine a round does little: more of them do as much.
+    while done < rounds || done < 20 * rounds && writes.iter().any(|writes| *writes <= 10 * rounds) {
         let mut server = serve(&image);
         std::thread::scope(|scope| {
             for application in &mut applications {
@@ -269,8 +271,9 @@ fn what_a_server_has_answered_is_there_however_often_it_is_killed() {
             server.kill().unwrap();
             server.wait().unwrap();
         });
+        done += 1;
+        writes = std::array::from_fn(|at| applications[at].writes());
     }
-    let writes = applications.map(|application| application.writes());
-    assert!(writes.iter().all(|writes| *writes > 10 * rounds), "{writes:?} in {rounds} rounds");
+    assert!(writes.iter().all(|writes| *writes > 10 * rounds), "{writes:?} in {done} rounds");
     OpenChannel::open(&image).unwrap().verify_identity().unwrap();
 }

@@ -16,6 +16,8 @@ pub struct Done {
     pub done: Nanos,
 }
 
+weft_core::coded! { Done { began, moved, done } }
+
 /// One page to program.
 #[derive(Clone, Copy, Debug)]
 pub struct PageProgram<'a> {

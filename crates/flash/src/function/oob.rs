@@ -2,7 +2,7 @@
 
 use super::Mapping;
 use crate::level::FUNCTION_MAGIC;
-use weft_core::codec::{Reader, Truncated, WriteFields, seal, unseal};
+use weft_core::codec::{Reader, Truncated, put, seal, unseal};
 
 pub(super) const BYTES: usize = 32;
 /// No block has as large an id: what has a larger one is damage, and would not bear being counted on.
@@ -33,15 +33,12 @@ impl PageNote {
     pub fn encode(&self) -> [u8; BYTES] {
         let mut raw = Vec::with_capacity(BYTES);
         raw.extend_from_slice(&FUNCTION_MAGIC);
-        raw.put_u8(self.flags);
-        raw.put_u8(match self.mapping {
-            Mapping::Block => 0,
+        let PageNote { flags, mapping, moves, id, label, page } = self;
+        let mapping = match mapping {
+            Mapping::Block => 0u8,
             Mapping::Page => 1,
-        });
-        raw.put_u16(self.moves);
-        raw.put_u64(self.id);
-        raw.put_u64(self.label);
-        raw.put_u32(self.page);
+        };
+        put(&mut raw, &[flags, &mapping, moves, id, label, page]);
         seal(&mut raw);
         let mut out = [0; BYTES];
         out.copy_from_slice(&raw);

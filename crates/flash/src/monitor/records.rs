@@ -3,7 +3,8 @@
 use super::layout::{Layout, PhysBlock};
 use crate::error::LevelError;
 use std::collections::BTreeMap;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Decode, Encode, Reader, Truncated, put};
+use weft_core::coded;
 use weft_device::nand::FlashShape;
 
 const VERSION: u32 = 3;
@@ -185,28 +186,11 @@ impl Records {
     /// The snapshot: see `docs/formats/flash-levels.md`.
     pub fn encode(&self, shape: &FlashShape) -> Vec<u8> {
         let mut raw = Vec::new();
-        raw.put_u32(VERSION);
-        shape_fields(shape).into_iter().for_each(|field| raw.put_u32(field));
-        raw.put_u32(self.spares_per_lun);
-        raw.put_u32(self.next_grant);
-        raw.put_u32(self.grants.len() as u32);
-        for (id, grant) in &self.grants {
-            raw.put_u32(*id);
-            raw.put_string(grant.name.as_bytes());
-            raw.put_u64(grant.bytes);
-            raw.put_u32(grant.over_provisioning_permille);
-            raw.put_u32(grant.luns.len() as u32);
-            for lun in &grant.luns {
-                raw.put_u32(lun.channel);
-                raw.put_u32(lun.home);
-                raw.put_u32(lun.places.len() as u32);
-                lun.places.iter().for_each(|place| put_block(&mut raw, *place));
-            }
-        }
-        raw.put_u8(u8::from(self.swap.is_some()));
-        if let Some(swap) = &self.swap {
-            put_swap(&mut raw, swap);
-        }
+        let Records { spares_per_lun, next_grant, grants, swap } = self;
+        put(&mut raw, &[&VERSION, &shape_fields(shape), spares_per_lun, next_grant, &(grants.len() as u32)]);
+        grants.iter().for_each(|(id, grant)| put(&mut raw, &[id, grant]));
+        put(&mut raw, &[&swap.is_some()]);
+        swap.iter().for_each(|swap| swap.put(&mut raw));
         raw
     }
 
@@ -285,20 +269,10 @@ fn decode_fields(reader: &mut Reader, shape: &FlashShape) -> Result<Option<Recor
     let mut records =
         Records { spares_per_lun: reader.u32()?, next_grant: reader.u32()?, ..Records::default() };
     for _ in 0..reader.u32()? {
-        let id = reader.u32()?;
-        let name = String::from_utf8_lossy(reader.string()?).into_owned();
-        let (bytes, over_provisioning_permille) = (reader.u64()?, reader.u32()?);
-        let mut luns = Vec::new();
-        for _ in 0..reader.u32()? {
-            let (channel, home, blocks) = (reader.u32()?, reader.u32()?, reader.u32()?);
-            let places =
-                (0..blocks).map(|_| read_block(reader)).collect::<Result<Vec<PhysBlock>, Truncated>>()?;
-            luns.push(LunRow { channel, home, places });
-        }
-        records.grants.insert(id, GrantRow { name, bytes, over_provisioning_permille, luns });
+        records.grants.insert(reader.u32()?, GrantRow::get(reader)?);
     }
-    if reader.u8()? == 1 {
-        records.swap = Some(read_swap(reader)?);
+    if bool::get(reader)? {
+        records.swap = Some(SwapRow::get(reader)?);
     }
     Ok(Some(records))
 }
@@ -307,42 +281,30 @@ impl Change {
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = Vec::new();
         match self {
-            Change::PhysBlock { grant_lun, block, place } => {
-                raw.put_u8(1);
-                put_grant_lun(&mut raw, Some(*grant_lun));
-                raw.put_u32(*block);
-                put_block(&mut raw, *place);
-            }
-            Change::SwapBegins(swap) => {
-                raw.put_u8(2);
-                put_swap(&mut raw, swap);
-            }
+            Change::PhysBlock { grant_lun, block, place } => put(&mut raw, &[&1u8, grant_lun, block, place]),
+            Change::SwapBegins(swap) => put(&mut raw, &[&2u8, swap]),
             Change::Swapped { block, first, second } => {
-                raw.put_u8(3);
-                raw.put_u32(*block);
-                put_block(&mut raw, *first);
-                raw.put_u8(u8::from(second.is_some()));
-                put_block(&mut raw, second.unwrap_or_default());
+                put(&mut raw, &[&3u8, block, first, &second.is_some(), &second.unwrap_or_default()]);
             }
-            Change::SwapEnds => raw.put_u8(4),
+            Change::SwapEnds => put(&mut raw, &[&4u8]),
         }
         raw
     }
 
     pub fn decode(raw: &[u8]) -> Result<Change, LevelError> {
-        let mut reader = Reader::new(raw);
+        let reader = &mut Reader::new(raw);
         let mut fields = || {
             Ok(match reader.u8()? {
                 1 => {
-                    let grant_lun = read_grant_lun(&mut reader)?;
-                    let (block, place) = (reader.u32()?, read_block(&mut reader)?);
-                    grant_lun.map(|grant_lun| Change::PhysBlock { grant_lun, block, place })
+                    let (grant_lun, block) = (GrantLun::get(reader)?, reader.u32()?);
+                    let place = PhysBlock::get(reader)?;
+                    grant_lun.known().map(|grant_lun| Change::PhysBlock { grant_lun, block, place })
                 }
-                2 => Some(Change::SwapBegins(read_swap(&mut reader)?)),
+                2 => Some(Change::SwapBegins(SwapRow::get(reader)?)),
                 3 => {
-                    let (block, first) = (reader.u32()?, read_block(&mut reader)?);
-                    let given = reader.u8()? == 1;
-                    let second = Some(read_block(&mut reader)?).filter(|_| given);
+                    let (block, first) = (reader.u32()?, PhysBlock::get(reader)?);
+                    let given = bool::get(reader)?;
+                    let second = Some(PhysBlock::get(reader)?).filter(|_| given);
                     Some(Change::Swapped { block, first, second })
                 }
                 4 => Some(Change::SwapEnds),
@@ -367,37 +329,33 @@ fn shape_fields(shape: &FlashShape) -> [u32; 7] {
     [channels, luns_per_channel, planes, blocks_per_plane, pages_per_block, page_bytes, oob_bytes]
 }
 
-fn put_block(raw: &mut Vec<u8>, place: PhysBlock) {
-    raw.put_u32(place.lun);
-    raw.put_u32(place.block);
+coded! {
+    PhysBlock { lun, block }
+    GrantLun { grant, position }
+    LunRow { channel, home, places }
+    GrantRow { name, bytes, over_provisioning_permille, luns }
 }
 
-fn read_block(reader: &mut Reader) -> Result<PhysBlock, Truncated> {
-    Ok(PhysBlock { lun: reader.u32()?, block: reader.u32()? })
+impl GrantLun {
+    /// Where a record says that there is none.
+    const NONE: GrantLun = GrantLun { grant: NO_GRANT, position: 0 };
+
+    fn known(self) -> Option<GrantLun> {
+        Some(self).filter(|grant_lun| grant_lun.grant != NO_GRANT)
+    }
 }
 
-fn put_grant_lun(raw: &mut Vec<u8>, grant_lun: Option<GrantLun>) {
-    let grant_lun = grant_lun.unwrap_or(GrantLun { grant: NO_GRANT, position: 0 });
-    raw.put_u32(grant_lun.grant);
-    raw.put_u32(grant_lun.position);
+impl Encode for SwapRow {
+    fn put(&self, out: &mut Vec<u8>) {
+        put(out, &[&self.first, &self.second.unwrap_or(GrantLun::NONE), &self.from, &self.to]);
+    }
 }
 
-fn read_grant_lun(reader: &mut Reader) -> Result<Option<GrantLun>, Truncated> {
-    let grant_lun = GrantLun { grant: reader.u32()?, position: reader.u32()? };
-    Ok(Some(grant_lun).filter(|grant_lun| grant_lun.grant != NO_GRANT))
-}
-
-fn put_swap(raw: &mut Vec<u8>, swap: &SwapRow) {
-    put_grant_lun(raw, Some(swap.first));
-    put_grant_lun(raw, swap.second);
-    raw.put_u32(swap.from);
-    raw.put_u32(swap.to);
-}
-
-fn read_swap(reader: &mut Reader) -> Result<SwapRow, Truncated> {
-    let (first, second) = (read_grant_lun(reader)?, read_grant_lun(reader)?);
-    let first = first.unwrap_or(GrantLun { grant: NO_GRANT, position: 0 });
-    Ok(SwapRow { first, second, from: reader.u32()?, to: reader.u32()? })
+impl Decode<'_> for SwapRow {
+    fn get(reader: &mut Reader<'_>) -> Result<SwapRow, Truncated> {
+        let (first, second) = (GrantLun::get(reader)?, GrantLun::get(reader)?.known());
+        Ok(SwapRow { first, second, from: reader.u32()?, to: reader.u32()? })
+    }
 }
 
 fn truncated(error: Truncated) -> LevelError {

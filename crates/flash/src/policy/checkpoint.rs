@@ -3,7 +3,8 @@
 use super::units::Flash;
 use super::{Kind, PolicySetup, Range, RangeMapping, RangePolicy, Trim};
 use crate::error::LevelError;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Decode, Encode, Reader, Truncated, put};
+use weft_core::coded;
 use weft_device::gc::VictimPolicy;
 
 const VERSION: u32 = 3;
@@ -39,35 +40,26 @@ pub(super) struct Saved {
 /// The beginning of a checkpoint of so many ranges.
 pub(super) fn begin(flash: &Flash, setup: &PolicySetup, ranges: usize) -> Vec<u8> {
     let mut raw = Vec::new();
-    raw.put_u32(VERSION);
-    raw.put_u32(setup.stripe);
-    raw.put_u64(flash.sequence());
-    raw.put_u32(ranges as u32);
+    put(&mut raw, &[&VERSION, &setup.stripe, &flash.sequence(), &(ranges as u32)]);
     raw
 }
 
 /// Adds a range, whose lock is held: all that has been written to it is known.
 pub(super) fn put_range(raw: &mut Vec<u8>, flash: &Flash, number: u16, range: &Range) {
     let Range { policy, units, kind, .. } = range;
-    raw.put_u16(number);
-    raw.put_u64(flash.sequence());
-    raw.put_u64(policy.start);
-    raw.put_u64(policy.pages);
-    raw.put_u8(match policy.mapping {
-        RangeMapping::Page => 0,
+    let RangePolicy { start, pages, mapping, gc, over_provisioning_permille } = policy;
+    let mapping = match mapping {
+        RangeMapping::Page => 0u8,
         RangeMapping::Block => 1,
-    });
-    raw.put_u8(VictimPolicy::ALL.iter().position(|gc| *gc == policy.gc).unwrap_or(0) as u8);
-    raw.put_u32(policy.over_provisioning_permille);
-    raw.put_u32(units.len() as u32);
-    units.iter().for_each(|unit| raw.put_u32(*unit));
+    };
+    let gc = VictimPolicy::ALL.iter().position(|known| known == gc).unwrap_or(0) as u8;
+    put(raw, &[&number, &flash.sequence(), start, pages, &mapping, &gc, over_provisioning_permille, units]);
     let Kind::Page(range) = kind else { return };
     for (unit, sequence) in range.unit_sequences.iter().enumerate() {
-        raw.put_u64(*sequence);
-        raw.put_u32(range.filled(unit as u32));
+        put(raw, &[sequence, &range.filled(unit as u32)]);
     }
     for page in 0..policy.pages as u32 {
-        raw.put_u32(range.slot_of(page).unwrap_or(NOT_MAPPED));
+        range.slot_of(page).unwrap_or(NOT_MAPPED).put(raw);
     }
 }
 
@@ -97,7 +89,7 @@ fn fields(reader: &mut Reader, version: u32) -> Result<Option<Saved>, Truncated>
             (1, Some(gc)) => (RangeMapping::Block, *gc),
             _ => return Ok(None),
         };
-        let units = (0..reader.u32()?).map(|_| reader.u32()).collect::<Result<Vec<u32>, Truncated>>()?;
+        let units = Vec::get(reader)?;
         let policy = RangePolicy { start, pages, mapping, gc, over_provisioning_permille };
         let mut range = SavedRange { number, sequence, policy, units, begun: Vec::new(), map: Vec::new() };
         if mapping == RangeMapping::Page {
@@ -116,32 +108,16 @@ fn fields(reader: &mut Reader, version: u32) -> Result<Option<Saved>, Truncated>
     Ok(Some(saved))
 }
 
+coded! { Trim { range, first, pages, sequence } }
+
 pub(super) fn encode_trims(trims: &[Trim]) -> Vec<u8> {
     let mut raw = Vec::new();
-    raw.put_u32(trims.len() as u32);
-    for trim in trims {
-        raw.put_u32(trim.range);
-        raw.put_u64(trim.first);
-        raw.put_u64(trim.pages);
-        raw.put_u64(trim.sequence);
-    }
+    trims.put(&mut raw);
     raw
 }
 
 pub(super) fn decode_trims(raw: &[u8]) -> Result<Vec<Trim>, LevelError> {
-    let mut reader = Reader::new(raw);
-    let mut trims = || -> Result<Vec<Trim>, Truncated> {
-        let trim = |reader: &mut Reader| -> Result<Trim, Truncated> {
-            Ok(Trim {
-                range: reader.u32()?,
-                first: reader.u64()?,
-                pages: reader.u64()?,
-                sequence: reader.u64()?,
-            })
-        };
-        (0..reader.u32()?).map(|_| trim(&mut reader)).collect()
-    };
-    trims().map_err(truncated)
+    Vec::get(&mut Reader::new(raw)).map_err(truncated)
 }
 
 fn truncated(error: Truncated) -> LevelError {

@@ -20,7 +20,7 @@ use crate::oob;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::codec::{Reader, Truncated, WriteFields, seal, unseal};
+use weft_core::codec::{Reader, Truncated, put, seal, unseal};
 use weft_core::{Nanos, Tag};
 use weft_device::gc::Outcome;
 use weft_device::nand::{Done, Unreadable};
@@ -68,12 +68,8 @@ impl OobRecord {
     pub fn encode(&self) -> [u8; OobRecord::BYTES] {
         let mut raw = Vec::with_capacity(OobRecord::BYTES);
         raw.extend_from_slice(&POLICY_MAGIC);
-        raw.put_u16(self.range);
-        raw.put_u8(self.front);
-        raw.put_u8(self.flags);
-        raw.put_u64(self.page);
-        raw.put_u64(self.sequence);
-        raw.put_u64(self.unit);
+        let OobRecord { range, front, flags, page, sequence, unit, .. } = self;
+        put(&mut raw, &[range, front, flags, page, sequence, unit]);
         seal(&mut raw);
         let mut out = [0; OobRecord::BYTES];
         out.copy_from_slice(&raw);

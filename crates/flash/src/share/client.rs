@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
-use weft_core::codec::{Reader, Truncated};
+use weft_core::codec::{Decode, Reader, Truncated};
 use weft_core::frame;
 use weft_core::serve::check_path;
 use weft_core::{Nanos, Tag};
@@ -33,17 +33,17 @@ pub fn attach(path: &Path, name: &str) -> Result<Grant, LevelError> {
 
 /// Releases a grant of a monitor that another process serves at this path, as [`Monitor::release`](crate::Monitor::release).
 pub fn release(path: &Path, name: &str) -> Result<(), LevelError> {
-    Connection::new(path)?.ask(&Request::Release { name: name.to_string() }, |_| Ok(()))
+    Connection::new(path)?.ask_with(&Request::Release { name: name.to_string() }, |_| Ok(()))
 }
 
 /// The grants of a monitor that another process serves at this path.
 pub fn grants(path: &Path) -> Result<Vec<GrantInfo>, LevelError> {
-    Connection::new(path)?.ask(&Request::List, wire::read_grants)
+    Connection::new(path)?.ask(&Request::List)
 }
 
 fn connect(path: &Path, name: &str, request: &Request) -> Result<Grant, LevelError> {
     let connection = Connection::new(path)?;
-    let geometry = connection.ask(request, wire::read_geometry)?;
+    let geometry = connection.ask(request)?;
     Ok(Grant::remote(RemoteGrant { name: name.to_string(), geometry, connection }))
 }
 
@@ -64,7 +64,7 @@ impl Drop for RemoteGrant {
         // A server that does not answer is not waited for for ever.
         let _ = self.connection.0.lock().set_read_timeout(Some(DETACH_WITHIN));
         let _ = self.connection.0.lock().set_write_timeout(Some(DETACH_WITHIN));
-        let _ = self.connection.ask(&Request::Detach, |_| Ok(()));
+        let _ = self.connection.ask_with(&Request::Detach, |_| Ok(()));
     }
 }
 
@@ -81,23 +81,36 @@ impl Connection {
     }
 
     /// Sends a request and reads what the answer to it has.
-    fn ask<T>(
+    fn ask<T: for<'a> Decode<'a>>(&self, request: &Request) -> Result<T, LevelError> {
+        T::get(&mut Reader::new(&self.answer(request)?[1..])).map_err(short)
+    }
+
+    /// The same, by `read`.
+    fn ask_with<T>(
         &self,
         request: &Request,
         read: impl FnOnce(&mut Reader) -> Result<T, Truncated>,
     ) -> Result<T, LevelError> {
+        read(&mut Reader::new(&self.answer(request)?[1..])).map_err(short)
+    }
+
+    /// The answer to a request, which is no error. Its first byte says so.
+    fn answer(&self, request: &Request) -> Result<Vec<u8>, LevelError> {
         let broken = |error: io::Error| LevelError::Connection(error.to_string());
-        let short = |error: Truncated| LevelError::Connection(error.to_string());
         let mut stream = self.0.lock();
         frame::send(&mut *stream, &request.encode()).map_err(broken)?;
         let answer = frame::receive(&mut *stream, FRAME_BYTES_MAX).map_err(broken)?;
         let answer = answer.ok_or_else(|| LevelError::Connection("it has ended the connection".into()))?;
         let mut reader = Reader::new(&answer);
-        match reader.u8().map_err(short)? {
-            0 => read(&mut reader).map_err(short),
-            _ => Err(wire::read_error(&mut reader).map_err(short)?),
+        if reader.u8().map_err(short)? != 0 {
+            return Err(wire::read_error(&mut reader).map_err(short)?);
         }
+        Ok(answer)
     }
+}
+
+fn short(error: Truncated) -> LevelError {
+    LevelError::Connection(error.to_string())
 }
 
 impl RemoteGrant {
@@ -118,8 +131,8 @@ impl RemoteGrant {
         oob: &mut [u8],
     ) -> Result<Done, LevelError> {
         let read = ReadOne { page, offset, data: data.len() as u32, oob: oob.len() as u32 };
-        self.connection.ask(&Request::Read { issued, read }, |reader| {
-            let done = wire::read_done(reader)?;
+        self.connection.ask_with(&Request::Read { issued, read }, |reader| {
+            let done = Done::get(reader)?;
             data.copy_from_slice(reader.bytes(data.len())?);
             oob.copy_from_slice(reader.bytes(oob.len())?);
             Ok(done)
@@ -135,8 +148,8 @@ impl RemoteGrant {
         oob: &mut [u8],
     ) -> Result<(Done, Option<Tag>), LevelError> {
         let read = ReadOne { page, offset, data: data.len() as u32, oob: oob.len() as u32 };
-        self.connection.ask(&Request::ReadTagged { issued, read }, |reader| {
-            let done = wire::read_done(reader)?;
+        self.connection.ask_with(&Request::ReadTagged { issued, read }, |reader| {
+            let done = Done::get(reader)?;
             data.copy_from_slice(reader.bytes(data.len())?);
             oob.copy_from_slice(reader.bytes(oob.len())?);
             Ok((done, wire::read_tag(reader)?))
@@ -152,11 +165,11 @@ impl RemoteGrant {
         for (what, bytes, most) in lengths {
             check_most(write.page, what, bytes.len(), most)?;
         }
-        self.connection.ask(&Request::Program { issued, write: WriteOne::of(write) }, wire::read_done)
+        self.connection.ask(&Request::Program { issued, write: WriteOne::of(write) })
     }
 
     pub fn erase(&self, issued: Nanos, block: GrantBlock) -> Result<Done, LevelError> {
-        self.connection.ask(&Request::Erase { issued, block }, wire::read_done)
+        self.connection.ask(&Request::Erase { issued, block })
     }
 
     /// Asks for several at once, each of which has an answer.
@@ -166,7 +179,7 @@ impl RemoteGrant {
         mut read: impl FnMut(&mut Reader, usize) -> Result<Done, Truncated>,
         count: usize,
     ) -> Results {
-        let answers = self.connection.ask(request, |reader| {
+        let answers = self.connection.ask_with(request, |reader| {
             (0..count)
                 .map(|at| match reader.u8()? {
                     0 => Ok(Ok(read(reader, at)?)),
@@ -211,7 +224,7 @@ impl RemoteGrant {
             let request = Request::ReadMany { issued, reads: reads.iter().map(one).collect() };
             let count = reads.len();
             let fill = |reader: &mut Reader, at: usize| {
-                let done = wire::read_done(reader)?;
+                let done = Done::get(reader)?;
                 let RawRead { data, oob, .. } = &mut reads[at];
                 data.copy_from_slice(reader.bytes(data.len())?);
                 oob.copy_from_slice(reader.bytes(oob.len())?);
@@ -232,7 +245,7 @@ impl RemoteGrant {
         }
         let frame = |writes: &[RawWrite]| {
             let request = Request::ProgramMany { issued, writes: writes.iter().map(WriteOne::of).collect() };
-            self.ask_many(&request, |reader, _| wire::read_done(reader), writes.len())
+            self.ask_many(&request, |reader, _| Done::get(reader), writes.len())
         };
         writes.chunks(self.pages_a_request()).flat_map(frame).collect()
     }
@@ -240,24 +253,24 @@ impl RemoteGrant {
     pub fn erase_many(&self, issued: Nanos, blocks: &[GrantBlock]) -> Results {
         let some = |blocks: &[GrantBlock]| {
             let request = Request::EraseMany { issued, blocks: blocks.to_vec() };
-            self.ask_many(&request, |reader, _| wire::read_done(reader), blocks.len())
+            self.ask_many(&request, |reader, _| Done::get(reader), blocks.len())
         };
         blocks.chunks(VECTOR_MAX).flat_map(some).collect()
     }
 
     pub fn look(&self, block: GrantBlock) -> Result<BlockLook, LevelError> {
-        self.connection.ask(&Request::Look { block }, wire::read_look)
+        self.connection.ask(&Request::Look { block })
     }
 
     pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
-        self.connection.ask(&Request::FreeAt { block }, |reader| Ok(Nanos(reader.u64()?)))
+        self.connection.ask(&Request::FreeAt { block })
     }
 
     pub fn now(&self) -> Result<Nanos, LevelError> {
-        self.connection.ask(&Request::Now, |reader| Ok(Nanos(reader.u64()?)))
+        self.connection.ask(&Request::Now)
     }
 
     pub fn sync(&self) -> Result<(), LevelError> {
-        self.connection.ask(&Request::Sync, |_| Ok(()))
+        self.connection.ask_with(&Request::Sync, |_| Ok(()))
     }
 }

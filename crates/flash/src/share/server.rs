@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_core::Nanos;
-use weft_core::codec::WriteFields;
+use weft_core::codec::Encode;
 use weft_core::frame;
 use weft_core::serve::{FRAME_WITHIN, PacedFrame, Serve, ServeOptions, SocketServer, TooMany};
 use weft_device::nand::Done;
@@ -93,7 +93,7 @@ impl Session {
             }
             Request::Release { name } => return monitor.release(&name),
             Request::List => {
-                wire::put_grants(answer, &monitor.grants());
+                monitor.grants().put(answer);
                 return Ok(());
             }
             Request::Attach { name } => monitor.attach(&name)?,
@@ -102,7 +102,7 @@ impl Session {
             }
             command => return self.command(command, answer),
         };
-        wire::put_geometry(answer, attached.geometry());
+        attached.geometry().put(answer);
         self.grant = Some(attached);
         Ok(())
     }
@@ -174,15 +174,15 @@ impl Session {
                     tell_each(told, answer, result);
                 }
             }
-            Request::Look { block } => wire::put_look(answer, grant.look(block)?),
+            Request::Look { block } => grant.look(block)?.put(answer),
             Request::FreeAt { block } => {
                 let free = grant.free_at(block)?;
                 *told = (*told).max(free);
-                answer.put_u64(free.0);
+                free.put(answer);
             }
             Request::Now => {
                 *told = (*told).max(grant.now()?);
-                answer.put_u64(told.0);
+                told.put(answer);
             }
             Request::Sync => grant.sync()?,
             Request::Attach { .. }
@@ -221,7 +221,7 @@ fn check_count(given: usize) -> Result<(), LevelError> {
 fn tell_each(told: &mut Nanos, answer: &mut Vec<u8>, result: Result<Done, LevelError>) -> bool {
     match result {
         Ok(done) => {
-            answer.put_u8(0);
+            false.put(answer);
             tell(told, answer, done);
             true
         }
@@ -229,7 +229,7 @@ fn tell_each(told: &mut Nanos, answer: &mut Vec<u8>, result: Result<Done, LevelE
             if let LevelError::Unreadable { done, .. } = &error {
                 *told = (*told).max(*done);
             }
-            answer.put_u8(1);
+            true.put(answer);
             wire::put_error(answer, &error);
             false
         }
@@ -238,7 +238,7 @@ fn tell_each(told: &mut Nanos, answer: &mut Vec<u8>, result: Result<Done, LevelE
 
 fn tell(told: &mut Nanos, answer: &mut Vec<u8>, done: Done) {
     *told = (*told).max(done.done);
-    wire::put_done(answer, done);
+    done.put(answer);
 }
 
 #[cfg(test)]
@@ -248,6 +248,7 @@ mod tests {
     use crate::monitor::MonitorSetup;
     use std::io::{Read, Write};
     use weft_core::Tag;
+    use weft_core::codec::put;
     use weft_device::Geometry;
     use weft_device::nand::{FlashSetup, OpenChannel};
 
@@ -281,10 +282,9 @@ mod tests {
         let mut session = Session::default();
         let request = |kind: u8, name: &[u8]| {
             let mut raw = vec![kind];
-            raw.put_string(name);
+            name.put(&mut raw);
             if kind == 2 {
-                raw.put_u64(1);
-                raw.put_u32(0);
+                put(&mut raw, &[&1u64, &0u32]);
             }
             Request::decode(&raw).unwrap().unwrap()
         };

@@ -5,9 +5,9 @@ use crate::error::LevelError;
 use crate::grant::RawWrite;
 use crate::monitor::{BlockLook, GrantInfo};
 use std::string::FromUtf8Error;
-use weft_core::codec::{Reader, Truncated, WriteFields};
-use weft_core::{Nanos, Tag};
-use weft_device::nand::{Done, Unreadable};
+use weft_core::codec::{Decode, Encode, Reader, Truncated, put};
+use weft_core::{Nanos, Tag, coded};
+use weft_device::nand::Unreadable;
 
 /// What a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -100,102 +100,55 @@ impl WriteOne {
     pub fn as_raw(&self) -> RawWrite<'_> {
         RawWrite { page: self.page, data: &self.data, oob: &self.oob, tag: self.tag }
     }
-
-    fn put(&self, raw: &mut Vec<u8>) {
-        put_page(raw, self.page);
-        raw.put_string(&self.data);
-        raw.put_string(&self.oob);
-        raw.extend_from_slice(&self.tag.encode());
-    }
-
-    fn read(reader: &mut Reader) -> Result<WriteOne, Truncated> {
-        let page = read_page(reader)?;
-        let (data, oob) = (reader.string()?.to_vec(), reader.string()?.to_vec());
-        let at = reader.position();
-        // A tag of another version is refused like a request of another version.
-        let tag = Tag::decode(&reader.array()?).ok_or(Truncated { at, wanted: Tag::ENCODED_BYTES })?;
-        Ok(WriteOne { page, data, oob, tag })
-    }
 }
 
-impl ReadOne {
-    fn put(&self, raw: &mut Vec<u8>) {
-        put_page(raw, self.page);
-        [self.offset, self.data, self.oob].into_iter().for_each(|field| raw.put_u32(field));
+coded! {
+    // A tag of another version is refused like a request of another version.
+    WriteOne { page, data, oob, tag }
+    ReadOne { page, offset, data, oob }
+    GrantBlock { channel, lun, block }
+    GrantPage { block, page }
+    BlockLook { programmed, erase_incomplete, retired, erases }
+    GrantGeometry {
+        luns_by_channel,
+        blocks_per_lun,
+        planes,
+        pages_per_block,
+        page_bytes,
+        oob_bytes,
+        capacity_bytes,
+        over_provisioning_permille,
     }
-
-    fn read(reader: &mut Reader) -> Result<ReadOne, Truncated> {
-        let page = read_page(reader)?;
-        Ok(ReadOne { page, offset: reader.u32()?, data: reader.u32()?, oob: reader.u32()? })
-    }
+    GrantInfo { name, bytes, over_provisioning_permille, in_use, luns }
 }
 
 impl Request {
     pub fn encode(&self) -> Vec<u8> {
         let mut raw = Vec::new();
+        let mut fields = |fields: &[&dyn Encode]| put(&mut raw, fields);
         match self {
-            Request::Attach { name } => {
-                raw.put_u8(1);
-                raw.put_string(name.as_bytes());
-            }
-            Request::Allocate { name, bytes, over_provisioning_permille } => {
-                raw.put_u8(2);
-                raw.put_string(name.as_bytes());
-                raw.put_u64(*bytes);
-                raw.put_u32(*over_provisioning_permille);
-            }
-            Request::Read { issued, read } => {
-                raw.put_u8(3);
-                raw.put_u64(issued.0);
-                read.put(&mut raw);
-            }
-            Request::ReadTagged { issued, read } => {
-                raw.put_u8(16);
-                raw.put_u64(issued.0);
-                read.put(&mut raw);
-            }
-            Request::Program { issued, write } => {
-                raw.put_u8(17);
-                raw.put_u64(issued.0);
-                write.put(&mut raw);
-            }
-            Request::Erase { issued, block } => {
-                raw.put_u8(5);
-                raw.put_u64(issued.0);
-                put_page(&mut raw, block.page(0));
-            }
-            Request::Look { block } => {
-                raw.put_u8(6);
-                put_page(&mut raw, block.page(0));
-            }
-            Request::FreeAt { block } => {
-                raw.put_u8(7);
-                put_page(&mut raw, block.page(0));
-            }
+            Request::Attach { name } => fields(&[&1u8, name]),
             // As any of those with a name.
-            Request::Misnamed { name } => {
-                raw.put_u8(1);
-                raw.put_string(name);
+            Request::Misnamed { name } => fields(&[&1u8, name]),
+            Request::Allocate { name, bytes, over_provisioning_permille } => {
+                fields(&[&2u8, name, bytes, over_provisioning_permille]);
             }
-            Request::Sync => raw.put_u8(8),
-            Request::Detach => raw.put_u8(9),
-            Request::Release { name } => {
-                raw.put_u8(10);
-                raw.put_string(name.as_bytes());
-            }
-            Request::List => raw.put_u8(11),
-            Request::Now => raw.put_u8(12),
-            Request::ReadMany { issued, reads } => {
-                put_many(&mut raw, 13, *issued, reads.len());
-                reads.iter().for_each(|read| read.put(&mut raw));
-            }
-            Request::ProgramMany { issued, writes } => {
-                put_many(&mut raw, 18, *issued, writes.len());
-                writes.iter().for_each(|write| write.put(&mut raw));
-            }
+            Request::Read { issued, read } => fields(&[&3u8, issued, read]),
+            Request::ReadTagged { issued, read } => fields(&[&16u8, issued, read]),
+            Request::Program { issued, write } => fields(&[&17u8, issued, write]),
+            Request::Erase { issued, block } => fields(&[&5u8, issued, &block.page(0)]),
+            Request::Look { block } => fields(&[&6u8, &block.page(0)]),
+            Request::FreeAt { block } => fields(&[&7u8, &block.page(0)]),
+            Request::Sync => fields(&[&8u8]),
+            Request::Detach => fields(&[&9u8]),
+            Request::Release { name } => fields(&[&10u8, name]),
+            Request::List => fields(&[&11u8]),
+            Request::Now => fields(&[&12u8]),
+            Request::ReadMany { issued, reads } => fields(&[&13u8, issued, reads]),
+            Request::ProgramMany { issued, writes } => fields(&[&18u8, issued, writes]),
             Request::EraseMany { issued, blocks } => {
-                put_many(&mut raw, 15, *issued, blocks.len());
-                blocks.iter().for_each(|block| put_page(&mut raw, block.page(0)));
+                let pages: Vec<GrantPage> = blocks.iter().map(|block| block.page(0)).collect();
+                fields(&[&15u8, issued, &pages]);
             }
         }
         raw
@@ -218,136 +171,37 @@ impl Request {
                     |name| Request::Allocate { name, bytes, over_provisioning_permille },
                 )
             }
-            3 => Request::Read { issued: Nanos(reader.u64()?), read: ReadOne::read(reader)? },
-            5 => Request::Erase { issued: Nanos(reader.u64()?), block: read_page(reader)?.block },
-            6 => Request::Look { block: read_page(reader)?.block },
-            7 => Request::FreeAt { block: read_page(reader)?.block },
+            3 => Request::Read { issued: Decode::get(reader)?, read: Decode::get(reader)? },
+            5 => Request::Erase { issued: Decode::get(reader)?, block: GrantPage::get(reader)?.block },
+            6 => Request::Look { block: GrantPage::get(reader)?.block },
+            7 => Request::FreeAt { block: GrantPage::get(reader)?.block },
             8 => Request::Sync,
             9 => Request::Detach,
             10 => text(reader)?.map_or_else(|misnamed| misnamed, |name| Request::Release { name }),
             11 => Request::List,
             12 => Request::Now,
-            13 => Request::ReadMany { issued: Nanos(reader.u64()?), reads: many(reader, ReadOne::read)? },
-            15 => Request::EraseMany {
-                issued: Nanos(reader.u64()?),
-                blocks: many(reader, |reader| Ok(read_page(reader)?.block))?,
-            },
-            // 4 and 14 wrote pages before they had tags.
-            16 => Request::ReadTagged { issued: Nanos(reader.u64()?), read: ReadOne::read(reader)? },
-            17 => Request::Program { issued: Nanos(reader.u64()?), write: WriteOne::read(reader)? },
-            18 => {
-                Request::ProgramMany { issued: Nanos(reader.u64()?), writes: many(reader, WriteOne::read)? }
+            13 => Request::ReadMany { issued: Decode::get(reader)?, reads: Decode::get(reader)? },
+            15 => {
+                let (issued, pages) = (Decode::get(reader)?, Vec::<GrantPage>::get(reader)?);
+                Request::EraseMany { issued, blocks: pages.iter().map(|page| page.block).collect() }
             }
+            // 4 and 14 wrote pages before they had tags.
+            16 => Request::ReadTagged { issued: Decode::get(reader)?, read: Decode::get(reader)? },
+            17 => Request::Program { issued: Decode::get(reader)?, write: Decode::get(reader)? },
+            18 => Request::ProgramMany { issued: Decode::get(reader)?, writes: Decode::get(reader)? },
             _ => return Ok(None),
         }))
     }
 }
 
-fn put_many(raw: &mut Vec<u8>, kind: u8, issued: Nanos, count: usize) {
-    raw.put_u8(kind);
-    raw.put_u64(issued.0);
-    raw.put_u32(count as u32);
-}
-
-fn many<T>(
-    reader: &mut Reader,
-    one: impl Fn(&mut Reader) -> Result<T, Truncated>,
-) -> Result<Vec<T>, Truncated> {
-    (0..reader.u32()?).map(|_| one(reader)).collect()
-}
-
-fn put_page(raw: &mut Vec<u8>, page: GrantPage) {
-    let GrantPage { block: GrantBlock { channel, lun, block }, page } = page;
-    [channel, lun, block, page].into_iter().for_each(|field| raw.put_u32(field));
-}
-
-fn read_page(reader: &mut Reader) -> Result<GrantPage, Truncated> {
-    let block = GrantBlock { channel: reader.u32()?, lun: reader.u32()?, block: reader.u32()? };
-    Ok(block.page(reader.u32()?))
-}
-
-pub(super) fn put_done(raw: &mut Vec<u8>, done: Done) {
-    [done.began, done.moved, done.done].into_iter().for_each(|time| raw.put_u64(time.0));
-}
-
-pub(super) fn read_done(reader: &mut Reader) -> Result<Done, Truncated> {
-    Ok(Done { began: Nanos(reader.u64()?), moved: Nanos(reader.u64()?), done: Nanos(reader.u64()?) })
-}
-
 /// A tag, or that there is none that can be read.
 pub(super) fn put_tag(raw: &mut Vec<u8>, tag: Option<Tag>) {
-    raw.put_u8(u8::from(tag.is_some()));
-    raw.extend_from_slice(&tag.unwrap_or_default().encode());
+    put(raw, &[&tag.is_some(), &tag.unwrap_or_default()]);
 }
 
 pub(super) fn read_tag(reader: &mut Reader) -> Result<Option<Tag>, Truncated> {
     let (is_known, tag) = (reader.u8()? == 1, Tag::decode(&reader.array()?));
     Ok(tag.filter(|_| is_known))
-}
-
-pub(super) fn put_look(raw: &mut Vec<u8>, look: BlockLook) {
-    raw.put_u32(look.programmed);
-    raw.put_u8(u8::from(look.erase_incomplete));
-    raw.put_u8(u8::from(look.retired));
-    raw.put_u32(look.erases);
-}
-
-pub(super) fn read_look(reader: &mut Reader) -> Result<BlockLook, Truncated> {
-    Ok(BlockLook {
-        programmed: reader.u32()?,
-        erase_incomplete: reader.u8()? == 1,
-        retired: reader.u8()? == 1,
-        erases: reader.u32()?,
-    })
-}
-
-pub(super) fn put_geometry(raw: &mut Vec<u8>, geometry: &GrantGeometry) {
-    raw.put_u32(geometry.luns_by_channel.len() as u32);
-    geometry.luns_by_channel.iter().for_each(|luns| raw.put_u32(*luns));
-    let GrantGeometry { blocks_per_lun, planes, pages_per_block, page_bytes, oob_bytes, .. } = *geometry;
-    let fields = [blocks_per_lun, planes, pages_per_block, page_bytes, oob_bytes];
-    fields.into_iter().for_each(|field| raw.put_u32(field));
-    raw.put_u64(geometry.capacity_bytes);
-    raw.put_u32(geometry.over_provisioning_permille);
-}
-
-pub(super) fn read_geometry(reader: &mut Reader) -> Result<GrantGeometry, Truncated> {
-    let luns_by_channel =
-        (0..reader.u32()?).map(|_| reader.u32()).collect::<Result<Vec<u32>, Truncated>>()?;
-    Ok(GrantGeometry {
-        luns_by_channel,
-        blocks_per_lun: reader.u32()?,
-        planes: reader.u32()?,
-        pages_per_block: reader.u32()?,
-        page_bytes: reader.u32()?,
-        oob_bytes: reader.u32()?,
-        capacity_bytes: reader.u64()?,
-        over_provisioning_permille: reader.u32()?,
-    })
-}
-
-pub(super) fn put_grants(raw: &mut Vec<u8>, grants: &[GrantInfo]) {
-    raw.put_u32(grants.len() as u32);
-    for grant in grants {
-        raw.put_string(grant.name.as_bytes());
-        raw.put_u64(grant.bytes);
-        raw.put_u32(grant.over_provisioning_permille);
-        raw.put_u8(u8::from(grant.in_use));
-        raw.put_u32(grant.luns.len() as u32);
-        grant.luns.iter().for_each(|lun| raw.put_u32(*lun));
-    }
-}
-
-pub(super) fn read_grants(reader: &mut Reader) -> Result<Vec<GrantInfo>, Truncated> {
-    let count = reader.u32()?;
-    let grant = |_| {
-        let name = String::from_utf8_lossy(reader.string()?).into_owned();
-        let (bytes, over_provisioning_permille) = (reader.u64()?, reader.u32()?);
-        let in_use = reader.u8()? == 1;
-        let luns = (0..reader.u32()?).map(|_| reader.u32()).collect::<Result<Vec<u32>, Truncated>>()?;
-        Ok(GrantInfo { name, bytes, over_provisioning_permille, luns, in_use })
-    };
-    (0..count).map(grant).collect()
 }
 
 /// Texts that errors have by reference.
@@ -369,9 +223,7 @@ pub(super) fn put_error(raw: &mut Vec<u8>, error: &LevelError) {
     let number =
         |texts: &[&str], text: &str| texts.iter().position(|other| *other == text).unwrap_or(0) as u32;
     let at = |raw: &mut Vec<u8>, kind: u8, page: GrantPage, fields: [u32; 3]| {
-        raw.put_u8(kind);
-        put_page(raw, page);
-        fields.into_iter().for_each(|field| raw.put_u32(field));
+        put(raw, &[&kind, &page, &fields]);
     };
     match error {
         LevelError::OutsideGrant { address, part, given, limit } => {
@@ -402,14 +254,13 @@ pub(super) fn put_error(raw: &mut Vec<u8>, error: &LevelError) {
 }
 
 fn named(raw: &mut Vec<u8>, kind: u8, text: &str) {
-    raw.put_u8(kind);
-    raw.put_string(text.as_bytes());
+    put(raw, &[&kind, &text.as_bytes()]);
 }
 
 pub(super) fn read_error(reader: &mut Reader) -> Result<LevelError, Truncated> {
     let kind = reader.u8()?;
     if kind > 10 {
-        let text = String::from_utf8_lossy(reader.string()?).into_owned();
+        let text = String::get(reader)?;
         return Ok(match kind {
             11 => LevelError::NoSuchGrant(text),
             12 => LevelError::GrantExists(text),
@@ -418,7 +269,7 @@ pub(super) fn read_error(reader: &mut Reader) -> Result<LevelError, Truncated> {
             _ => LevelError::Remote(text),
         });
     }
-    let address = read_page(reader)?;
+    let address = GrantPage::get(reader)?;
     let (a, b, c) = (reader.u32()?, reader.u32()?, reader.u32()?);
     let block = address.block;
     Ok(match kind {
@@ -488,10 +339,10 @@ mod tests {
             in_use: true,
         };
         let (mut raw, grants) =
-            (Vec::new(), [grant.clone(), GrantInfo { luns: vec![2], in_use: false, ..grant }]);
-        put_grants(&mut raw, &grants);
-        assert_eq!(read_grants(&mut Reader::new(&raw)).unwrap(), grants);
-        (0..raw.len()).for_each(|at| assert!(read_grants(&mut Reader::new(&raw[..at])).is_err()));
+            (Vec::new(), vec![grant.clone(), GrantInfo { luns: vec![2], in_use: false, ..grant }]);
+        grants.put(&mut raw);
+        assert_eq!(Vec::get(&mut Reader::new(&raw)), Ok(grants));
+        (0..raw.len()).for_each(|at| assert!(Vec::<GrantInfo>::get(&mut Reader::new(&raw[..at])).is_err()));
         for error in [
             LevelError::OutsideGrant { address: page, part: "LUN", given: 5, limit: 2 },
             LevelError::WrongLength { address: page, what: "out-of-band bytes", given: 61, wanted: 60 },

@@ -3,12 +3,11 @@
 //! `Volume` first; then each inode, its attributes, runs and reserved blocks; then directory entries (their inodes exist by then); then
 //! blocks that are in no data zone; then the CRCs of zones that have no footer yet.
 
-use super::fields::{Field, put};
 use super::record::{
     COUNT_MAX, FileRun, NewInode, RUN_BYTES, RecordError, block_range, bounded, list, name, size, take_node,
     take_run,
 };
-use weft_core::codec::Reader;
+use weft_core::codec::{Encode, Reader, put};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId, refuse};
 use weft_vfs::XATTR_VALUE_MAX;
 

@@ -3,10 +3,9 @@
 //! Frames of one mount (epoch) carry consecutive sequence numbers across zones; the payload is records
 //! ([`super::record`] in journal entries, [`super::checkpoint`] in checkpoint parts), whole transactions only.
 
-use super::fields::put;
 use super::record::COUNT_MAX;
 use weft_core::BLOCK_BYTES;
-use weft_core::codec::{Reader, Truncated, seal, unseal};
+use weft_core::codec::{Reader, Truncated, put, seal, unseal};
 
 /// First bytes of a frame.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"WFRM");

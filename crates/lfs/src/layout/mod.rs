@@ -1,7 +1,6 @@
 //! Every durable byte: one file per structure. `docs/formats/lfs.md` draws them.
 
 pub mod checkpoint;
-mod fields;
 pub mod footer;
 pub mod frame;
 pub mod record;

@@ -1,8 +1,7 @@
 //! Journal records: one logical change each, replayable on the state before it.
 
-use super::fields::{Field, put};
 use std::borrow::Cow;
-use weft_core::codec::{Reader, Truncated};
+use weft_core::codec::{Encode, Reader, Truncated, put};
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 use weft_vfs::{FileKind, NAME_MAX, PATH_MAX, XATTR_VALUE_MAX};
 
@@ -271,7 +270,7 @@ const XATTR: u8 = 12;
 const SET_TAG: u8 = 13;
 const RESERVE: u8 = 14;
 
-impl Field for FileRun {
+impl Encode for FileRun {
     fn put(&self, out: &mut Vec<u8>) {
         let FileRun { block, run: Run { address, count, len } } = self;
         put(out, &[block, address, count, len]);
@@ -300,7 +299,7 @@ pub const COUNT_MAX: u64 = 1 << 62;
 /// The highest from which a mount goes on: beyond what any volume gets to, and what it then writes can be read.
 pub const COUNT_MOUNTED_MAX: u64 = COUNT_MAX / 2;
 
-impl Field for NewInode<'_> {
+impl Encode for NewInode<'_> {
     fn put(&self, out: &mut Vec<u8>) {
         let NewInode { ino, kind, perm, uid, gid, rdev, target, tag, time, born_at } = self;
         put(out, &[ino, &(*kind as u8), perm, uid, gid, rdev, tag, time, born_at, target]);

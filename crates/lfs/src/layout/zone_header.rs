@@ -1,10 +1,9 @@
 //! The first blocks of every zone: whose zone it is and what it holds. They are two, and the same, so that a lost one costs
 //! nothing.
 
-use super::fields::put;
 use super::record::COUNT_MAX;
 use super::{MAJOR, MINOR};
-use weft_core::codec::{Reader, Truncated, seal_page, unseal};
+use weft_core::codec::{Reader, Truncated, put, seal_page, unseal};
 use weft_core::{BLOCK_BYTES, Tag, ZoneId};
 use weft_device::ZonedInfo;
 
