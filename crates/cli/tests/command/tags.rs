@@ -3,6 +3,7 @@
 use crate::volume::{Bench, status_of, wait_for};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::{contains, is_empty};
+use std::os::unix::fs::PermissionsExt;
 use weft_tags::{
     FileStore, Info, InfoForm, Kv, KvChange, NodeType, Options, ReadPath, RemoteSession, SnodeId, Store,
 };
@@ -334,6 +335,104 @@ fn a_copy_without_room_names_its_place_and_leaves_nothing() {
         assert!(told.contains("free space there, or name a file in a place with more room"), "{told}");
         assert_eq!(String::from_utf8(done.stdout).unwrap(), "", "what is no store is left");
     }
+}
+
+#[test]
+fn a_salvage_refuses_at_once_what_is_no_file_and_no_device() {
+    let bench = Bench::empty();
+    std::fs::create_dir(bench.path("folder")).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(bench.path("fifo")).status().unwrap().success());
+    for (source, why) in [("folder", "Is a directory"), ("fifo", "neither a file nor a block device")] {
+        bench.weft(&["tags", "salvage", source, "new.tags"]).code(2).stderr(contains(why));
+    }
+    assert!(!bench.path("new.tags").exists());
+}
+
+#[test]
+fn an_interrupted_salvage_leaves_nothing_under_the_name_of_the_new_store() {
+    let bench = with_pairs();
+    let new = bench.path("new.tags");
+    let mut cut_off = 0;
+    for ms in 0..30 {
+        let mut child = bench.spawn(&["tags", "salvage", "--quiet", "a.tags", "new.tags"]);
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if new.exists() {
+            bench.weft(&["tags", "check", "new.tags"]).success();
+            std::fs::remove_file(&new).unwrap();
+        } else {
+            cut_off += 1;
+        }
+    }
+    assert!(cut_off > 0);
+    // What one that was killed has left is replaced.
+    bench.file("new.tags.weft-part", "half a salvage");
+    bench.weft(&["tags", "salvage", "--quiet", "a.tags", "new.tags"]).success();
+    assert!(!bench.path("new.tags.weft-part").exists());
+    // Where a limit of this process ends it, the error says which.
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -f 100; exec \"$@\"", "sh"]).arg(bench.command().get_program());
+    let limited = limited.args(["tags", "salvage", "a.tags", "less.tags"]).current_dir(bench.dir()).output();
+    let limited = limited.unwrap();
+    let told = String::from_utf8_lossy(&limited.stderr);
+    assert!(limited.status.code() == Some(2) && told.contains("ulimit -f"), "{told}");
+    let left = std::fs::read_dir(bench.dir()).unwrap();
+    assert!(left.into_iter().all(|file| !file.unwrap().file_name().to_string_lossy().contains("less.tags")));
+}
+
+#[test]
+fn only_the_owner_has_access_to_the_file_of_a_new_store_and_a_server_warns_of_others() {
+    let bench = with_pairs();
+    let mode = |name: &str| std::fs::metadata(bench.path(name)).unwrap().permissions().mode() & 0o777;
+    bench.weft(&["tags", "create", "made.tags"]).success();
+    bench.weft(&["tags", "backup", "--quiet", "a.tags", "copy.tags"]).success();
+    bench.weft(&["tags", "salvage", "--quiet", "a.tags", "new.tags"]).success();
+    for name in ["a.tags", "made.tags", "copy.tags", "new.tags"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    // A file that is there keeps its mode.
+    for name in ["made.tags", "copy.tags"] {
+        std::fs::set_permissions(bench.path(name), std::fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    bench.weft(&["tags", "create", "--force", "made.tags"]).success();
+    bench.weft(&["tags", "backup", "--quiet", "--force", "a.tags", "copy.tags"]).success();
+    assert_eq!((mode("made.tags"), mode("copy.tags")), (0o640, 0o640));
+    for (name, warns) in [("copy.tags", true), ("new.tags", false)] {
+        bench
+            .weft(&["tags", "serve", "--socket", name, name])
+            .failure()
+            .stderr(contains("mode 0640 gives other users access").count(usize::from(warns)));
+    }
+}
+
+#[test]
+fn a_store_for_whose_journal_there_is_no_room_names_the_option() {
+    let bench = Bench::empty();
+    std::fs::create_dir(bench.path("small")).unwrap();
+    // SAFETY: a system call without arguments.
+    let spaces = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-Urm" };
+    let script = "mount -t tmpfs -o size=64k none small || exit 77; exec \"$@\"";
+    let mut within = std::process::Command::new("unshare");
+    within.args([spaces, "sh", "-c", script, "sh"]).arg(bench.command().get_program());
+    let done = within.args(["tags", "create", "small/a.tags"]).current_dir(bench.dir()).output().unwrap();
+    let told = String::from_utf8_lossy(&done.stderr);
+    if done.status.code() != Some(77) && !told.contains("unshare failed") {
+        assert!(told.contains("give a --journal smaller than 64.0 MiB"), "{told}");
+    }
+}
+
+#[test]
+fn names_that_clients_have_given_are_escaped_by_stat() {
+    let bench = with_pairs();
+    let medium = FileStore::open(&bench.path("a.tags"), ReadPath::Kernel).unwrap();
+    let store = Store::open(Box::new(medium), &Options::default()).unwrap();
+    store.edge_type("\x1b[31mred\nforged", InfoForm::Number).unwrap();
+    Kv::open(&store, SnodeId::FIRST, "pairs\n\x1b[2J").unwrap();
+    store.close().unwrap();
+    let text = bench.stdout(&["tags", "stat", "a.tags"]);
+    assert!(text.contains("\\x1b[31mred\\nforged") && text.contains("pairs\\n\\x1b[2J"), "{text}");
+    assert!(!text.contains('\x1b'));
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! `weft tags backup`: copies a store and verifies every page.
 
-use super::store::{StoreArgs, failed, open};
+use super::store::{StoreArgs, failed, make_file, make_whole, open};
 use crate::error::CliError;
 use crate::progress;
 use crate::say;
-use crate::sys::file::with_suffix;
 use clap::Args;
 use serde_json::json;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -57,9 +56,9 @@ fn copy(
     args: &BackupArgs,
     store: &Store,
     path: &Path,
-    medium: impl FnOnce(&Path, ReadPath) -> weft_tags::Result<FileStore>,
+    medium: impl FnOnce(&Path) -> weft_tags::Result<FileStore>,
 ) -> Result<BackupReport, CliError> {
-    let medium = medium(path, ReadPath::Kernel).map_err(|e| args.store.fail(e))?;
+    let medium = medium(path).map_err(|e| args.store.fail(e))?;
     let done = progress::shown("backup", args.quiet || args.json, |tell| store.backup(&medium, tell));
     done.map_err(|error| match error {
         Error::Target(error) => match *error {
@@ -86,24 +85,13 @@ fn replace(
     } else {
         (args.target.clone(), None)
     };
-    let part = with_suffix(&target, ".weft-part");
-    if part.exists() {
-        // One that was killed has left it; of one that is under way, the lock is held.
-        FileStore::open(&part, ReadPath::Kernel).map_err(|e| failed(&part, e))?;
-        fs::remove_file(&part).map_err(|e| CliError::io("remove", &part, e))?;
-    }
-    let copied = copy(args, store, &part, FileStore::create).and_then(|report| {
+    make_whole(&target, |part| {
+        let report = copy(args, store, part, make_file)?;
         if let Some(permissions) = permissions {
-            fs::set_permissions(&part, permissions).map_err(|e| CliError::io("set the mode of", &part, e))?;
+            fs::set_permissions(part, permissions).map_err(|e| CliError::io("set the mode of", part, e))?;
         }
-        fs::rename(&part, &target).map_err(|e| CliError::io("replace", &target, e))?;
-        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|e| CliError::io("sync", folder, e))?;
         Ok(report)
-    });
-    copied.inspect_err(|_| drop(fs::remove_file(&part)))
+    })
 }
 
 /// Copies a store.
@@ -122,7 +110,9 @@ pub fn run(args: &BackupArgs) -> Result<(), CliError> {
     let store = open(&args.store).map_err(in_use)?;
     let report = match there {
         // A device cannot be replaced.
-        Some(meta) if !meta.is_file() => copy(args, &store, &args.target, FileStore::open)?,
+        Some(meta) if !meta.is_file() => {
+            copy(args, &store, &args.target, |path| FileStore::open(path, ReadPath::Kernel))?
+        }
         there => replace(args, &store, there.map(|meta| meta.permissions()))?,
     };
     let BackupReport { bytes, last_commit } = report;

@@ -12,6 +12,7 @@ mod store;
 
 pub use store::{StoreArgs, failed, open};
 
+use crate::byte_text::escape;
 use crate::command::fsck::problems;
 use crate::error::CliError;
 use crate::progress;
@@ -20,9 +21,10 @@ use crate::table::Table;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use std::fmt::Write;
+use std::io;
 use std::path::PathBuf;
 use weft_core::units::{format_size, parse_size};
-use weft_tags::{CheckReport, ClassReport, InfoForm, Kv, NodeId, Options, PAGE_BYTES, SnodeId, Store};
+use weft_tags::{CheckReport, ClassReport, Error, InfoForm, Kv, NodeId, Options, PAGE_BYTES, SnodeId, Store};
 
 /// `weft tags`
 #[derive(Subcommand, Debug)]
@@ -110,7 +112,17 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
 fn create(args: &CreateArgs) -> Result<(), CliError> {
     CliError::unless_forced(&args.store, args.store.exists(), args.force)?;
     let options = Options { journal_bytes: args.journal, ..Options::default() };
-    store::create(&args.store, &options, args.force)?.close().map_err(|e| failed(&args.store, e))
+    let made = store::create(&args.store, &options, args.force).map_err(|error| match error {
+        CliError::Tags { source: Error::Io { ref source, .. }, .. }
+            if source.kind() == io::ErrorKind::StorageFull =>
+        {
+            let size = format_size(args.journal);
+            let remedy = format!("give a --journal smaller than {size}, or use a place with more room");
+            CliError::said(error.to_string(), remedy)
+        }
+        error => error,
+    });
+    made?.close().map_err(|e| failed(&args.store, e))
 }
 
 fn stat(args: &StatArgs) -> Result<(), CliError> {
@@ -182,13 +194,13 @@ fn stat_text(args: &StatArgs, store: &Store, snodes: Vec<Snode>) -> Result<Strin
     let _ = writeln!(text, "commit {}, {replayed}\n", report.last_commit);
     let mut table = Table::new("s-node< root< key-value stores<");
     for (snode, root, kv) in snodes {
-        table.cells(&[&snode, &root, &kv.join(", ")]);
+        table.cells(&[&snode, &root, &escape(kv.join(", ").as_bytes())]);
     }
     let _ = write!(text, "{table}");
     if !types.is_empty() {
         let mut table = Table::new("edge type< carries<");
         for known in types {
-            table.cells(&[&known.name, &form_name(known.form)]);
+            table.cells(&[&escape(known.name.as_bytes()), &form_name(known.form)]);
         }
         let _ = write!(text, "\n{table}");
     }

@@ -1,9 +1,10 @@
 //! `weft tags salvage`: copies the readable data of a damaged store to a new one.
 
-use super::store::{StoreArgs, failed};
+use super::store::{StoreArgs, failed, make_file, make_whole, open_to_read};
 use crate::error::CliError;
 use crate::progress;
 use crate::say;
+use crate::sys::limit;
 use crate::table::Table;
 use clap::Args;
 use serde_json::json;
@@ -11,13 +12,14 @@ use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 use weft_core::units::format_size;
-use weft_tags::{FileStore, ReadPath, SalvageReport, salvage};
+use weft_tags::{SalvageReport, salvage};
 
 /// `weft tags salvage`
 #[derive(Args, Debug)]
 #[command(
     after_help = "The command only reads the damaged store. Nodes keep their ids. The command copies only data with a valid \
-    checksum. A node that no edge leads to any more gets an edge 'weft.salvage.found' from the root of its s-node.\n\n\
+    checksum. A node that no edge leads to any more gets an edge 'weft.salvage.found' from the root of its s-node. The \
+    command writes the new store to NEW.weft-part, and renames it to NEW when it is complete and durable.\n\n\
     EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged, or NEW has no room for it"
 )]
 pub struct SalvageArgs {
@@ -40,15 +42,13 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let name = path.display().to_string();
     let unsalvageable = |why: weft_tags::Error| CliError::unsalvageable(&name, why);
     CliError::unless_new(&args.target, args.target.exists())?;
-    let source = FileStore::open_read_only(path).map_err(unsalvageable)?;
-    let target = FileStore::create(&args.target, ReadPath::Kernel).map_err(|e| failed(&args.target, e))?;
-    let done = progress::shown("salvage", args.quiet || args.json, |tell| {
-        salvage(&source, Box::new(target), &args.store.options(), tell)
-    });
-    let report = done.map_err(|error| {
-        // What is no store would be refused by the next try.
-        let _ = std::fs::remove_file(&args.target);
-        match error {
+    let source = open_to_read(path).map_err(unsalvageable)?;
+    let report = make_whole(&args.target, |part| {
+        let target = make_file(part).map_err(|e| failed(&args.target, e))?;
+        let done = progress::shown("salvage", args.quiet || args.json, |tell| {
+            salvage(&source, Box::new(target), &args.store.options(), tell)
+        });
+        done.map_err(|error| match error {
             weft_tags::Error::Damaged { .. }
             | weft_tags::Error::NotAStore { .. }
             | weft_tags::Error::Version { .. } => unsalvageable(error),
@@ -57,8 +57,12 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
             weft_tags::Error::Io { ref source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 CliError::no_room(&args.target, source, 2)
             }
-            error => CliError::unsalvageable(&name, failed(&args.target, error)),
-        }
+            error => {
+                let error = failed(&args.target, error);
+                let remedy = error.system().and_then(limit::cause).unwrap_or_default();
+                CliError::ended(2, format!("{name}: nothing can be salvaged: {error}"), remedy)
+            }
+        })
     })?;
     say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))?;
     if report.complete {

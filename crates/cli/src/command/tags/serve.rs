@@ -6,7 +6,9 @@ use crate::say;
 use crate::sys::file::with_suffix;
 use crate::sys::signal::Queue;
 use clap::Args;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use weft_tags::{Durability, EdgeRule, NodeId, Options, SessionLimits, SessionServer, SessionSetup, SnodeId};
@@ -53,6 +55,18 @@ pub struct ServeArgs {
     clients: u32,
 }
 
+/// Warns where the mode of a store's file lets others past the permissions of the s-nodes.
+fn warn_of_readers(path: &Path) {
+    let Some(meta) = fs::metadata(path).ok().filter(fs::Metadata::is_file) else { return };
+    if meta.mode() & 0o066 != 0 {
+        let (path, mode) = (path.display(), meta.mode() & 0o777);
+        say::warn(format_args!(
+            "{path}: mode {mode:04o} gives other users access to the file, past all permissions of s-nodes; \
+            'chmod 600 {path}' ends that"
+        ));
+    }
+}
+
 /// Serves a store.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     // Before any thread is started.
@@ -65,6 +79,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         None => store.root(SnodeId::FIRST).map_err(|e| args.store.fail(e))?,
     };
     store.view(root, 0).map_err(|e| args.store.fail(e))?;
+    warn_of_readers(path);
     let socket = args.socket.clone().unwrap_or_else(|| with_suffix(path, ".sock"));
     let setup = SessionSetup {
         limits: SessionLimits {

@@ -1,9 +1,12 @@
 //! A store as a command opens it.
 
 use crate::error::CliError;
+use crate::sys::file::with_suffix;
 use crate::sys::memory;
 use clap::Args;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::units::{format_size, parse_size};
@@ -116,11 +119,51 @@ pub fn open(args: &StoreArgs) -> Result<Store, CliError> {
 pub fn open_with(args: &StoreArgs, options: Options) -> Result<Store, CliError> {
     let path = &args.path;
     let store = match FileStore::open(path, ReadPath::Kernel) {
-        Err(Error::Open { source, .. }) if is_of_writing(&source) => FileStore::open_read_only(path)
-            .and_then(|medium| Store::open_read_only(Box::new(medium), &options)),
+        Err(Error::Open { source, .. }) if is_of_writing(&source) => {
+            open_to_read(path).and_then(|medium| Store::open_read_only(Box::new(medium), &options))
+        }
         medium => medium.and_then(|medium| Store::open(Box::new(medium), &options)),
     };
     store.map_err(|e| failed(path, e))
+}
+
+/// Opens a store's file or block device that is only read. Nothing else is opened: a FIFO would wait for a writer.
+pub fn open_to_read(path: &Path) -> weft_tags::Result<FileStore> {
+    let failed = |source| Error::Open { path: path.to_owned(), source };
+    let kind = fs::metadata(path).map_err(failed)?.file_type();
+    if kind.is_dir() {
+        return Err(failed(io::Error::from_raw_os_error(libc::EISDIR)));
+    }
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(failed(io::Error::other("neither a file nor a block device")));
+    }
+    FileStore::open_read_only(path)
+}
+
+/// Makes a file for a store. Only its owner has access: whoever reads the file reads all s-nodes, and can lock the store.
+pub fn make_file(path: &Path) -> weft_tags::Result<FileStore> {
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    made.map_err(|source| Error::Open { path: path.to_owned(), source })?;
+    FileStore::open(path, ReadPath::Kernel)
+}
+
+/// Makes a file under another name, and gives it the name of `target` when it is whole and durable.
+pub fn make_whole<T>(target: &Path, make: impl FnOnce(&Path) -> Result<T, CliError>) -> Result<T, CliError> {
+    let part = with_suffix(target, ".weft-part");
+    if part.exists() {
+        // One that was killed has left it; of one that is under way, the lock is held.
+        open_to_read(&part).map_err(|e| failed(&part, e))?;
+        fs::remove_file(&part).map_err(|e| CliError::io("remove", &part, e))?;
+    }
+    let made = make(&part).and_then(|made| {
+        fs::rename(&part, target).map_err(|e| CliError::io("replace", target, e))?;
+        let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let synced = File::open(folder).and_then(|folder| folder.sync_all());
+        synced.map_err(|e| CliError::io("sync", folder, e))?;
+        Ok(made)
+    });
+    made.inspect_err(|_| drop(fs::remove_file(&part)))
 }
 
 /// Whether a file that cannot be opened to be written may be one that can be read.
@@ -131,11 +174,7 @@ fn is_of_writing(error: &io::Error) -> bool {
 /// Makes an empty store; with `over` in what is there already.
 pub fn create(path: &Path, options: &Options, over: bool) -> Result<Store, CliError> {
     let exists = over && path.exists();
-    let medium = if exists {
-        FileStore::open(path, ReadPath::Kernel)
-    } else {
-        FileStore::create(path, ReadPath::Kernel)
-    };
+    let medium = if exists { FileStore::open(path, ReadPath::Kernel) } else { make_file(path) };
     let medium = medium.map_err(|e| failed(path, e))?;
     Store::create(Box::new(medium), options).map_err(|e| {
         if !exists {
