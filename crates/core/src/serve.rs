@@ -283,6 +283,12 @@ impl Shared {
     }
 }
 
+/// Whether nobody is there any more to take an answer: the other side has gone, or the connection was ended on this one.
+pub fn is_gone(stream: &UnixStream) -> bool {
+    let mut looked = [PollFd::new(stream, PollFlags::empty())];
+    poll(&mut looked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 /// A frame on its way from or to a client. Once it has begun all of it has to be there within a time, however slowly the other
 /// side sends or reads.
 pub struct PacedFrame<'s> {
@@ -413,10 +419,21 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_only_sends_no_more_is_not_gone_and_a_connection_that_was_ended_is() {
+        let (client, ours) = UnixStream::pair().unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert!(!is_gone(&ours));
+        ours.shutdown(Shutdown::Both).unwrap();
+        assert!(is_gone(&ours));
+    }
+
+    #[test]
     fn a_client_that_takes_no_answers_is_not_waited_for() {
         let (client, ours) = UnixStream::pair().unwrap();
         assert!(timed_out(frame::send(&mut PacedFrame::begun(&ours, WITHIN), &vec![7; 64 << 20])));
+        assert!(!is_gone(&ours));
         drop(client);
+        assert!(is_gone(&ours));
         let error = frame::send(&mut PacedFrame::begun(&ours, WITHIN), b"gone").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }

@@ -1,7 +1,7 @@
 //! Reads of a committed state: one code for the last commit and for snapshots.
 
 use crate::edges::order::{Direction, EdgePlace, PlacedEdge, list};
-use crate::edges::{Edge, EdgeKey};
+use crate::edges::{Edge, EdgeKey, RawEdge};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, Permission, SnodeId};
 use crate::pages::access::{PageReader, Pages, StatePages};
@@ -102,10 +102,12 @@ pub(crate) trait Committed {
     /// The permissions on an s-node, those of its mode included.
     fn grants_of(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
         let root = self.root_of(snode)?;
-        let raw = self.step(root.home(), |pages, contents| contents.edges.all_of(pages, root))?;
-        let numbers = raw.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
-        let granted = numbers.filter_map(|edge| grant_of(edge.key));
-        let mut grants: Vec<_> = granted.chain(self.read_root(root)?.grants()).collect();
+        let mut grants: Vec<_> = self.read_root(root)?.grants().collect();
+        self.each_out(root, |edges| {
+            let numbers = edges.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
+            grants.extend(numbers.filter_map(|edge| grant_of(edge.key)));
+            Ok::<_, Error>(())
+        })?;
         grants.sort_unstable();
         grants.dedup();
         Ok(grants)
@@ -136,9 +138,18 @@ pub(crate) trait Committed {
     /// All edges of programs out of a node, in no order.
     fn edges_of(&self, source: NodeId) -> Result<Vec<Edge>> {
         self.look_for(source)?;
-        let raw = self.step(source.home(), |pages, contents| contents.edges.all_of(pages, source))?;
-        let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
-        seen.map(|edge| self.store().edge_from(edge.etype, edge.key, edge.to)).collect()
+        let mut seen = Vec::new();
+        self.each_out(source, |edges| self.store().add_edges(edges, &mut seen))?;
+        Ok(seen)
+    }
+
+    /// Calls `each` with all edges out of a node, in parts, those of the store's own included. The state stays as it is meanwhile.
+    fn each_out<E: From<Error>>(
+        &self,
+        source: NodeId,
+        each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        each_part_out(self, source, each)
     }
 
     /// Up to `max` edges of one type out of a node, from a place on.
@@ -189,6 +200,24 @@ pub(crate) trait Committed {
         let mut data = Vec::new();
         self.read_part(node, kind, 0..u64::MAX, &mut data)?;
         Ok(data)
+    }
+}
+
+/// As [`Committed::each_out`], where nobody changes the s-node meanwhile.
+pub(crate) fn each_part_out<E: From<Error>>(
+    state: &(impl Committed + ?Sized),
+    source: NodeId,
+    mut each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    let mut from = None;
+    loop {
+        let part =
+            state.step(source.home(), |pages, contents| contents.edges.part_of_all(pages, source, from))?;
+        each(part.0)?;
+        if part.1.is_none() {
+            return Ok(());
+        }
+        from = part.1;
     }
 }
 
@@ -255,6 +284,18 @@ impl Committed for Store {
     #[inline]
     fn step<T>(&self, snode: HomeId, step: impl FnMut(&PageReader<'_>, &Contents) -> Step<T>) -> Result<T> {
         self.read(snode, step)
+    }
+
+    fn each_out<E: From<Error>>(
+        &self,
+        source: NodeId,
+        mut each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        match self.read(source.home(), |pages, contents| contents.edges.part_of_all(pages, source, None))? {
+            (all, None) => each(all),
+            // Between two steps others commit.
+            _ => each_part_out(&self.snapshot(), source, each),
+        }
     }
 
     fn read_part(&self, node: NodeId, kind: NodeType, part: Range<u64>, out: &mut Vec<u8>) -> Result<u64> {

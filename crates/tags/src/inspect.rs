@@ -6,7 +6,7 @@ use crate::committed::Committed;
 use crate::edges::order::{Direction, EdgePlace};
 use crate::edges::table::is_hashed;
 use crate::edges::{Bundle, COUNTS, Edge, MAIN, Main, RawEdge, bundle_of, form_of_cell};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, NodeType, SnodeId};
 use crate::layout::node::{is_body_class, slot_bytes, slots_of, split_key};
 use crate::pages::Words;
@@ -82,16 +82,15 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchNode`](crate::Error::NoSuchNode), and what reading the medium gives.
     pub fn view(&self, node: NodeId, data_max: usize) -> Result<NodeView> {
-        self.look_for(node)?;
+        let in_edges = self.in_edges(node)?;
+        let mut out_edges = 0;
+        self.each_out(node, |edges| {
+            out_edges += edges.iter().filter(|edge| !edge.etype.is_reserved()).count() as u64;
+            Ok::<_, Error>(())
+        })?;
         self.read(node.home(), |pages, contents| {
             let (kind, len, place) = contents.open_node(pages, node)?;
             let data = data_in(pages, place, 0..len.min(data_max))?;
-            let count = |is_counted: fn(EdgeType) -> bool| {
-                contents.edges.count_out(pages, node, is_counted, u64::MAX)
-            };
-            let out_edges = count(|etype| !etype.is_reserved())?;
-            // Permissions lead from a root to itself; they are not the programs' edges.
-            let in_edges = contents.count_of(pages, node)? - count(|etype| etype == EdgeType::PERMISSION)?;
             Ok(NodeView { kind: NodeType(kind), bytes: len as u64, data, in_edges, out_edges })
         })
     }

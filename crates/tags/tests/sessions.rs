@@ -3,16 +3,16 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use weft_tags::{
-    Credentials, Durability, EdgeType, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, Permission,
-    Principal, Refusal, RemoteSession, Session, SessionError, SessionLimits, SessionNode, SessionServer,
-    SessionSetup, SnodeId, SnodeTags, Store,
+    Credentials, Durability, EdgeType, Info, InfoForm, MemoryStore, NodeId, NodeType, Options, PageStore,
+    Permission, Principal, Refusal, RemoteSession, Session, SessionError, SessionLimits, SessionNode,
+    SessionServer, SessionSetup, SnodeId, SnodeTags, Store,
 };
 
 const TEXT: NodeType = NodeType(1);
@@ -670,6 +670,103 @@ fn a_transaction_ends_at_its_limit_and_the_next_call_says_so() {
             refused(session.commit(), Refusal::TransactionEnded);
         });
     });
+}
+
+/// A medium whose reads take a while, once it is said so, and are counted.
+struct Slow(Arc<MemoryStore>, Arc<AtomicU64>);
+
+impl PageStore for Slow {
+    fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.1.load(Relaxed) > 0 {
+            self.1.fetch_add(1, Relaxed);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.0.read(block, out)
+    }
+
+    fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0.write(block, tag, parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn blocks(&self) -> u64 {
+        self.0.blocks()
+    }
+
+    fn grow(&self, blocks: u64) -> io::Result<()> {
+        self.0.grow(blocks)
+    }
+}
+
+/// Edges out of the root of a slow store, in some two hundred pages.
+const SLOW_EDGES: u64 = 50_000;
+
+/// A store on a slow medium whose root has many edges, none of them in the cache, and the reads that it has made.
+fn slow() -> (Arc<Store>, Arc<AtomicU64>) {
+    let medium = Arc::new(MemoryStore::new());
+    let options = Options { cache_bytes: 1 << 20, journal_bytes: 8 << 20, ..Options::default() };
+    let large = Options { cache_bytes: 64 << 20, ..options.clone() };
+    let store = Store::create(Box::new(medium.clone()), &large).unwrap();
+    let (etype, root) = (next(&store), root(&store));
+    let mut tx = store.begin();
+    let node = tx.create_node(SnodeId::FIRST, TEXT, b"").unwrap();
+    (0..SLOW_EDGES).for_each(|number| tx.create_edge(root, etype, Info::Number(number), node).unwrap());
+    tx.commit().unwrap();
+    store.close().unwrap();
+    let reads = Arc::new(AtomicU64::new(0));
+    (Arc::new(Store::open(Box::new(Slow(medium, reads.clone())), &options).unwrap()), reads)
+}
+
+#[test]
+fn a_list_of_edges_ends_with_the_limit_of_its_transaction() {
+    for has_changed in [false, true] {
+        let (store, reads) = slow();
+        let limits = SessionLimits { transaction: Duration::from_millis(100), ..LONG };
+        let mut session = store.open_session(root(&store), Credentials::superuser(0), limits).unwrap();
+        session.begin().unwrap();
+        if has_changed {
+            session.create_node(session.root(), TEXT, b"mine").unwrap();
+        }
+        reads.store(1, Relaxed);
+        refused(session.edges(session.root()), Refusal::TransactionEnded);
+        assert!(reads.load(Relaxed) < 100, "{reads:?}");
+        refused(session.commit(), Refusal::NoTransaction);
+        reads.store(0, Relaxed);
+        assert_eq!(session.edges(session.root()).unwrap().len() as u64, SLOW_EDGES);
+    }
+}
+
+#[test]
+fn a_list_of_edges_ends_with_its_client_and_with_the_server() {
+    for client_goes in [true, false] {
+        let (store, reads) = slow();
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("s");
+        let server = SessionServer::start(store.clone(), &path, SessionSetup::new(root(&store))).unwrap();
+        let mut client = UnixStream::connect(&path).unwrap();
+        client.write_all(&frame(&[1])).unwrap();
+        let mut root = [0; 13];
+        client.read_exact(&mut root).unwrap();
+        root[4] = 15;
+        client.write_all(&frame(&root[4..])).unwrap();
+        reads.store(1, Relaxed);
+        while reads.load(Relaxed) < 3 {
+            std::thread::yield_now();
+        }
+        let client = Some(client).filter(|_| !client_goes);
+        if client_goes {
+            // Its thread has ended, and nobody else has the store.
+            while Arc::strong_count(&store) > 2 {
+                std::thread::yield_now();
+            }
+        }
+        drop(server);
+        assert!(reads.load(Relaxed) < 100, "{reads:?}");
+        drop(client);
+    }
 }
 
 #[test]

@@ -8,12 +8,13 @@ mod power_cut;
 use power_cut::PowerCutStore;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use weft_tags::{
-    Durability, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options, PageStore,
-    SnodeId, SnodeTags, Store, Transaction,
+    Credentials, Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType,
+    Options, PageStore, SessionLimits, SnodeId, SnodeTags, Store, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -425,4 +426,85 @@ fn the_pages_of_a_large_node_are_asked_for_together() {
     assert!(kv.get(b"large").unwrap().unwrap() == value);
     let calls = calls.load(Relaxed) - before;
     assert!(calls < 100, "{calls} calls for 2048 pages");
+}
+
+/// A store with `edges` edges out of its root, opened anew.
+fn cold_with_edges(edges: u64, cache_bytes: u64) -> (Store, EdgeType, NodeId) {
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options(64 << 20)).unwrap();
+    let etype = store.edge_type("n", InfoForm::Number).unwrap();
+    let mut tx = store.begin();
+    let node = tx.create_node(SnodeId::FIRST, PLAIN, &[1; 20]).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    (0..edges).for_each(|number| tx.create_edge(root, etype, Info::Number(number), node).unwrap());
+    tx.commit().unwrap();
+    store.close().unwrap();
+    (Store::open(Box::new(medium), &options(cache_bytes)).unwrap(), etype, root)
+}
+
+#[test]
+fn all_edges_of_a_node_are_listed_by_one_read_of_each_page_however_many_fit_the_cache() {
+    // In some thirty pages, which fit the cache, and in three hundred, which do not.
+    for edges in [7_000, 70_000] {
+        for way in 0..6 {
+            let (store, etype, root) = cold_with_edges(edges, 1 << 20);
+            let work = || {
+                let hits: u64 = store.cache_report().iter().map(|class| class.hits).sum();
+                store.report().page_reads + hits
+            };
+            let before = work();
+            let found = match way {
+                0 => store.edges(root).unwrap().len() as u64,
+                1 => store.snapshot().edges(root).unwrap().len() as u64,
+                2 => {
+                    let mut tx = store.begin();
+                    tx.delete_edge(root, etype, Info::Number(3)).unwrap();
+                    let to = tx.create_node(SnodeId::FIRST, PLAIN, b"to").unwrap();
+                    tx.set_edge(root, etype, Info::Number(4), to).unwrap();
+                    tx.create_edge(root, etype, Info::Number(1 << 40), to).unwrap();
+                    let found = tx.edges(root).unwrap();
+                    let new: Vec<_> = found.iter().filter(|edge| edge.to == to).collect();
+                    assert!(new.len() == 2 && found.iter().all(|edge| edge.number != Some(3)));
+                    found.len() as u64
+                }
+                3 => {
+                    let limits = SessionLimits::default();
+                    let mut session = store.open_session(root, Credentials::superuser(0), limits).unwrap();
+                    session.edges(session.root()).unwrap().len() as u64
+                }
+                4 => store.view(root, 10).unwrap().out_edges,
+                _ => store.some_edges(root, usize::MAX).unwrap().len() as u64,
+            };
+            assert_eq!(found, edges);
+            let (work, pages) = (work() - before, store.report().table_pages);
+            assert!(work <= 6 * pages + 60, "{work} accesses to {pages} pages of {edges} edges, way {way}");
+        }
+    }
+}
+
+#[test]
+fn all_edges_of_a_node_are_those_of_one_state_while_others_commit() {
+    let (store, etype, root) = cold_with_edges(20_000, 64 << 20);
+    let is_over = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Each commit takes some away and makes as many.
+            let mut first = 0;
+            while is_over.load(Relaxed) == 0 {
+                let mut tx = store.begin();
+                tx.durability(Durability::None);
+                for number in first..first + 50 {
+                    let to = tx.delete_edge(root, etype, Info::Number(number)).unwrap();
+                    tx.create_edge(root, etype, Info::Number(number + 20_000), to).unwrap();
+                }
+                tx.commit().unwrap();
+                first += 50;
+            }
+        });
+        for _ in 0..20 {
+            let found: BTreeSet<_> = store.edges(root).unwrap().iter().map(|edge| edge.number).collect();
+            assert_eq!(found.len(), 20_000);
+        }
+        is_over.store(1, Relaxed);
+    });
 }

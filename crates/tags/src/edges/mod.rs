@@ -35,6 +35,8 @@ const BUNDLE: u64 = 1 << 32;
 const KEYED: u64 = 1 << 33;
 /// Edges of one type out of one node that become a bundle when their page is full.
 const BUNDLE_EDGES: usize = 32;
+/// Pages of bundles of which the edges are listed in one step, so that it is short.
+const TOGETHER: usize = 32;
 /// Number of the main table.
 pub(crate) const MAIN: u64 = 0;
 /// Number of the table of in-edge counts.
@@ -120,6 +122,9 @@ pub(crate) struct Heads {
     /// Bundles, with the types of their edges.
     pub bundles: Vec<(EdgeType, u64)>,
 }
+
+/// Where a part of a node's edges begins: in which of its bundles, and at which position. It holds in one state.
+pub(crate) type BundlePlace = (usize, u32);
 
 /// Where an edge goes out from, and where to.
 pub(crate) type Ends = (NodeId, NodeId);
@@ -227,16 +232,36 @@ impl EdgeTable {
         Ok((edges, last.checked_add(1)))
     }
 
-    /// All edges out of a node, in no order.
-    pub(crate) fn all_of(&self, pages: &impl Pages, source: NodeId) -> Step<Vec<RawEdge>> {
+    /// A part of the edges out of a node, in no order, and where the next one begins: first those in the main table, and with each part
+    /// those in some pages of bundles.
+    pub(crate) fn part_of_all(
+        &self,
+        pages: &impl Pages,
+        source: NodeId,
+        from: Option<BundlePlace>,
+    ) -> Step<(Vec<RawEdge>, Option<BundlePlace>)> {
         let Heads { mut edges, bundles } = self.heads_of(pages, source)?;
-        for (etype, id) in bundles {
-            let Some(table) = self.bundles.get(&id) else { continue };
-            for page in table.walk() {
+        if from.is_some() {
+            edges.clear();
+        }
+        let (first, position) = from.unwrap_or_default();
+        let left = (first..).zip(bundles.get(first..).unwrap_or_default());
+        let mut left = left.flat_map(|(at, (etype, id))| {
+            let from = if at == first { position } else { 0 };
+            let ends = self.bundles.get(id).map(|table| (table, table.directory.from(from)));
+            ends.into_iter().flat_map(move |(table, ends)| {
+                ends.map(move |(last, page)| ((at, last), *etype, table.directory.chain(page)))
+            })
+        });
+        let together = pages.step_pages().clamp(1, TOGETHER);
+        let part: Vec<_> = left.by_ref().take(together).collect();
+        pages.ask_for_all(part.iter().flat_map(|(_, _, chain)| chain.clone()))?;
+        for (_, etype, chain) in part {
+            for page in chain {
                 edges.extend(Self::edges_in(pages, etype, page)?);
             }
         }
-        Ok(edges)
+        Ok((edges, left.next().map(|(place, ..)| place)))
     }
 
     /// What the main table has of a node.
@@ -469,8 +494,9 @@ mod tests {
                 .unwrap();
         }
         assert_eq!((edges.main.walk().count(), edges.bundles.is_empty()), (1, false));
-        let all = store.write(&mut partition.write(), |pages, _| edges.all_of(pages, one)).unwrap();
-        assert_eq!(all.len(), 60);
+        let all =
+            store.write(&mut partition.write(), |pages, _| edges.part_of_all(pages, one, None)).unwrap();
+        assert_eq!((all.0.len(), all.1), (60, None));
     }
 
     #[test]

@@ -133,6 +133,8 @@ impl<'r> Field<'r> for Info<'r> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::EDGES_MAX;
+    use super::super::server::FRAME_BYTES_MAX;
     use super::*;
 
     fn comes_back<T: for<'r> Field<'r> + PartialEq + std::fmt::Debug>(value: T) {
@@ -152,6 +154,9 @@ mod tests {
         comes_back((Some(node), None::<SessionNode>, b"data".to_vec()));
         let edge = SessionEdge { etype: EdgeType(1), number: Some(0), to: node };
         comes_back(vec![edge, SessionEdge { number: None, ..edge }]);
+        let mut raw = vec![0];
+        vec![edge; EDGES_MAX].put(&mut raw);
+        assert!((FRAME_BYTES_MAX - 20..=FRAME_BYTES_MAX).contains(&raw.len()));
         comes_back(SessionError::from(Refusal::Forbidden));
         for info in [Info::Number(7), Info::Key(b"key")] {
             let mut raw = Vec::new();

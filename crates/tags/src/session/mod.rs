@@ -20,6 +20,7 @@ pub use ids::{SESSION_IDS_MAX, SessionNode};
 pub use server::{SessionServer, SessionSetup};
 
 use crate::committed::Committed;
+use crate::edges::Edge;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, Permission, SnodeId};
 use crate::options::Durability;
@@ -34,13 +35,17 @@ use crate::watchers::NodeWatcher;
 use checked::{CheckedState, SessionRead};
 use error::changed;
 use ids::SessionIds;
+use server::FRAME_BYTES_MAX;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weft_core::Credentials;
-use weft_core::serve::FRAME_WITHIN;
+use weft_core::serve::{FRAME_WITHIN, is_gone};
 
 /// Bytes of a node that a session reads at once, at most.
 pub const PIECE_BYTES_MAX: usize = 15 << 20;
+/// Most edges of a node that a session in another process lists: what an answer has room for.
+pub const EDGES_MAX: usize = (FRAME_BYTES_MAX - 5) / 21;
 /// Most savepoints of a session's transaction.
 pub const SAVEPOINTS_MAX: usize = 1024;
 /// Most edge types that a session may look up or register, so that a stranger does not fill the catalog.
@@ -91,6 +96,8 @@ pub struct Session<'s> {
     types: u32,
     durability: Durability,
     ended: bool,
+    /// The connection to the client, where it is in another process.
+    client: Option<&'s UnixStream>,
 }
 
 type Outcome<T> = std::result::Result<T, SessionError>;
@@ -211,6 +218,7 @@ impl Store {
             types: 0,
             durability: Durability::Sync,
             ended: false,
+            client: None,
         };
         session.look(id, |checked, node, _| {
             checked.check(node, &Permission::ALL)?;
@@ -565,15 +573,33 @@ impl<'s> Session<'s> {
     /// All edges out of a node, in no order.
     ///
     /// # Errors
-    /// [`Refusal::NoSuchId`], [`Refusal::TooManyIds`], and what [`Transaction::edges`] gives.
+    /// [`Refusal::NoSuchId`], [`Refusal::TooManyIds`], and what [`Transaction::edges`] gives; [`Refusal::TransactionEnded`]. In another
+    /// process [`Refusal::BadRequest`] where they are more than `EDGES_MAX`.
     pub fn edges(&mut self, source: SessionNode) -> Outcome<Vec<SessionEdge>> {
-        self.look(source, |checked, source, give| {
-            let edges = checked.edges(source)?;
-            let known = |edge: crate::edges::Edge| {
-                Ok(SessionEdge { etype: edge.etype, number: edge.number, to: give(edge.to)? })
-            };
-            edges.into_iter().map(known).collect()
-        })
+        let (store, until, client) = (self.store, self.attend(), self.client);
+        let listed = self.look(source, |checked, source, give| {
+            let mut known = Vec::new();
+            checked.each_out(source, &mut |edges| {
+                if until.is_some_and(|until| Instant::now() >= until) || client.is_some_and(is_gone) {
+                    return Err(Refusal::Ended.into());
+                }
+                let mut seen = Vec::new();
+                store.add_edges(edges, &mut seen)?;
+                if client.is_some() && known.len() + seen.len() > EDGES_MAX {
+                    return refuse(format!(
+                        "the node has more than {EDGES_MAX} edges, which an answer has room for"
+                    ));
+                }
+                for Edge { etype, number, to } in seen {
+                    known.push(SessionEdge { etype, number, to: give(to)? });
+                }
+                Ok(())
+            })?;
+            Ok(known)
+        });
+        self.last_use = Instant::now();
+        // Where it was the transaction's time that was over, this says so.
+        listed.or_else(|error| self.enter().and(Err(error)))
     }
 
     /// The edge type of a name, which is registered if it is new and the caller may write in the root's s-node.

@@ -100,6 +100,7 @@ impl Serve for Served {
             Err(error) => return frame::send(&mut answering(), &refused(&error)),
         };
         session.durability(setup.durability);
+        session.client = Some(&stream);
         let mut silent_for = idle.min(request);
         loop {
             let next = PacedFrame::idle(&stream, request).silent_for(silent_for);
@@ -136,7 +137,7 @@ fn refused(error: &SessionError) -> Vec<u8> {
 
 impl Session<'_> {
     /// Ends the transaction when its time is over; until when it may last.
-    fn attend(&mut self) -> Option<Instant> {
+    pub(super) fn attend(&mut self) -> Option<Instant> {
         self.end_overdue();
         self.open.as_ref().and_then(|open| open.until)
     }

@@ -3,10 +3,10 @@
 use super::Transaction;
 use super::bulk::{KvChange, Pairs};
 use super::write_set::NONE;
-use crate::committed::{Committed, node_of_snode};
+use crate::committed::{Committed, each_part_out, node_of_snode};
 use crate::edges::many::GROUP;
 use crate::edges::order::{Direction, EdgePlace, Part, PlacedEdge, list};
-use crate::edges::{Edge, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
+use crate::edges::{Edge, EdgeChange, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, Permission};
 use crate::options::EdgeRule;
@@ -43,9 +43,13 @@ impl Store {
         Ok(EdgePlace::of(self.form_of(etype)?, self.secret, key, NodeId(0)))
     }
 
-    pub(crate) fn edge_from(&self, etype: EdgeType, key: u64, to: NodeId) -> Result<Edge> {
-        let number = (self.form_of(etype)? == InfoForm::Number).then_some(key);
-        Ok(Edge { etype, number, to })
+    /// Appends edges to `seen`, but those of the store's own.
+    pub(crate) fn add_edges(&self, edges: Vec<RawEdge>, seen: &mut Vec<Edge>) -> Result<()> {
+        for RawEdge { etype, key, to } in edges.into_iter().filter(|edge| !edge.etype.is_reserved()) {
+            let number = (self.form_of(etype)? == InfoForm::Number).then_some(key);
+            seen.push(Edge { etype, number, to });
+        }
+        Ok(())
     }
 
     /// How many edges lead to a node; the root of an s-node is held once more.
@@ -162,32 +166,44 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::NoSuchNode`], [`Error::Deadlock`].
     pub fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>> {
-        self.place(source, Permission::Read)?;
-        let raw = self.raw_edges(source)?;
-        let seen = raw.into_iter().filter(|edge| !edge.etype.is_reserved());
-        seen.map(|edge| self.store.edge_from(edge.etype, edge.key, edge.to)).collect()
+        let (store, mut seen) = (self.store, Vec::new());
+        self.each_out(source, |edges| store.add_edges(edges, &mut seen))?;
+        Ok(seen)
     }
 
-    /// All edges out of a node whose s-node is held, those of the store's own included.
-    pub(super) fn raw_edges(&mut self, source: NodeId) -> Result<Vec<RawEdge>> {
-        let store = self.store;
-        let raw = if self.set.touched(source).created {
-            Vec::new()
-        } else {
-            store.read(source.home(), |pages, contents| contents.edges.all_of(pages, source))?
-        };
-        if !self.set.nodes().contains_key(&source) {
-            return Ok(raw);
+    /// As [`Committed::each_out`], with the changes of the transaction.
+    pub(crate) fn each_out<E: From<Error>>(
+        &mut self,
+        source: NodeId,
+        each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        self.place(source, Permission::Read)?;
+        self.each_held(source, each)
+    }
+
+    /// As [`Transaction::each_out`], of a node whose s-node is held.
+    pub(super) fn each_held<E: From<Error>>(
+        &mut self,
+        source: NodeId,
+        mut each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let (store, is_new) = (self.store, self.set.touched(source).created);
+        let mut changes: Vec<&EdgeChange> = Vec::new();
+        if self.set.nodes().contains_key(&source) {
+            self.set.put_in_order(store.secret);
+            changes.extend(self.set.changes_of(source));
         }
-        // A changed edge is known by its committed destination: two edges with one hash differ in that.
-        self.set.put_in_order(store.secret);
-        let changes: Vec<_> = self.set.changes_of(source).collect();
-        let gone: FxHashSet<_> =
-            changes.iter().map(|change| (change.etype, change.key, change.old)).collect();
-        let kept = raw.into_iter().filter(|edge| !gone.contains(&(edge.etype, edge.key, edge.to)));
+        if !is_new {
+            // A changed edge is known by its committed destination: two edges with one hash differ in that.
+            let gone: FxHashSet<_> =
+                changes.iter().map(|change| (change.etype, change.key, change.old)).collect();
+            each_part_out(store, source, |mut edges| {
+                edges.retain(|edge| !gone.contains(&(edge.etype, edge.key, edge.to)));
+                each(edges)
+            })?;
+        }
         let new = changes.iter().filter(|change| change.new != NONE);
-        let new = new.map(|change| RawEdge { etype: change.etype, key: change.key, to: change.new });
-        Ok(kept.chain(new).collect())
+        each(new.map(|change| RawEdge { etype: change.etype, key: change.key, to: change.new }).collect())
     }
 
     /// As [`Store::edges_from`], with the changes of the transaction.

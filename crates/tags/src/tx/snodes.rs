@@ -212,7 +212,11 @@ impl Transaction<'_> {
         }
         let home = self.enter(snode, Permission::Control)?;
         let root = self.root_of(snode)?;
-        let raw = self.raw_edges(root)?;
+        let mut raw = Vec::new();
+        self.each_held(root, |edges| {
+            raw.extend(edges);
+            Ok::<_, Error>(())
+        })?;
         // Beside its s-node and its permissions, nodes that go with the commit may still lead to it.
         let others = self.in_edges(root)?.saturating_sub(1 + raw.len() as u64);
         let garbage = if home.is_shared() && others > 0 { self.garbage_of(root)? } else { Vec::new() };
