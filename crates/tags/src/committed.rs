@@ -1,7 +1,7 @@
 //! Reads of a committed state: one code for the last commit and for snapshots.
 
 use crate::edges::order::{Direction, EdgePlace, PlacedEdge, list};
-use crate::edges::{Edge, EdgeKey, RawEdge};
+use crate::edges::{EachPart, Edge, EdgeKey};
 use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, Info, InfoForm, NodeId, NodeType, PAGE_BYTES, Permission, SnodeId};
 use crate::pages::access::{PageReader, Pages, StatePages};
@@ -103,14 +103,14 @@ pub(crate) trait Committed {
     fn grants_of(&self, snode: SnodeId) -> Result<Vec<(Principal, Permission)>> {
         let root = self.root_of(snode)?;
         let mut grants: Vec<_> = self.read_root(root)?.grants().collect();
-        self.each_out(root, |edges| {
+        let granted = self.each_out(root, &mut |edges| {
             let numbers = edges.iter().filter(|edge| edge.etype == EdgeType::PERMISSION);
             grants.extend(numbers.filter_map(|edge| grant_of(edge.key)));
-            Ok::<_, Error>(())
-        })?;
+            Ok(())
+        });
         grants.sort_unstable();
         grants.dedup();
-        Ok(grants)
+        granted.map(|()| grants)
     }
 
     /// The store whose state it is.
@@ -139,16 +139,12 @@ pub(crate) trait Committed {
     fn edges_of(&self, source: NodeId) -> Result<Vec<Edge>> {
         self.look_for(source)?;
         let mut seen = Vec::new();
-        self.each_out(source, |edges| self.store().add_edges(edges, &mut seen))?;
+        self.each_out(source, &mut |edges| self.store().add_edges(edges, &mut seen))?;
         Ok(seen)
     }
 
     /// Calls `each` with all edges out of a node, in parts, those of the store's own included. The state stays as it is meanwhile.
-    fn each_out<E: From<Error>>(
-        &self,
-        source: NodeId,
-        each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+    fn each_out<E: From<Error>>(&self, source: NodeId, each: &mut EachPart<'_, E>) -> Result<(), E> {
         each_part_out(self, source, each)
     }
 
@@ -207,18 +203,16 @@ pub(crate) trait Committed {
 pub(crate) fn each_part_out<E: From<Error>>(
     state: &(impl Committed + ?Sized),
     source: NodeId,
-    mut each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
-) -> std::result::Result<(), E> {
-    let mut from = None;
-    loop {
-        let part =
-            state.step(source.home(), |pages, contents| contents.edges.part_of_all(pages, source, from))?;
-        each(part.0)?;
-        if part.1.is_none() {
-            return Ok(());
-        }
-        from = part.1;
+    each: &mut EachPart<'_, E>,
+) -> Result<(), E> {
+    let mut from = Some(None);
+    while let Some(place) = from {
+        let (part, rest) =
+            state.step(source.home(), |pages, contents| contents.edges.part_of_all(pages, source, place))?;
+        each(part)?;
+        from = rest.map(Some);
     }
+    Ok(())
 }
 
 /// How far a read of a part has come.
@@ -286,11 +280,7 @@ impl Committed for Store {
         self.read(snode, step)
     }
 
-    fn each_out<E: From<Error>>(
-        &self,
-        source: NodeId,
-        mut each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+    fn each_out<E: From<Error>>(&self, source: NodeId, each: &mut EachPart<'_, E>) -> Result<(), E> {
         match self.read(source.home(), |pages, contents| contents.edges.part_of_all(pages, source, None))? {
             (all, None) => each(all),
             // Between two steps others commit.

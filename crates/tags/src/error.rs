@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The result of a store's operation.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the tag store.
 #[derive(Debug, thiserror::Error)]

@@ -84,9 +84,9 @@ impl Store {
     pub fn view(&self, node: NodeId, data_max: usize) -> Result<NodeView> {
         let in_edges = self.in_edges(node)?;
         let mut out_edges = 0;
-        self.each_out(node, |edges| {
+        self.each_out::<Error>(node, &mut |edges| {
             out_edges += edges.iter().filter(|edge| !edge.etype.is_reserved()).count() as u64;
-            Ok::<_, Error>(())
+            Ok(())
         })?;
         self.read(node.home(), |pages, contents| {
             let (kind, len, place) = contents.open_node(pages, node)?;

@@ -19,7 +19,7 @@ pub(crate) mod many;
 pub(crate) mod order;
 pub(crate) mod table;
 
-use crate::error::{Error, Step};
+use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages};
@@ -125,6 +125,9 @@ pub(crate) struct Heads {
 
 /// Where a part of a node's edges begins: in which of its bundles, and at which position. It holds in one state.
 pub(crate) type BundlePlace = (usize, u32);
+
+/// What is done with a part of the edges out of a node; its error ends the walk.
+pub(crate) type EachPart<'a, E> = dyn FnMut(Vec<RawEdge>) -> Result<(), E> + 'a;
 
 /// Where an edge goes out from, and where to.
 pub(crate) type Ends = (NodeId, NodeId);
@@ -241,20 +244,15 @@ impl EdgeTable {
         from: Option<BundlePlace>,
     ) -> Step<(Vec<RawEdge>, Option<BundlePlace>)> {
         let Heads { mut edges, bundles } = self.heads_of(pages, source)?;
-        if from.is_some() {
-            edges.clear();
-        }
+        edges.retain(|_| from.is_none());
         let (first, position) = from.unwrap_or_default();
-        let left = (first..).zip(bundles.get(first..).unwrap_or_default());
-        let mut left = left.flat_map(|(at, (etype, id))| {
-            let from = if at == first { position } else { 0 };
-            let ends = self.bundles.get(id).map(|table| (table, table.directory.from(from)));
-            ends.into_iter().flat_map(move |(table, ends)| {
-                ends.map(move |(last, page)| ((at, last), *etype, table.directory.chain(page)))
-            })
+        let left = (0..).zip(&bundles).skip(first);
+        let left = left.filter_map(|(at, (etype, id))| Some((at, *etype, &self.bundles.get(id)?.directory)));
+        let mut left = left.flat_map(|(at, etype, directory)| {
+            let ends = directory.from(if at == first { position } else { 0 });
+            ends.map(move |(last, page)| ((at, last), etype, directory.chain(page)))
         });
-        let together = pages.step_pages().clamp(1, TOGETHER);
-        let part: Vec<_> = left.by_ref().take(together).collect();
+        let part: Vec<_> = left.by_ref().take(pages.step_pages().clamp(1, TOGETHER)).collect();
         pages.ask_for_all(part.iter().flat_map(|(_, _, chain)| chain.clone()))?;
         for (_, etype, chain) in part {
             for page in chain {

@@ -1,17 +1,14 @@
 //! What a session's caller sees: of the last commit, of a snapshot, or of a transaction, which checks permissions itself.
 
-use super::Outcome;
+use super::{Outcome, SessionError};
 use crate::committed::Committed;
-use crate::edges::RawEdge;
+use crate::edges::EachPart;
 use crate::error::Result;
 use crate::ids::{EdgeType, Info, NodeId, NodeType, Permission, SnodeId};
 use crate::snodes::access::{decide, edge_of, principals};
 use crate::snodes::tags::SnodeTags;
 use crate::tx::Transaction;
 use weft_core::Credentials;
-
-/// What is done with a part of the edges out of a node; an error ends it.
-pub(super) type EachPart<'a> = dyn FnMut(Vec<RawEdge>) -> Outcome<()> + 'a;
 
 /// The reads that a session serves, each checked against the permissions of its caller.
 pub(super) trait SessionRead {
@@ -21,7 +18,7 @@ pub(super) trait SessionRead {
     fn read_part(&mut self, node: NodeId, kind: NodeType, at: u64, bytes: usize) -> Result<(Vec<u8>, u64)>;
     fn edge(&mut self, source: NodeId, etype: EdgeType, info: Info<'_>) -> Result<Option<NodeId>>;
     /// Calls `each` with all edges out of a node, in parts, those of the store's own included.
-    fn each_out(&mut self, source: NodeId, each: &mut EachPart<'_>) -> Outcome<()>;
+    fn each_out(&mut self, source: NodeId, each: &mut EachPart<'_, SessionError>) -> Outcome<()>;
     fn snode_tags(&mut self, node: NodeId) -> Result<SnodeTags>;
 }
 
@@ -41,7 +38,8 @@ impl SessionRead for Transaction<'_> {
         Transaction::edge(self, source, etype, info)
     }
 
-    fn each_out(&mut self, source: NodeId, each: &mut EachPart<'_>) -> Outcome<()> {
+    fn each_out(&mut self, source: NodeId, each: &mut EachPart<'_, SessionError>) -> Outcome<()> {
+        self.check(source, &[Permission::Read])?;
         Transaction::each_out(self, source, each)
     }
 
@@ -91,7 +89,7 @@ impl<C: Committed> SessionRead for CheckedState<'_, C> {
         self.state.edge_of(source, etype, info)
     }
 
-    fn each_out(&mut self, source: NodeId, each: &mut EachPart<'_>) -> Outcome<()> {
+    fn each_out(&mut self, source: NodeId, each: &mut EachPart<'_, SessionError>) -> Outcome<()> {
         self.check(source, &[Permission::Read])?;
         self.state.look_for(source)?;
         self.state.each_out(source, each)

@@ -6,7 +6,7 @@ use super::write_set::NONE;
 use crate::committed::{Committed, each_part_out, node_of_snode};
 use crate::edges::many::GROUP;
 use crate::edges::order::{Direction, EdgePlace, Part, PlacedEdge, list};
-use crate::edges::{Edge, EdgeChange, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
+use crate::edges::{EachPart, Edge, EdgeChange, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, Permission};
 use crate::options::EdgeRule;
@@ -167,26 +167,18 @@ impl Transaction<'_> {
     /// [`Error::NoSuchNode`], [`Error::Deadlock`].
     pub fn edges(&mut self, source: NodeId) -> Result<Vec<Edge>> {
         let (store, mut seen) = (self.store, Vec::new());
-        self.each_out(source, |edges| store.add_edges(edges, &mut seen))?;
+        self.enter_node(source, &[Permission::Read])?;
+        self.each_out(source, &mut |edges| store.add_edges(edges, &mut seen))?;
         Ok(seen)
     }
 
-    /// As [`Committed::each_out`], with the changes of the transaction.
+    /// As [`Committed::each_out`], with the changes of the transaction, which holds the node's s-node.
     pub(crate) fn each_out<E: From<Error>>(
         &mut self,
         source: NodeId,
-        each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
-        self.place(source, Permission::Read)?;
-        self.each_held(source, each)
-    }
-
-    /// As [`Transaction::each_out`], of a node whose s-node is held.
-    pub(super) fn each_held<E: From<Error>>(
-        &mut self,
-        source: NodeId,
-        mut each: impl FnMut(Vec<RawEdge>) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
+        each: &mut EachPart<'_, E>,
+    ) -> Result<(), E> {
+        self.place_held(source)?;
         let (store, is_new) = (self.store, self.set.touched(source).created);
         let mut changes: Vec<&EdgeChange> = Vec::new();
         if self.set.nodes().contains_key(&source) {
@@ -197,7 +189,7 @@ impl Transaction<'_> {
             // A changed edge is known by its committed destination: two edges with one hash differ in that.
             let gone: FxHashSet<_> =
                 changes.iter().map(|change| (change.etype, change.key, change.old)).collect();
-            each_part_out(store, source, |mut edges| {
+            each_part_out(store, source, &mut |mut edges| {
                 edges.retain(|edge| !gone.contains(&(edge.etype, edge.key, edge.to)));
                 each(edges)
             })?;

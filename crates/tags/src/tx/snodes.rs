@@ -213,9 +213,9 @@ impl Transaction<'_> {
         let home = self.enter(snode, Permission::Control)?;
         let root = self.root_of(snode)?;
         let mut raw = Vec::new();
-        self.each_held(root, |edges| {
+        self.each_out::<Error>(root, &mut |edges| {
             raw.extend(edges);
-            Ok::<_, Error>(())
+            Ok(())
         })?;
         // Beside its s-node and its permissions, nodes that go with the commit may still lead to it.
         let others = self.in_edges(root)?.saturating_sub(1 + raw.len() as u64);
