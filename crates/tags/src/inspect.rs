@@ -56,7 +56,7 @@ impl Store {
         types
             .map(|(entry, at)| EdgeTypeView {
                 etype: EdgeType(at),
-                name: entry.name.clone(),
+                name: entry.name.to_string(),
                 form: entry.form,
             })
             .collect()

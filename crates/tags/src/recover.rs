@@ -87,7 +87,7 @@ impl Store {
     pub fn create(medium: Box<dyn PageStore>, options: &Options) -> Result<Store> {
         let (space, superblock) = prepare(&*medium, options)?;
         let entry = HomeEntry { id: HomeId::FIRST, root: first_root(), guests: Guests::default() };
-        let catalog = Catalog { types: Vec::new(), homes: vec![entry] };
+        let catalog = Catalog::of(vec![entry]);
         let pool = options.pool(medium.mapping())?;
         let leaves = Leaves::default();
         let store = Store::assemble(medium, pool, space, superblock, catalog, leaves, options);

@@ -4,7 +4,7 @@ use crate::edges::EdgeChange;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::journal::record::{Entry, RecordReader};
-use crate::layout::catalog::{Guests, HomeEntry, TypeEntry};
+use crate::layout::catalog::{Guests, HomeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind};
@@ -137,14 +137,12 @@ pub(crate) fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
             let (Some(form), Ok(name)) = (InfoForm::from_u8(form), std::str::from_utf8(name)) else {
                 return Err(strange("an edge type cannot be read"));
             };
-            store.catalog.write().types.push(TypeEntry { name: name.to_owned(), form });
+            store.catalog.write().add_type(name, form);
             Ok(())
         }
         Entry::TypeGone { etype } => {
-            let mut catalog = store.catalog.write();
-            let known = catalog.types.get_mut(etype.0 as usize);
-            known.ok_or_else(|| strange("an edge type that is not there is gone"))?.name.clear();
-            Ok(())
+            let ended = store.catalog.write().end_type(etype);
+            ended.ok_or_else(|| strange("an edge type that is not there is gone"))
         }
         Entry::Snode { root } => make_snode(store, root),
         Entry::SnodeGone { snode } => {

@@ -13,7 +13,7 @@ use crate::journal::log::Journal;
 use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
 use crate::journal::writes::PageWrite;
-use crate::layout::catalog::{Catalog, NAME_BYTES_MAX, TypeEntry};
+use crate::layout::catalog::{Catalog, NAME_BYTES_MAX};
 use crate::layout::leaves::{LEAF_PAGES, LEAVES_MAX, Leaves};
 use crate::layout::superblock::Superblock;
 use crate::options::Options;
@@ -195,7 +195,7 @@ impl Store {
             let name = self.catalog.read().types.get(etype.0 as usize).map(|entry| entry.name.clone());
             let name = name.filter(|name| !name.is_empty()).ok_or(Error::NoSuchEdgeType(etype))?;
             if is_own_name(&name) {
-                return Err(Error::ReservedName(name));
+                return Err(Error::ReservedName(name.to_string()));
             }
             if !self.ending_types.write().insert(etype) {
                 return Err(Error::NoSuchEdgeType(etype));
@@ -203,10 +203,10 @@ impl Store {
             name
         };
         let deleted = self.source_of_type(etype).and_then(|found| match found {
-            Some(source_node) => Err(Error::EdgeTypeInUse { name, source_node }),
+            Some(source_node) => Err(Error::EdgeTypeInUse { name: name.to_string(), source_node }),
             None => self.change_catalog(0, |catalog, record| {
                 record.edge_type_gone(etype);
-                catalog.types[etype.0 as usize].name.clear();
+                catalog.end_type(etype);
                 Ok(())
             }),
         });
@@ -252,8 +252,7 @@ impl Store {
                 return Err(Error::Full { what: "numbers of edge types" });
             }
             record.edge_type(form as u8, name);
-            catalog.types.push(TypeEntry { name: name.to_owned(), form });
-            Ok(EdgeType(catalog.types.len() as u32 - 1))
+            Ok(catalog.add_type(name, form))
         })
     }
 
@@ -430,14 +429,11 @@ fn is_own_name(name: &str) -> bool {
 /// # Errors
 /// [`Error::TypeTaken`].
 fn find_type(catalog: &Catalog, name: &str, form: InfoForm) -> Result<Option<EdgeType>> {
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let Some(at) = catalog.types.iter().position(|entry| entry.name == name) else { return Ok(None) };
-    if catalog.types[at].form != form {
+    let found = catalog.find_type(name);
+    if found.is_some_and(|etype| catalog.types[etype.0 as usize].form != form) {
         return Err(Error::TypeTaken(name.to_owned()));
     }
-    Ok(Some(EdgeType(at as u32)))
+    Ok(found)
 }
 
 impl Drop for Store {

@@ -6,8 +6,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use weft_tags::{
-    Direction, EdgePlace, EdgeType, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options,
-    SnodeId, SnodeTags, Store, Transaction,
+    Credentials, Direction, EdgePlace, EdgeType, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType,
+    Options, SessionLimits, SnodeId, SnodeTags, Store, Transaction,
 };
 
 const TEXT: NodeType = NodeType(3);
@@ -102,6 +102,23 @@ fn cost_of_deletions(n: u64, before: impl Fn(&mut Transaction<'_>, NodeId, EdgeT
     assert_eq!(store.check().unwrap().problems.len(), 0);
     assert_eq!(store.report().snodes, 1);
     least
+}
+
+#[test]
+fn an_edge_type_is_looked_up_and_made_at_the_same_cost_however_many_there_are() {
+    for is_new in [false, true] {
+        assert_does_not_grow("an edge type", |n| {
+            let store = store();
+            for number in 0..n {
+                store.edge_type(&format!("type-{number:08}"), InfoForm::Number).unwrap();
+            }
+            let root = store.root(SnodeId::FIRST).unwrap();
+            let limits = SessionLimits::default();
+            let mut session = store.open_session(root, Credentials::superuser(0), limits).unwrap();
+            let name = if is_new { "another" } else { "type-00000500" };
+            asked(|| session.edge_type(name, InfoForm::Number).unwrap())
+        });
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The catalog: edge types and homes. Small, and written whole at each checkpoint.
 
 use crate::error::{Error, Result};
-use crate::ids::{HomeId, InfoForm, NodeId};
+use crate::ids::{EdgeType, HomeId, InfoForm, NodeId};
+use std::collections::HashMap;
+use std::sync::Arc;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 
 /// The most bytes of an edge type's name.
@@ -15,7 +17,7 @@ const HOME_BYTES: u64 = 19;
 /// A registered edge type; its number is its place. One that was deleted has no name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TypeEntry {
-    pub name: String,
+    pub name: Arc<str>,
     pub form: InfoForm,
 }
 
@@ -41,10 +43,40 @@ pub(crate) struct Guests {
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(crate) struct Catalog {
     pub types: Vec<TypeEntry>,
+    /// Clients choose names, so their hashes are keyed. Of types with one name, as damage may leave them, it has the first.
+    by_name: HashMap<Arc<str>, EdgeType>,
     pub homes: Vec<HomeEntry>,
 }
 
 impl Catalog {
+    /// A catalog without edge types.
+    pub(crate) fn of(homes: Vec<HomeEntry>) -> Catalog {
+        Catalog { homes, ..Catalog::default() }
+    }
+
+    /// The edge type of this name.
+    pub(crate) fn find_type(&self, name: &str) -> Option<EdgeType> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(crate) fn add_type(&mut self, name: &str, form: InfoForm) -> EdgeType {
+        let (name, etype) = (Arc::<str>::from(name), EdgeType(self.types.len() as u32));
+        if !name.is_empty() {
+            self.by_name.entry(name.clone()).or_insert(etype);
+        }
+        self.types.push(TypeEntry { name, form });
+        etype
+    }
+
+    /// Takes the name of a type away; `None` where there is no such type.
+    pub(crate) fn end_type(&mut self, etype: EdgeType) -> Option<()> {
+        let name = std::mem::take(&mut self.types.get_mut(etype.0 as usize)?.name);
+        if self.find_type(&name) == Some(etype) {
+            self.by_name.remove(&name);
+        }
+        Some(())
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32(self.types.len() as u32);
@@ -91,7 +123,7 @@ impl Catalog {
                 return Ok(None);
             }
             let Ok(name) = std::str::from_utf8(r.bytes(len)?) else { return Ok(None) };
-            catalog.types.push(TypeEntry { name: name.to_owned(), form });
+            catalog.add_type(name, form);
         }
         let homes = u64::from(r.u32()?);
         if homes == 0 || r.position() as u64 + homes * HOME_BYTES != bytes {
@@ -111,11 +143,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_type_is_found_by_its_name_until_it_has_none() {
+        let mut catalog = Catalog::default();
+        let [a, b, again] = ["a", "b", "a"].map(|name| catalog.add_type(name, InfoForm::Key));
+        assert_eq!(["a", "b", ""].map(|name| catalog.find_type(name)), [Some(a), Some(b), None]);
+        // As damage may leave it: the first one is found.
+        assert_eq!(catalog.end_type(again), Some(()));
+        assert_eq!(catalog.find_type("a"), Some(a));
+        assert_eq!([a, EdgeType(3)].map(|etype| catalog.end_type(etype)), [Some(()), None]);
+        assert_eq!(["a", "b", ""].map(|name| catalog.find_type(name)), [None, Some(b), None]);
+        assert_eq!(catalog.add_type("a", InfoForm::Number), EdgeType(3));
+        assert_eq!(catalog.find_type("a"), Some(EdgeType(3)));
+    }
+
+    #[test]
     fn a_catalog_is_known_by_its_beginning_and_other_bytes_are_not_one() {
         for count in [0, 3, 900] {
-            let entry = |n| TypeEntry { name: format!("type {n}"), form: InfoForm::Number };
             let homes = vec![HomeEntry { id: HomeId::FIRST, root: NodeId(7), guests: Guests::default() }];
-            let catalog = Catalog { types: (0..count).map(entry).collect(), homes };
+            let mut catalog = Catalog::of(homes);
+            (0..count).for_each(|n| _ = catalog.add_type(&format!("type {n}"), InfoForm::Number));
             let mut raw = catalog.encode();
             let (len, first) = (raw.len() as u64, raw.len().min(4096));
             assert_eq!(Catalog::decode(&raw).unwrap(), catalog);

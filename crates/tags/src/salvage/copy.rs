@@ -65,10 +65,7 @@ impl<'s> Copy<'s> {
         let Superblock { secret, lsn, .. } = survey.superblock;
         let superblock = Superblock { secret, lsn, ..ground };
         let has_catalog = survey.catalog.is_some();
-        let mut catalog = survey
-            .catalog
-            .clone()
-            .unwrap_or_else(|| Catalog { types: Vec::new(), homes: vec![home_of(HomeId::FIRST)] });
+        let mut catalog = survey.catalog.clone().unwrap_or_else(|| Catalog::of(vec![home_of(HomeId::FIRST)]));
         let mut seen = FxHashSet::default();
         catalog.homes.retain(|entry| entry.id.0 != 0 && seen.insert(entry.id));
         if !has_catalog {

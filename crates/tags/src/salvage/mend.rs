@@ -255,12 +255,11 @@ impl Copy<'_> {
     /// The edge type of this name; made if there is none.
     pub(super) fn etype(&self, name: &str) -> EdgeType {
         let mut catalog = self.store.catalog.write();
-        let at = catalog.types.iter().position(|entry| entry.name == name && entry.form == InfoForm::Number);
-        let at = at.unwrap_or_else(|| {
-            catalog.types.push(TypeEntry { name: name.to_owned(), form: InfoForm::Number });
-            catalog.types.len() - 1
-        });
-        EdgeType(at as u32)
+        let is_it = |entry: &TypeEntry| *entry.name == *name && entry.form == InfoForm::Number;
+        match catalog.types.iter().position(is_it) {
+            Some(at) => EdgeType(at as u32),
+            None => catalog.add_type(name, InfoForm::Number),
+        }
     }
 
     /// Makes up edge types: forms by the edges there are, names where it is known what kinds of nodes they join.
@@ -285,9 +284,9 @@ impl Copy<'_> {
         let mut catalog = self.store.catalog.write();
         for at in catalog.types.len() as u32..end {
             let (form, name) = known.get(&at).copied().unwrap_or((InfoForm::Number, None));
-            let name = name.filter(|name| catalog.types.iter().all(|entry| entry.name != *name));
+            let name = name.filter(|name| catalog.find_type(name).is_none());
             let name = name.map_or_else(|| format!("{NAMELESS}{at}"), str::to_owned);
-            catalog.types.push(TypeEntry { name, form });
+            catalog.add_type(&name, form);
             self.report.made_up_types += 1;
         }
         drop(catalog);

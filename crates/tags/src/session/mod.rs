@@ -612,7 +612,7 @@ impl<'s> Session<'s> {
         if self.types >= TYPES_PER_SESSION_MAX {
             return refuse(format!("a session asks for {TYPES_PER_SESSION_MAX} edge types at most"));
         }
-        if !self.store.edge_types().iter().any(|known| known.name == name) {
+        if self.store.catalog.read().find_type(name).is_none() {
             self.look(self.root, |checked, root, _| Ok(checked.check(root, &[Permission::Write])?))?;
         }
         self.types += 1;
