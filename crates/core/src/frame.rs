@@ -3,15 +3,19 @@
 use crate::codec::WriteFields;
 use std::io::{self, Read, Write};
 
-/// Sends a frame.
+/// Sends a frame. Of a long body only the beginning is copied to follow the length at once, so that a receiver that takes its time
+/// costs the sender the body once.
 pub fn send(stream: &mut impl Write, body: &[u8]) -> io::Result<()> {
-    let mut frame = Vec::with_capacity(body.len() + 4);
-    frame.put_u32(body.len() as u32);
-    frame.extend_from_slice(body);
-    stream.write_all(&frame)
+    let (first, rest) = body.split_at(body.len().min(ROOM_AT_FIRST));
+    let mut begin = Vec::with_capacity(first.len() + 4);
+    begin.put_u32(body.len() as u32);
+    begin.extend_from_slice(first);
+    stream.write_all(&begin)?;
+    drop(begin);
+    stream.write_all(rest)
 }
 
-/// Bytes of a frame that room is made for before any has arrived.
+/// Bytes of a frame that room is made for before any has arrived, and that are sent with the length.
 const ROOM_AT_FIRST: usize = 64 << 10;
 
 /// The next frame; `None` when the other side is gone. One of more than `max` bytes is refused before there is room for it. Room is
@@ -50,6 +54,35 @@ mod tests {
         assert_eq!(receive(&mut stream, 5).unwrap(), None);
         assert_eq!(receive(&mut &sent[..], 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
         assert!(receive(&mut &sent[..7], 5).is_err());
+    }
+
+    /// A stream that tells the most bytes that it was given from elsewhere than a body.
+    struct Given<'a>(&'a [u8], usize);
+
+    impl Write for Given<'_> {
+        fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+            if !self.0.as_ptr_range().contains(&buffer.as_ptr()) {
+                self.1 = self.1.max(buffer.len());
+            }
+            Ok(buffer.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_long_body_is_sent_from_where_it_lies() {
+        let body = vec![7; 16 << 20];
+        let mut given = Given(&body, 0);
+        send(&mut given, &body).unwrap();
+        assert!(given.1 <= (64 << 10) + 4, "{} bytes were copied", given.1);
+        for bytes in [(64 << 10) - 1, 64 << 10, (64 << 10) + 1, 200_000] {
+            let mut sent = Vec::new();
+            send(&mut sent, &body[..bytes]).unwrap();
+            assert!(receive(&mut &sent[..], bytes).unwrap().unwrap() == body[..bytes]);
+        }
     }
 
     /// A stream that tells the most bytes that it was asked for at once.

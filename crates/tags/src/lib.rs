@@ -117,6 +117,7 @@ mod limits {
                 "message of a session",
                 &[session::server::FRAME_BYTES_MAX as u64, session::PIECE_BYTES_MAX as u64],
             ),
+            ("edges of a node", &[session::EDGES_MAX as u64]),
             ("savepoints", &[session::SAVEPOINTS_MAX as u64, session::TYPES_PER_SESSION_MAX.into()]),
             ("ids in a session", &[session::SESSION_IDS_MAX as u64]),
         ] {

@@ -117,6 +117,8 @@ impl Serve for Served {
             };
             silent_for = idle;
             let answer = session.answer(&raw);
+            // A client that does not take its answer costs that and no more.
+            drop(raw);
             frame::send(&mut answering().meanwhile(|| session.attend()), &answer)?;
             if session.ended {
                 return Ok(());
