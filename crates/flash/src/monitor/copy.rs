@@ -38,6 +38,10 @@ impl Monitor {
         pages: u32,
         now: &mut Nanos,
     ) -> Result<Outcome, LevelError> {
+        if pages == 0 {
+            // What has nothing may be nowhere.
+            return Ok(Outcome::Done);
+        }
         let shape = self.layout.shape;
         let (from, to) = (self.layout.address(from), self.layout.address(to));
         let mut data = vec![0; shape.page_bytes as usize];
