@@ -225,8 +225,7 @@ mod tests {
             let edge = RawEdge { etype, key: 7, to };
             store
                 .write(&mut partition.write(), |pages, contents| {
-                    let numbers = &store.numbers.tables;
-                    contents.edges.insert(pages, numbers, source, InfoForm::Number, edge)
+                    contents.edges.insert(pages, source, InfoForm::Number, edge)
                 })
                 .unwrap();
         };

@@ -14,11 +14,9 @@ use crate::layout::node::{
 };
 use crate::pages::access::{PageWriter, Pages, StatePages, Token};
 use crate::pages::desc::{Desc, PageKind, slot_is_set};
-use crate::pages::numbers::PageNumbers;
 use crate::pages::table::Descriptors;
 use crate::pages::versions::Versions;
 use crate::slab::Slab;
-use crate::sync::Mutex;
 use std::ops::Range;
 
 /// The share of one s-node.
@@ -132,19 +130,13 @@ impl Contents {
     }
 
     /// Keeps a count.
-    pub(crate) fn set_count(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
-        node: NodeId,
-        count: u64,
-    ) -> Step<()> {
+    pub(crate) fn set_count(&mut self, pages: &mut PageWriter<'_>, node: NodeId, count: u64) -> Step<()> {
         let place: Option<CellAddr> = self.counts.find(pages, node.0, |place, _| Ok(Some(place)))?;
         match (place, count) {
             (None, 1) => Ok(()),
             (Some(place), 1) => self.counts.remove(pages, place),
             (Some(place), _) => self.counts.replace(pages, place, [node.0, count + 1]),
-            (None, _) => self.counts.insert(pages, new, [node.0, count + 1]),
+            (None, _) => self.counts.insert(pages, [node.0, count + 1]),
         }
     }
 

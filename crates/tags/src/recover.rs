@@ -344,8 +344,8 @@ pub(crate) fn restore_numbers(store: &Store, pages: &[u32]) {
         }
     };
     let (data, tables) = pages.split_at(pages.partition_point(|page| *page < DATA_PAGES_MAX));
-    restore(&store.numbers.data, 1, data);
-    restore(&store.numbers.tables, DATA_PAGES_MAX, tables);
+    restore(&store.pool.numbers.data, 1, data);
+    restore(&store.pool.numbers.tables, DATA_PAGES_MAX, tables);
 }
 
 /// Pages of a table, what each answers for, and whether first words of cells are hashes.

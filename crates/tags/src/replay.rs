@@ -85,7 +85,7 @@ pub(crate) fn apply(store: &Store, entries: &[u8]) -> Result<()> {
             None => break,
         }
     }
-    store.numbers.settle(|_| true);
+    store.pool.numbers.settle(|_| true);
     Ok(())
 }
 
@@ -128,9 +128,7 @@ pub(crate) fn apply_entry(store: &Store, entry: &Entry<'_>) -> Result<()> {
         Entry::Edge(edge) => apply_edges(store, &[edge]),
         Entry::Count { node, count } => {
             let partition = store.partition(node.home())?;
-            store.write(&mut partition.write(), |pages, contents| {
-                contents.set_count(pages, &store.numbers.tables, node, count)
-            })
+            store.write(&mut partition.write(), |pages, contents| contents.set_count(pages, node, count))
         }
         Entry::Free { node } => apply::free_nodes(store, &mut store.partition(node.home())?.write(), &[node]),
         Entry::Type { form, name } => {
@@ -177,7 +175,7 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
     }
     store.partition(HomeId(desc.snode)).map_err(|_| strange("a page of an s-node that is not there"))?;
     let numbers = if desc.kind == PageKind::RunHead { run_numbers(&desc) } else { 1 };
-    store.numbers.data.lock().take_exactly(page, numbers);
+    store.pool.numbers.data.lock().take_exactly(page, numbers);
     apply::put_page(store, page, desc);
     Ok(())
 }
@@ -195,7 +193,7 @@ fn put_slots(store: &Store, page: u32, snode: HomeId, class: u8, first: u8, byte
     if !is_new && (before.kind, before.snode, before.class) != (PageKind::Slab, snode.0, class) {
         return Err(strange("slots in a page of another kind"));
     }
-    store.numbers.data.lock().take_exactly(page, u32::from(is_new));
+    store.pool.numbers.data.lock().take_exactly(page, u32::from(is_new));
     store.leaves.lock().touch(page);
     apply::put_slots(store, &mut partition.write(), page, class, first, bytes)
 }

@@ -106,8 +106,8 @@ impl Store {
         self.expect_erasures()?;
         let changed = (self.pool.dirty() + self.pool.reserved()) as u64 + rewritten;
         let stale = self.leaves.lock().stale.len() as u64;
-        let tables = u64::from(self.numbers.tables.lock().end() - DATA_PAGES_MAX);
-        let pages = u64::from(self.numbers.data.lock().end()) + tables + changed.max(taken);
+        let tables = u64::from(self.pool.numbers.tables.lock().end() - DATA_PAGES_MAX);
+        let pages = u64::from(self.pool.numbers.data.lock().end()) + tables + changed.max(taken);
         // No more than the pages could fill, and a few that they begin.
         let leaves = (stale + freed + changed).min(pages / u64::from(LEAF_PAGES) + 4);
         // All but pages is written twice.

@@ -7,9 +7,8 @@ use crate::error::Step;
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
 use crate::pages::desc::{Desc, PageKind, count_slots, first_clear, slot_is_set, slot_range};
-use crate::pages::numbers::{PageNumbers, take_number};
+use crate::pages::numbers::take_number;
 use crate::pages::table::PageTable;
-use crate::sync::Mutex;
 use std::ops::Range;
 
 /// The pages with room of one class.
@@ -58,7 +57,6 @@ impl Slab {
     pub(crate) fn reserve(
         &mut self,
         pages: &mut PageWriter<'_>,
-        numbers: &Mutex<PageNumbers>,
         class: u8,
         wanted: usize,
     ) -> Step<(u32, Range<usize>)> {
@@ -92,9 +90,9 @@ impl Slab {
                 }
                 continue;
             }
-            let page = take_number(numbers)?;
+            let page = take_number(&pages.pool().numbers.data)?;
             if let Err(halt) = pages.place_uncommitted(page, Desc::slab(snode, class)) {
-                numbers.lock().give_back(page, 1);
+                pages.pool().numbers.data.lock().give_back(page, 1);
                 return Err(halt);
             }
             self.open = Some(page);

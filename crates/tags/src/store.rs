@@ -14,13 +14,12 @@ use crate::journal::periodic::Periodic;
 use crate::journal::record::RecordWriter;
 use crate::journal::writes::PageWrite;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX};
-use crate::layout::leaves::{LEAF_PAGES, LEAVES_MAX, Leaves};
+use crate::layout::leaves::Leaves;
 use crate::layout::superblock::Superblock;
 use crate::options::Options;
 use crate::page_store::{MemoryStore, PageStore};
 use crate::pages::access::{PageReader, PageWriter};
 use crate::pages::classes::ClassReport;
-use crate::pages::numbers::Numbers;
 use crate::pages::pool::Pool;
 use crate::partition::{Contents, Partition};
 use crate::snodes::locks::SnodeLocks;
@@ -55,7 +54,6 @@ pub struct Store {
     pub(crate) pool: Pool,
     pub(crate) secret: Secret,
     pub(crate) space: Mutex<Space>,
-    pub(crate) numbers: Numbers,
     pub(crate) journal: Arc<Journal>,
     pub(crate) periodic: Periodic,
     pub(crate) catalog: RwLock<Catalog>,
@@ -129,7 +127,6 @@ impl Store {
             pool,
             secret: sb.secret,
             space: Mutex::new(space),
-            numbers: Numbers::new(LEAVES_MAX * LEAF_PAGES),
             journal: Arc::new(Journal::new(sb.journal_block, sb.journal_blocks, sb.epoch, sb.lsn)),
             periodic: Periodic::default(),
             catalog: RwLock::new(catalog),
@@ -312,8 +309,8 @@ impl Store {
         StoreReport {
             medium_bytes: blocks * crate::PAGE_BYTES as u64,
             free_bytes: free * crate::PAGE_BYTES as u64,
-            data_pages: self.numbers.data.lock().used(),
-            table_pages: self.numbers.tables.lock().used(),
+            data_pages: self.pool.numbers.data.lock().used(),
+            table_pages: self.pool.numbers.tables.lock().used(),
             cache_pages: self.pool.capacity() as u64,
             dirty_pages: self.pool.dirty() as u64,
             page_reads: self.pool.faults(),
@@ -410,7 +407,7 @@ impl Store {
 
     /// The pages of nodes that there are, and some numbers between them.
     pub(crate) fn data_pages(&self) -> impl Iterator<Item = u32> + '_ {
-        self.pool.table.known(self.numbers.data.lock().end())
+        self.pool.table.known(self.pool.numbers.data.lock().end())
     }
 
     /// Gives up a block that a page of an s-node was in.

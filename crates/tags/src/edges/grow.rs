@@ -14,8 +14,7 @@ use crate::error::{Error, Step, StepError};
 use crate::pages::Words;
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, Share};
-use crate::pages::numbers::{PageNumbers, take_number};
-use crate::sync::Mutex;
+use crate::pages::numbers::take_number;
 
 /// Pages that share out their cells, at most, before one is added: the full one, and the one before or behind it.
 const NEIGHBOURS: usize = 2;
@@ -55,42 +54,32 @@ impl<const W: usize> Table<W> {
     const SPREAD: usize = (Self::FULL * 4) / 5;
 
     /// The first page of a table without any.
-    pub(super) fn begin(&mut self, pages: &mut PageWriter<'_>, new: &Mutex<PageNumbers>) -> Step<()> {
-        let page = self.place_new(pages, new, &[Share::ALL])?;
+    pub(super) fn begin(&mut self, pages: &mut PageWriter<'_>) -> Step<()> {
+        let page = self.place_new(pages, &[Share::ALL])?;
         self.settle(pages, 0, &[(Share::ALL.last, page[0])], &[Filled::EMPTY])
     }
 
     /// Links one more page to that of a single position, and to those that are linked to it.
-    pub(super) fn add_link(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
-        head: u32,
-    ) -> Step<u32> {
+    pub(super) fn add_link(&mut self, pages: &mut PageWriter<'_>, head: u32) -> Step<u32> {
         let share = share_of(pages.words(head)?)?;
         let share = Share { link: self.directory.links(head).len() as u32 + 1, ..share };
-        let page = self.place_new(pages, new, &[share])?[0];
+        let page = self.place_new(pages, &[share])?[0];
         self.write_header(pages, page, share)?;
         self.directory.link(head, std::iter::once(page));
         Ok(page)
     }
 
     /// Places empty pages, all of them or none.
-    fn place_new(
-        &self,
-        pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
-        shares: &[Share],
-    ) -> Step<Vec<u32>> {
+    fn place_new(&self, pages: &mut PageWriter<'_>, shares: &[Share]) -> Step<Vec<u32>> {
         let mut numbers = Vec::new();
         let placed = shares.iter().map(|share| {
-            let page = take_number(new)?;
+            let page = take_number(&pages.pool().numbers.tables)?;
             numbers.push(page);
             Ok((page, Desc::table(pages.snode(), self.id, *share, self.is_hashed)))
         });
         let placed = placed.collect::<Step<Vec<_>>>();
         if let Err(halt) = placed.and_then(|placed| pages.place_all_new(placed)) {
-            numbers.into_iter().for_each(|page| new.lock().give_back(page, 1));
+            numbers.into_iter().for_each(|page| pages.pool().numbers.tables.lock().give_back(page, 1));
             return Err(halt);
         }
         Ok(numbers)
@@ -98,12 +87,7 @@ impl<const W: usize> Table<W> {
 
     /// Shares out the cells of a page that is full, and answers for more than one position, among more pages. Nothing has changed when it
     /// halts.
-    pub(super) fn split(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
-        page: u32,
-    ) -> Step<()> {
+    pub(super) fn split(&mut self, pages: &mut PageWriter<'_>, page: u32) -> Step<()> {
         let share = share_of(pages.words(page)?)?;
         let mut old = self.neighbours_of(share);
         // To be changed: where the medium is mapped this may halt for want of a frame, which it must not do further on.
@@ -117,7 +101,7 @@ impl<const W: usize> Table<W> {
             (lasts, filled) = self.share_out(pages, &old, 2)?;
         }
         let more = lasts.len().saturating_sub(old.pages.len());
-        let added = self.place_new(pages, new, &vec![Share::ALL; more])?;
+        let added = self.place_new(pages, &vec![Share::ALL; more])?;
         let numbers: Vec<PageEnd> = lasts.into_iter().zip(old.numbers().chain(added)).collect();
         self.settle(pages, old.first, &numbers, &filled)
     }
@@ -350,26 +334,21 @@ mod tests {
     }
 
     impl<const W: usize> TableAndCells<'_, W> {
-        fn step<T>(
-            &mut self,
-            mut step: impl FnMut(&mut Table<W>, &mut PageWriter<'_>, &Mutex<PageNumbers>) -> Step<T>,
-        ) -> T {
+        fn step<T>(&mut self, mut step: impl FnMut(&mut Table<W>, &mut PageWriter<'_>) -> Step<T>) -> T {
             let partition = self.store.partition(HomeId::FIRST).unwrap();
             let table = &mut self.table;
-            let done = self
-                .store
-                .write(&mut partition.write(), |pages, _| step(table, pages, &self.store.numbers.tables));
+            let done = self.store.write(&mut partition.write(), |pages, _| step(table, pages));
             done.unwrap()
         }
 
         fn insert(&mut self, cell: [u64; W]) {
             self.cells.push(cell);
-            self.step(|table, pages, new| table.insert(pages, new, cell));
+            self.step(|table, pages| table.insert(pages, cell));
         }
 
         fn remove(&mut self, at: usize) {
             let cell = self.cells.swap_remove(at);
-            self.step(|table, pages, _| {
+            self.step(|table, pages| {
                 let first = cell[0];
                 let place = table.find(pages, first, |place, found| Ok((found == cell).then_some(place)))?;
                 table.remove(pages, place.expect("the cell is there"))
@@ -382,12 +361,12 @@ mod tests {
             let mut position = Some(0);
             while let Some(at) = position {
                 let mut freed = Vec::new();
-                position = self.step(|table, pages, _| table.merge_at(pages, at, &mut freed));
+                position = self.step(|table, pages| table.merge_at(pages, at, &mut freed));
                 gone += freed.len();
                 drop_table_pages(self.store, freed);
             }
             let mut freed = Vec::new();
-            self.step(|table, pages, _| table.end_merge(pages, &mut freed));
+            self.step(|table, pages| table.end_merge(pages, &mut freed));
             gone += freed.len();
             drop_table_pages(self.store, freed);
             gone
@@ -396,7 +375,7 @@ mod tests {
         /// Whether each cell is found, nothing else is there, and every page says rightly what it answers for.
         fn check(&mut self) {
             let cells = self.cells.clone();
-            let all = self.step(|table, pages, _| {
+            let all = self.step(|table, pages| {
                 for cell in &cells {
                     let mut times = 0;
                     table.find(pages, cell[0], |_, found| {

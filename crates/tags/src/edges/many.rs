@@ -10,9 +10,7 @@ use super::{EdgeChange, EdgeTable};
 use crate::error::{Step, StepError};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages};
-use crate::pages::numbers::PageNumbers;
 use crate::pages::{Words, as_words};
-use crate::sync::Mutex;
 
 /// Edges of a group. Whoever looks for one alone has a group of one, and does not pay for the room of more.
 pub(crate) const GROUP: usize = 64;
@@ -55,7 +53,6 @@ impl EdgeTable {
     pub(crate) fn change<'c>(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
         changes: impl Iterator<Item = &'c EdgeChange> + Clone,
         made: &mut usize,
         freed: &mut Vec<u32>,
@@ -71,7 +68,7 @@ impl EdgeTable {
         for change in changes {
             let is_within = bundle.map_or(Ok(false), |bundle| bundle.change_within(pages, change))?;
             if !is_within {
-                self.change_one(pages, new, change, freed)?;
+                self.change_one(pages, change, freed)?;
                 each(change);
                 *made += 1;
                 return Ok(());

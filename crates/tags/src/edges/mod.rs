@@ -23,8 +23,6 @@ use crate::error::{Error, Result, Step};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, Info, InfoForm, NodeId};
 use crate::pages::access::{PageWriter, Pages};
-use crate::pages::numbers::PageNumbers;
-use crate::sync::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use table::{CellAddr, Full, Table};
@@ -288,7 +286,6 @@ impl EdgeTable {
     pub(crate) fn insert(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
         source: NodeId,
         form: InfoForm,
         edge: RawEdge,
@@ -297,20 +294,20 @@ impl EdgeTable {
             if let Some(id) = self.bundle(pages, source, edge.etype)? {
                 let absent = || Error::damaged(format!("bundle {id} is not there"));
                 let bundle = self.bundles_mut().get_mut(&id).ok_or_else(absent)?;
-                return bundle.insert(pages, new, [edge.key, edge.to.0]);
+                return bundle.insert(pages, [edge.key, edge.to.0]);
             }
             let cell = main_cell(source, form, edge);
             match self.main.try_insert(pages, cell)? {
                 None => return Ok(()),
-                Some(Full::Page(page)) if self.relieve(pages, new, page)? => {}
-                Some(_) => return self.main.insert(pages, new, cell),
+                Some(Full::Page(page)) if self.relieve(pages, page)? => {}
+                Some(_) => return self.main.insert(pages, cell),
             }
         }
     }
 
     /// Makes room in a page of the main table that one node fills, by a bundle; whether there is one more. A page that many fill is split
     /// when a cell is put into it.
-    fn relieve(&mut self, pages: &mut PageWriter<'_>, new: &Mutex<PageNumbers>, page: u32) -> Step<bool> {
+    fn relieve(&mut self, pages: &mut PageWriter<'_>, page: u32) -> Step<bool> {
         let mut groups: FxHashMap<(u64, u64), usize> = FxHashMap::default();
         let mut positions = [u64::MAX, 0];
         for page in self.main.directory.chain(page) {
@@ -326,20 +323,14 @@ impl EdgeTable {
         match groups.into_iter().map(|(group, edges)| (edges, group)).max() {
             // A bundle of one edge would make no room.
             Some((edges, (source, word))) if edges >= BUNDLE_EDGES || !splits && edges > 1 => {
-                self.make_bundle(pages, new, source, word)?;
+                self.make_bundle(pages, source, word)?;
                 Ok(true)
             }
             _ => Ok(false),
         }
     }
 
-    fn make_bundle(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
-        source: u64,
-        word: u64,
-    ) -> Step<()> {
+    fn make_bundle(&mut self, pages: &mut PageWriter<'_>, source: u64, word: u64) -> Step<()> {
         let id = self.next_bundle;
         let mut bundle = Bundle::new(id, form_of_cell(word) == InfoForm::Key, self.main.secret);
         let mut cells = Vec::new();
@@ -356,7 +347,7 @@ impl EdgeTable {
         // A page of the bundle holds twice what a page of the main table does, so only the first insert can halt,
         // and then nothing has changed.
         for cell in &cells {
-            bundle.insert(pages, new, *cell)?;
+            bundle.insert(pages, *cell)?;
         }
         self.next_bundle += 1;
         self.bundles_mut().insert(id, bundle);
@@ -367,7 +358,7 @@ impl EdgeTable {
                 self.main.remove(pages, place)?;
             }
         }
-        self.main.insert(pages, new, [source, word | BUNDLE, id, 1])
+        self.main.insert(pages, [source, word | BUNDLE, id, 1])
     }
 
     /// Takes an edge out; `false` when it is not there. With the last edge of a bundle go the bundle's pages, which are appended to `freed`.
@@ -414,14 +405,13 @@ impl EdgeTable {
     fn change_one(
         &mut self,
         pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
         change: &EdgeChange,
         freed: &mut Vec<u32>,
     ) -> Step<()> {
         let EdgeChange { source, etype, form, key, old, new: to } = *change;
         let edge = |to| RawEdge { etype, key, to };
         let is_made = match (old.0, to.0) {
-            (0, _) => self.insert(pages, new, source, form, edge(to)).map(|()| true)?,
+            (0, _) => self.insert(pages, source, form, edge(to)).map(|()| true)?,
             (_, 0) => self.remove(pages, source, edge(old), freed)?,
             _ => match self.find_in_main(pages, source, edge(old))? {
                 Some(place) => {
@@ -486,9 +476,7 @@ mod tests {
             let source = if n % 2 == 0 { one } else { other };
             let edge = RawEdge { etype: EdgeType((n / 2 % 20) as u32), key: n, to: NodeId(8 * (n + 1)) };
             store
-                .write(&mut partition.write(), |pages, _| {
-                    edges.insert(pages, &store.numbers.tables, source, InfoForm::Number, edge)
-                })
+                .write(&mut partition.write(), |pages, _| edges.insert(pages, source, InfoForm::Number, edge))
                 .unwrap();
         }
         assert_eq!((edges.main.walk().count(), edges.bundles.is_empty()), (1, false));
@@ -504,10 +492,9 @@ mod tests {
         let mut edges = EdgeTable::new(store.secret);
         let (source, etype) = (NodeId(8), EdgeType(3));
         let edge = |key: u64| RawEdge { etype, key, to: NodeId(8 * (key + 1)) };
-        let numbers = &store.numbers.tables;
         for key in 0..200 {
             let step = |pages: &mut PageWriter<'_>, _: &mut _| {
-                edges.insert(pages, numbers, source, InfoForm::Number, edge(key))
+                edges.insert(pages, source, InfoForm::Number, edge(key))
             };
             store.write(&mut partition.write(), step).unwrap();
         }

@@ -18,8 +18,6 @@ use crate::hash::Secret;
 use crate::pages::Words;
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Share, TABLE_HASHED};
-use crate::pages::numbers::PageNumbers;
-use crate::sync::Mutex;
 
 /// Words of a page.
 pub(super) const PAGE_WORDS: usize = crate::ids::PAGE_BYTES / 8;
@@ -337,33 +335,22 @@ impl<const W: usize> Table<W> {
     }
 
     /// Puts a cell in, with the pages that this takes. What halts has put nothing in.
-    pub(crate) fn insert(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
-        cell: [u64; W],
-    ) -> Step<()> {
+    pub(crate) fn insert(&mut self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<()> {
         loop {
             match self.try_insert(pages, cell)? {
                 None => return Ok(()),
-                Some(Full::NoPage) => self.begin(pages, new)?,
+                Some(Full::NoPage) => self.begin(pages)?,
                 Some(Full::Page(page)) if share_of(pages.words(page)?)?.is_single() => {
-                    return self.insert_linked(pages, new, page, cell);
+                    return self.insert_linked(pages, page, cell);
                 }
-                Some(Full::Page(page)) => self.split(pages, new, page)?,
+                Some(Full::Page(page)) => self.split(pages, page)?,
             }
         }
     }
 
     /// Puts a cell into a page of a single position, or one that is linked to it. All of them are full but the last that has cells, and
     /// those behind it.
-    fn insert_linked(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        new: &Mutex<PageNumbers>,
-        head: u32,
-        cell: [u64; W],
-    ) -> Step<()> {
+    fn insert_linked(&mut self, pages: &mut PageWriter<'_>, head: u32, cell: [u64; W]) -> Step<()> {
         let mut room = None;
         for page in self.directory.chain(head) {
             let cells = Self::counted(pages, page)?;
@@ -374,7 +361,7 @@ impl<const W: usize> Table<W> {
         }
         let (page, cells) = match room {
             Some(room) => room,
-            None => (self.add_link(pages, new, head)?, 0),
+            None => (self.add_link(pages, head)?, 0),
         };
         Self::put(pages.words_mut(page)?, self.position(&cell), cell);
         pages.note_cells(page, cells + 1);

@@ -15,10 +15,12 @@ use super::desc::{Desc, PageKind};
 use super::erasure::Erasure;
 use super::eviction::EvictionPolicy;
 use super::frames::Frames;
+use super::numbers::Numbers;
 use super::table::{DIRTY, Hot, PageTable, USE_MASK, USE_ONE};
 use super::versions::Versions;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
+use crate::layout::leaves::{LEAF_PAGES, LEAVES_MAX};
 use crate::page_store::Mapping;
 use crate::page_store::PageStore;
 use crate::sync::{CachePadded, Condvar, Mutex, RwLock, RwLockWriteGuard};
@@ -36,6 +38,8 @@ const NOBODY: u64 = u64::MAX;
 /// Pages in memory.
 pub(crate) struct Pool {
     pub(crate) table: PageTable,
+    /// Which numbers of pages are free.
+    pub(crate) numbers: Numbers,
     pub(super) frames: Frames,
     /// The page in each frame, and from bit 32 on the class that it is counted in.
     holds: Box<[AtomicU64]>,
@@ -189,6 +193,7 @@ impl Pool {
         let frames = Frames::reserve(cache_pages, huge_pages, mapped).map_err(no_memory())?;
         Ok(Pool {
             table: PageTable::new(),
+            numbers: Numbers::new(LEAVES_MAX * LEAF_PAGES),
             holds: holds.into_boxed_slice(),
             free: CachePadded::default(),
             reads_ended: Condvar::new(),

@@ -256,8 +256,8 @@ impl<'s> Copy<'s> {
         pages.extend(self.pages_of_lost_leaves().take(self.source.medium.blocks() as usize));
         pages.sort_unstable();
         pages.dedup();
-        *self.store.numbers.data.lock() = PageNumbers::new(1, DATA_PAGES_MAX);
-        self.store.numbers.forget_given_up();
+        *self.store.pool.numbers.data.lock() = PageNumbers::new(1, DATA_PAGES_MAX);
+        self.store.pool.numbers.forget_given_up();
         crate::recover::restore_numbers(&self.store, &pages);
     }
 }

@@ -98,7 +98,7 @@ impl Copy<'_> {
                 if contents.edges.find(pages, source, edge.etype, edge.key, is_it)?.is_some() {
                     return Ok(false);
                 }
-                contents.edges.insert(pages, &store.numbers.tables, source, form, edge)?;
+                contents.edges.insert(pages, source, form, edge)?;
                 Ok(true)
             })
         })

@@ -57,7 +57,7 @@ impl Copy<'_> {
                 self.drop_torn_runs()?;
             }
             // Numbers are counted anew at the end.
-            self.store.numbers.forget_given_up();
+            self.store.pool.numbers.forget_given_up();
             last = record.lsn;
             self.report.commits_applied += 1;
         }

@@ -300,9 +300,7 @@ impl Copy<'_> {
             return Ok(());
         }
         self.change(node.home(), |store, partition| {
-            store.write(partition, |pages, contents| {
-                contents.set_count(pages, &store.numbers.tables, node, ins)
-            })
+            store.write(partition, |pages, contents| contents.set_count(pages, node, ins))
         })
     }
 }

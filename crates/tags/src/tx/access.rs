@@ -105,7 +105,7 @@ impl Transaction<'_> {
 
     /// Gives back the lock of a home of which nothing was read or changed for the caller.
     pub(super) fn let_go(&mut self, home: HomeId) {
-        self.store.numbers.settle(|snode| *snode == home);
+        self.store.pool.numbers.settle(|snode| *snode == home);
         self.store.locks.release(&[home]);
         self.held.retain(|held| *held != home);
         self.forget_permissions();

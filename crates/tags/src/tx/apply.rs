@@ -33,8 +33,8 @@ pub(crate) fn change_edges<'c>(
             let alike = rest.clone().take(GROUP);
             let alike =
                 alike.take_while(|change| (change.source, change.etype) == (first.source, first.etype));
-            let (new, mut made) = (&store.numbers.tables, 0);
-            let done = contents.edges.change(pages, new, alike, &mut made, &mut freed, &mut each);
+            let mut made = 0;
+            let done = contents.edges.change(pages, alike, &mut made, &mut freed, &mut each);
             rest.by_ref().take(made).for_each(drop);
             done?;
         }
@@ -48,7 +48,7 @@ pub(crate) fn change_edges<'c>(
 pub(crate) fn drop_table_pages(store: &Store, freed: Vec<u32>) {
     for page in freed {
         drop_page(store, page);
-        store.numbers.tables.lock().give_back(page, 1);
+        store.pool.numbers.tables.lock().give_back(page, 1);
     }
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn drop_empty_slabs(store: &Store, partition: &mut Partition) {
     for slab in &mut partition.contents.slabs {
         if let Some(page) = slab.close_empty(&store.pool.table) {
             drop_page(store, page);
-            store.numbers.data.lock().give_back(page, 1);
+            store.pool.numbers.data.lock().give_back(page, 1);
         }
     }
 }
@@ -122,7 +122,7 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
     }
     for page in contents.slabs.iter().filter_map(|slab| slab.open) {
         drop_page(store, page);
-        store.numbers.give_up(partition.snode, page, 1);
+        store.pool.numbers.give_up(partition.snode, page, 1);
     }
     drop_table_pages(store, contents.table_pages());
     Ok(())
@@ -151,7 +151,7 @@ fn release(
         for page in page..page + pages {
             drop_page(store, page);
         }
-        store.numbers.give_up(partition.snode, page, numbers);
+        store.pool.numbers.give_up(partition.snode, page, numbers);
         return Ok(());
     }
     let bytes = slot_bytes(desc.class).unwrap_or(PAGE_BYTES);
@@ -162,7 +162,7 @@ fn release(
     drop(desc);
     if is_empty {
         drop_page(store, page);
-        store.numbers.give_up(partition.snode, page, 1);
+        store.pool.numbers.give_up(partition.snode, page, 1);
     } else if store.pool.erasure.is_of(partition.snode.0) {
         let cleared = store.write(partition, |pages, _| {
             pages.bytes_mut(page)?[slot * bytes..(slot + 1) * bytes].fill(0);
@@ -210,7 +210,7 @@ pub(crate) fn make_root(
         Some(place) => place,
         None => {
             let (page, slots) = store.write(partition, |pages, contents| {
-                contents.slabs[usize::from(class)].reserve(pages, &store.numbers.data, class, 1)
+                contents.slabs[usize::from(class)].reserve(pages, class, 1)
             })?;
             (page, slots.start)
         }

@@ -97,7 +97,7 @@ impl Transaction<'_> {
                     let next = pairs.clone().take(slots_of(bytes));
                     let alike = next.take_while(|pair| class_of_pair(pair) == Some(class)).count();
                     let slab = &mut contents.slabs[usize::from(class)];
-                    let (page, slots) = slab.reserve(pages, &store.numbers.data, class, alike)?;
+                    let (page, slots) = slab.reserve(pages, class, alike)?;
                     let raw = pages.bytes_mut(page)?;
                     for (slot, (key, value)) in slots.zip(&mut *pairs) {
                         let len = (key.len() as u16).to_le_bytes();

@@ -213,7 +213,7 @@ impl<'s> Transaction<'s> {
     fn pages_touched(&self, new: &NewNodes) -> usize {
         let store = self.store;
         // A new s-node's first edges and counts make their tables.
-        let tables = store.numbers.tables.lock().used() + 2 * self.set.new_homes.len() as u64;
+        let tables = store.pool.numbers.tables.lock().used() + 2 * self.set.new_homes.len() as u64;
         let changes = (self.set.changes.len() + new.edges.touched) as u64;
         // Each change may touch a page of its own, but no more pages than there are. Now and then one makes a group of pages grow, which
         // changes those beside its own and adds some; what is counted of nodes, which mostly have no page there, makes up for more.
@@ -229,7 +229,7 @@ impl<'s> Transaction<'s> {
     /// The most pages in which slots are cleared, or what an update leaves of longer data, for s-nodes whose bytes are erased.
     fn pages_cleared(&self, new: &NewNodes) -> usize {
         let erases = |node: &&NodeId| self.store.pool.erasure.is_of(node.home().0);
-        let pages = self.store.numbers.data.lock().used();
+        let pages = self.store.pool.numbers.data.lock().used();
         let Summed { counted, garbage, .. } = &new.edges;
         let freed = counted.iter().map(|(node, _)| node).chain(garbage).filter(erases).count();
         freed.min(pages as usize) + self.set.updates.keys().filter(erases).count()
@@ -343,7 +343,7 @@ impl<'s> Transaction<'s> {
                 let kept = if ends { 1 } else { count };
                 let stored = if touched.created { 1 } else { before };
                 if kept != stored {
-                    contents.set_count(pages, &store.numbers.tables, node, kept)?;
+                    contents.set_count(pages, node, kept)?;
                     record.count(node, kept);
                 }
                 if let RemainingEdges::Body(body) = left {

@@ -200,7 +200,7 @@ impl<'s> Transaction<'s> {
         self.with_room(|| {
             store.write(&mut partition.write(), |pages, contents| {
                 let slab = &mut contents.slabs[usize::from(class)];
-                let (page, slots) = slab.reserve(pages, &store.numbers.data, class, 1)?;
+                let (page, slots) = slab.reserve(pages, class, 1)?;
                 let offset = slots.start * slot_bytes(class).unwrap_or(crate::PAGE_BYTES);
                 let out = &mut pages.bytes_mut(page)?[offset..];
                 write_header(out, kind.0, len);
@@ -334,7 +334,7 @@ impl<'s> Transaction<'s> {
     pub fn abort(self) {}
 
     fn release(&mut self) {
-        self.store.numbers.settle(|snode| self.held.contains(snode));
+        self.store.pool.numbers.settle(|snode| self.held.contains(snode));
         self.store.locks.release(&self.held);
         self.held.clear();
     }

@@ -121,7 +121,7 @@ impl Transaction<'_> {
         let store = self.store;
         let partition = store.partition(snode)?;
         let (pages, numbers) = (run_pages(len), run_pages(capacity.clamp(len, NODE_BYTES_MAX)));
-        let taken = store.numbers.data.lock().take(numbers);
+        let taken = store.pool.numbers.data.lock().take(numbers);
         let head = taken.ok_or(Error::Full { what: "page numbers" })?;
         let body = [u64::from(pages), 0, u64::from(is_body), u64::from(numbers)];
         let mut out = AlignedBuf::zeroed(PAGES_AT_ONCE.min(pages as usize) * PAGE_BYTES);
@@ -178,7 +178,7 @@ impl Transaction<'_> {
     fn give_up_run(&self, _alone: &mut Partition, (head, pages): (u32, u32), numbers: u32) {
         (head..head + pages).for_each(|page| apply::drop_page(self.store, page));
         self.store.pool.erasure.note_left_over();
-        self.store.numbers.data.lock().give_back(head, numbers);
+        self.store.pool.numbers.data.lock().give_back(head, numbers);
     }
 
     /// Bytes that a node has room for where it is, its header included.
