@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use std::io::IoSlice;
 use weft_core::Tag;
 use weft_core::checksum::crc32c;
-use weft_core::codec::WriteFields;
+use weft_core::codec::put;
 use weft_sys::AlignedBuf;
 
 /// Pages written by one call.
@@ -96,7 +96,7 @@ impl Store {
         let wanted = changed + 2 * (lists[0] + lists[1]);
         let mut space = self.space.lock();
         if !space.reserve(0, wanted, &*self.medium)? {
-            return Err(Error::Full { what: space.why_full() });
+            return Err(space.full());
         }
         drop(space);
         let moved = self.widen_front(leaves, lists[0] + lists[1], wanted)?;
@@ -237,7 +237,8 @@ impl Store {
         for ((page, crc), block) in pages.iter().zip(crcs).zip(run.block..) {
             let before = self.pool.table.describe(*page);
             space.release(before.block, 1, self.pool.erasure.owner(before.snode));
-            self.pool.written(*page, block, crc);
+            self.pool.place(*page, block, crc);
+            self.pool.clean(*page);
         }
         Ok(())
     }
@@ -250,9 +251,7 @@ impl Store {
         }
         let mut list = Vec::with_capacity(leaves.at.len() * LEAF_ENTRY_BYTES);
         for (number, leaf) in &leaves.at {
-            list.put_u32(*number);
-            list.put_u32(leaf.crc);
-            leaf.blocks.into_iter().for_each(|block| list.put_u64(block));
+            put(&mut list, &[number, &leaf.crc, &leaf.blocks]);
         }
         self.write_blob(&list, runs)
     }

@@ -370,10 +370,10 @@ fn restore_tables(store: &Store, pages: &[u32]) -> Result<()> {
             .map_err(|_| Error::damaged(format!("pages of {snode}, which is not there")))?;
         let contents = &mut partition.write().contents;
         match id {
-            MAIN => contents.edges.main = Table::restore(id, false, store.secret, &pages)?,
-            COUNTS => contents.counts = Table::restore(id, false, store.secret, &pages)?,
+            MAIN => contents.edges.main = Table::new(id, false, store.secret).restore(&pages)?,
+            COUNTS => contents.counts = Table::new(id, false, store.secret).restore(&pages)?,
             _ => {
-                let bundle = Table::restore(id, is_hashed, store.secret, &pages)?;
+                let bundle = Table::new(id, is_hashed, store.secret).restore(&pages)?;
                 contents.edges.bundles_mut().insert(id, bundle);
                 contents.edges.next_bundle = contents.edges.next_bundle.max(id + 1).max(FIRST_BUNDLE);
             }

@@ -85,7 +85,7 @@ impl Store {
                             return Ok(Room { _journal, _cache, _blocks, _gate });
                         }
                         if std::mem::replace(&mut has_room, true) {
-                            return Err(self.full());
+                            return Err(self.space.lock().full());
                         }
                     }
                     Err(CacheFull::Ever) => return Err(Error::CacheFull { pages: self.pool.capacity() }),
@@ -119,11 +119,6 @@ impl Store {
         let is_reserved = space.reserve(taken, checkpoint + reserve, &*self.medium)?;
         drop(space);
         Ok(is_reserved.then(|| BlockReservation { store: self, blocks: taken }))
-    }
-
-    /// The error of a store whose medium has no room left.
-    pub(crate) fn full(&self) -> Error {
-        Error::Full { what: self.space.lock().why_full() }
     }
 }
 

@@ -154,9 +154,9 @@ impl Space {
         self.limit
     }
 
-    /// What is full.
-    pub(crate) fn why_full(&self) -> &'static str {
-        self.refused.unwrap_or("all blocks of its largest size are in use")
+    /// The error of a medium that has no room left.
+    pub(crate) fn full(&self) -> Error {
+        Error::Full { what: self.refused.unwrap_or("all blocks of its largest size are in use") }
     }
 
     /// Keeps `blocks` for who is going to take them, if so many `more` are free beside; the medium grows where it has to. Whether it is so.
@@ -410,7 +410,7 @@ impl Space {
         }
         // The front is better than to be full.
         let best = best.or_else(|| self.search_in(wanted, &[(self.front.first, self.front.end)]));
-        let Some(run) = best else { return Err(Error::Full { what: self.why_full() }) };
+        let run = best.ok_or_else(|| self.full())?;
         self.mark_used(run);
         self.cursor = run.block + run.blocks;
         Ok(run)
@@ -438,10 +438,7 @@ impl Space {
         self.put_back(run);
         let run = Run { block: self.end, blocks: wanted };
         if !self.grow(wanted, 0, store)? {
-            let Some(found) = self.take_for_list(wanted) else {
-                return Err(Error::Full { what: self.why_full() });
-            };
-            return Ok(found);
+            return self.take_for_list(wanted).ok_or_else(|| self.full());
         }
         self.mark_used(run);
         self.cursor = run.block + run.blocks;
@@ -578,10 +575,7 @@ mod tests {
         assert_eq!(space.take_for_leaves(3), Some(Run { block: 8, blocks: 3 }));
         assert_eq!(space.take_for_list(3), Some(Run { block: 4, blocks: 3 }));
         assert_eq!(space.take_for_list(2), Some(Run { block: 11, blocks: 2 }), "those for leaves, too");
-        assert_eq!(
-            space.take_whole(20, &store).unwrap_err().to_string(),
-            Error::Full { what: space.why_full() }.to_string()
-        );
+        assert_eq!(space.take_whole(20, &store).unwrap_err().to_string(), space.full().to_string());
         assert_eq!(space.take(12, &store).unwrap(), Run { block: 28, blocks: 12 });
         assert_eq!(space.front_free(), 8);
         assert_eq!(space.take(4, &store).unwrap(), Run { block: 13, blocks: 4 });

@@ -98,11 +98,9 @@ impl<'s> BTree<'s> {
         let at = store.root(snode)?;
         let mut tx = store.begin();
         if tx.edge(at, names, Info::Key(name.as_bytes()))?.is_none() {
-            let mut data = (name.len() as u16).to_le_bytes().to_vec();
-            data.extend_from_slice(name.as_bytes());
-            data.push(form as u8);
-            data.extend_from_slice(&0u64.to_le_bytes());
-            let anchor = tx.create_node(snode, ANCHOR, &data)?;
+            let len = (name.len() as u16).to_le_bytes();
+            let anchor =
+                tx.create_node_of(snode, ANCHOR, &[&len, name.as_bytes(), &[form as u8], &[0; 8]])?;
             tx.create_edge(at, names, Info::Key(name.as_bytes()), anchor)?;
             let root = tx.create_node(snode, NODE, &node::build(form, 0, NodeId(0), &[]))?;
             tx.create_edge(anchor, children, Info::Number(root.0), root)?;

@@ -95,13 +95,8 @@ impl<const W: usize> Table<W> {
     ///
     /// # Errors
     /// [`Error::Damaged`] when the pages do not cover every position exactly once.
-    pub(crate) fn restore(
-        id: u64,
-        is_hashed: bool,
-        secret: Secret,
-        pages: &[(u32, Share)],
-    ) -> Result<Table<W>> {
-        Ok(Table { directory: Directory::restore(id, pages)?, ..Table::new(id, is_hashed, secret) })
+    pub(crate) fn restore(self, pages: &[(u32, Share)]) -> Result<Table<W>> {
+        Ok(Table { directory: Directory::restore(self.id, pages)?, ..self })
     }
 
     /// The page that answers for a position, before its links; `None` while the table is empty.

@@ -7,7 +7,7 @@ use crate::edges::EdgeChange;
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId};
 use crate::pages::desc::{Desc, PageKind};
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Reader, Truncated, WriteFields, put};
 
 const PAGE: u8 = 1;
 const SLOTS: u8 = 2;
@@ -128,24 +128,16 @@ impl RecordWriter {
             self.next = Some(next_page(page, desc));
         }
         if follows {
-            self.bytes.put_u8(NEXT_PAGE);
-            self.bytes.put_u32(desc.crc);
-            return;
+            return put(&mut self.bytes, &[&NEXT_PAGE, &desc.crc]);
         }
-        self.bytes.put_u8(PAGE);
-        self.bytes.put_u32(page);
+        put(&mut self.bytes, &[&PAGE, &page]);
         desc.encode(&mut self.bytes);
         // The last 16 bytes of a descriptor are spare.
         self.bytes.truncate(self.bytes.len() - 16);
     }
 
     pub(crate) fn slots(&mut self, page: u32, snode: HomeId, class: u8, first: u8, bytes: &[u8]) {
-        self.bytes.put_u8(SLOTS);
-        self.bytes.put_u32(page);
-        self.bytes.put_u16(snode.0);
-        self.bytes.put_u8(class);
-        self.bytes.put_u8(first);
-        self.bytes.put_string(bytes);
+        put(&mut self.bytes, &[&SLOTS, &page, &snode.0, &class, &first, &bytes]);
     }
 
     pub(crate) fn bytes(&mut self, node: NodeId, bytes: &[u8]) {
@@ -164,10 +156,7 @@ impl RecordWriter {
     pub(crate) fn edge(&mut self, change: &EdgeChange) {
         let EdgeChange { source, etype, form, key, old, new } = *change;
         if self.source != Some((source, etype, form)) {
-            self.bytes.put_u8(SOURCE);
-            self.bytes.put_u64(source.0);
-            self.bytes.put_u32(etype.0);
-            self.bytes.put_u8(form as u8);
+            put(&mut self.bytes, &[&SOURCE, &source.0, &etype.0, &(form as u8)]);
             self.source = Some((source, etype, form));
         }
         self.bytes.reserve(SMALL_ENTRY_BYTES);
@@ -198,24 +187,19 @@ impl RecordWriter {
     }
 
     pub(crate) fn edge_type(&mut self, form: u8, name: &str) {
-        self.bytes.put_u8(TYPE);
-        self.bytes.put_u8(form);
-        self.bytes.put_string(name.as_bytes());
+        put(&mut self.bytes, &[&TYPE, &form, &name.as_bytes()]);
     }
 
     pub(crate) fn edge_type_gone(&mut self, etype: EdgeType) {
-        self.bytes.put_u8(TYPE_GONE);
-        self.bytes.put_u32(etype.0);
+        put(&mut self.bytes, &[&TYPE_GONE, &etype.0]);
     }
 
     pub(crate) fn snode(&mut self, root: NodeId) {
-        self.bytes.put_u8(SNODE);
-        self.bytes.put_u64(root.0);
+        put(&mut self.bytes, &[&SNODE, &root.0]);
     }
 
     pub(crate) fn snode_gone(&mut self, snode: HomeId) {
-        self.bytes.put_u8(SNODE_GONE);
-        self.bytes.put_u16(snode.0);
+        put(&mut self.bytes, &[&SNODE_GONE, &snode.0]);
     }
 }
 

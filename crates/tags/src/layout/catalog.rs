@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId};
 use std::collections::HashMap;
 use std::sync::Arc;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Reader, Truncated, put};
 
 /// The most bytes of an edge type's name.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
@@ -79,18 +79,13 @@ impl Catalog {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        out.put_u32(self.types.len() as u32);
-        for entry in &self.types {
-            out.put_u8(entry.form as u8);
-            out.put_string(entry.name.as_bytes());
+        put(&mut out, &[&(self.types.len() as u32)]);
+        for TypeEntry { name, form } in &self.types {
+            put(&mut out, &[&(*form as u8), &name.as_bytes()]);
         }
-        out.put_u32(self.homes.len() as u32);
-        for HomeEntry { id, root, guests } in &self.homes {
-            out.put_u16(id.0);
-            out.put_u64(root.0);
-            out.put_u32(guests.last);
-            out.put_u32(guests.count);
-            out.put_u8(u8::from(guests.erases));
+        put(&mut out, &[&(self.homes.len() as u32)]);
+        for HomeEntry { id, root, guests: Guests { last, count, erases } } in &self.homes {
+            put(&mut out, &[&id.0, &root.0, last, count, erases]);
         }
         out
     }

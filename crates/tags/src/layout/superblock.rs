@@ -9,7 +9,7 @@ use crate::hash::Secret;
 use crate::ids::PAGE_BYTES;
 use crate::space::Run;
 use weft_core::checksum::crc32c;
-use weft_core::codec::{WriteFields, seal_page, unseal};
+use weft_core::codec::{put, seal_page, unseal};
 use weft_sys::AlignedBuf;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -83,9 +83,7 @@ impl Superblock {
     /// The block's bytes.
     pub(crate) fn encode(&self) -> AlignedBuf {
         let mut raw = Vec::with_capacity(PAGE_BYTES);
-        raw.extend_from_slice(&MAGIC);
-        raw.put_u32(FORMAT_VERSION);
-        raw.put_u32(PAGE_BYTES as u32);
+        put(&mut raw, &[&MAGIC, &FORMAT_VERSION, &(PAGE_BYTES as u32)]);
         raw.extend_from_slice(self.as_bytes());
         let mut out = AlignedBuf::zeroed(PAGE_BYTES);
         out.copy_from_slice(&seal_page(raw, PAGE_BYTES));

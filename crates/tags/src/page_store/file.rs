@@ -120,9 +120,7 @@ impl FileStore {
             mapping: mapping.map(Arc::new),
         })
     }
-}
 
-impl FileStore {
     /// Whether writes may be under way while others read.
     ///
     /// The kernel drops what its cache has of a range before a direct write to it, and again when the write has ended: what was read

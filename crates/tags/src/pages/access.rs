@@ -167,9 +167,7 @@ impl<'g> PageReader<'g> {
     pub(crate) fn new(pool: &'g Pool, token: &'g Token) -> PageReader<'g> {
         Access { hold: Hold::new(pool, token.snode), turns: token.turns, _token: PhantomData }
     }
-}
 
-impl PageReader<'_> {
     /// The bytes of a page that is about to be written, in a frame of its own that stays until the page is [clean](Pool::clean), and
     /// whether it was clean until now. The caller has the s-node's lock, or its partition alone, so nobody else changes where its pages are.
     pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {

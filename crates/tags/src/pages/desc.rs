@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, HomeId};
 use crate::layout::node::CLASSES;
 use crate::pages::Words;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Reader, Truncated, put};
 
 /// In the third word of a table page's descriptor: first words of cells are hashes.
 pub(crate) const TABLE_HASHED: u64 = 1 << 32;
@@ -121,12 +121,12 @@ impl Desc {
         Share::from_words([self.body[1], self.body[2] & !TABLE_HASHED])
     }
 
-    /// Table: refuses a page, just read, whose checksum holds and whose contents cannot be.
+    /// Refuses a page of a table, just read, whose checksum holds and whose contents cannot be.
     ///
     /// # Errors
     /// [`Error::Damaged`].
     pub(crate) fn check_table(&self, words: &Words, page: u32) -> Result<()> {
-        if words[1..4] == self.body[..3] {
+        if self.kind != PageKind::Table || words[1..4] == self.body[..3] {
             Ok(())
         } else {
             Err(Error::damaged(format!("page {page}: no edge table wrote this")))
@@ -170,15 +170,8 @@ impl Desc {
 
     /// Appends the descriptor's 64 bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.put_u8(self.kind as u8);
-        out.put_u8(self.class);
-        out.put_u16(self.snode);
-        out.put_u32(self.crc);
-        out.put_u64(self.block);
-        for word in self.body {
-            out.put_u64(word);
-        }
-        out.extend_from_slice(&[0; 16]);
+        let Desc { kind, class, snode, crc, block, body, .. } = self;
+        put(out, &[&(*kind as u8), class, snode, crc, block, body, &[0u64; 2]]);
     }
 
     /// Reads a descriptor of page `page`.

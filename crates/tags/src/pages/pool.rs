@@ -11,7 +11,7 @@
 
 use super::as_words;
 use super::classes::{ClassCounter, Classes, PageClass, PerClass};
-use super::desc::{Desc, PageKind};
+use super::desc::Desc;
 use super::erasure::Erasure;
 use super::eviction::EvictionPolicy;
 use super::frames::Frames;
@@ -264,13 +264,7 @@ impl Pool {
         was_clean
     }
 
-    /// Notes where a page was written, with which checksum.
-    pub(crate) fn written(&self, page: u32, block: u64, crc: u32) {
-        self.place(page, block, crc);
-        self.clean(page);
-    }
-
-    /// Notes where a page is being written, with which checksum. Its frame stays until it is [clean](Self::clean). The caller holds
+    /// Notes where a page was or is being written, with which checksum. Its frame stays until it is [clean](Self::clean). The caller holds
     /// the page's partition alone.
     pub(crate) fn place(&self, page: u32, block: u64, crc: u32) {
         let (Some(hot), Some(desc)) = (self.table.hot(page), self.table.desc(page)) else { return };
@@ -393,10 +387,6 @@ impl Pool {
     /// Pages read from the medium.
     pub(crate) fn faults(&self) -> u64 {
         self.classes.counted(ClassCounter::Misses).sum()
-    }
-
-    fn note_fault(&self, page: u32) {
-        self.classes.count(ClassCounter::Misses, self.classes.number(self.table.load(page).owner(), page), 1);
     }
 
     /// Forgets a page: its number is free afterwards. The caller holds its partition alone and no access to pages. Whether
@@ -598,10 +588,11 @@ impl Pool {
         } else if crc != wanted.crc {
             let block = wanted.block;
             Err(Error::damaged(format!("page {page} at block {block}: its checksum does not hold")))
-        } else if let Err(error) = check_table(bytes, &now, page) {
+        } else if let Err(error) = now.check_table(as_words(bytes), page) {
             Err(error)
         } else {
-            self.note_fault(page);
+            let class = self.classes.number(self.table.load(page).owner(), page);
+            self.classes.count(ClassCounter::Misses, class, 1);
             self.publish(page, frame);
             return Ok(ReadEnd::There);
         };
@@ -725,9 +716,4 @@ fn prefetch_page(page: *const [u8; PAGE_BYTES]) {
     for line in (0..PAGE_BYTES).step_by(64) {
         weft_sys::prefetch(page.cast::<u8>().wrapping_add(line));
     }
-}
-
-/// Checks what a page of an edge table says of itself, before anybody looks at it.
-fn check_table(bytes: &[u8; PAGE_BYTES], desc: &Desc, page: u32) -> Result<()> {
-    if desc.kind == PageKind::Table { desc.check_table(as_words(bytes), page) } else { Ok(()) }
 }

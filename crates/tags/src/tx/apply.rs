@@ -8,7 +8,7 @@ use crate::layout::node::{
     MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of, split_key, write_header,
 };
 use crate::pages::desc::{Desc, PageKind, slot_range};
-use crate::partition::{Contents, NodeScope, Partition, find_any, run_numbers, run_of};
+use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_any, run_numbers, run_of};
 use crate::snodes::tags::Root;
 use crate::store::Store;
 
@@ -94,7 +94,7 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
         nodes.get(at + DESCS_AHEAD).into_iter().for_each(ask_for);
         let (place, _) = find_any(&store.pool.table, *node, NodeScope::Committed)
             .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
-        release(store, partition, *node, place.page, place.slot)?;
+        release(store, partition, *node, place)?;
     }
     partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
     let mut leaves = store.leaves.lock();
@@ -131,16 +131,11 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
 /// Takes back the room of a node or body that was made and never committed.
 pub(crate) fn take_back(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
     let (place, _) = find_any(&store.pool.table, node, NodeScope::Reserved)?;
-    release(store, partition, node, place.page, place.slot)
+    release(store, partition, node, place)
 }
 
-fn release(
-    store: &Store,
-    partition: &mut Partition,
-    node: NodeId,
-    page: u32,
-    slot: Option<usize>,
-) -> Result<()> {
+fn release(store: &Store, partition: &mut Partition, node: NodeId, place: NodePlace) -> Result<()> {
+    let NodePlace { page, slot, .. } = place;
     let Some(slot_cell) = store.pool.table.desc(page) else { return Err(Error::NoSuchNode(node)) };
     store.pool.versions.note_freed(page, slot_cell, node.offset());
     store.watchers.forget(node);
@@ -208,12 +203,10 @@ pub(crate) fn make_root(
     let class = class_of(tags.len()).unwrap_or(0);
     let place = match place {
         Some(place) => place,
-        None => {
-            let (page, slots) = store.write(partition, |pages, contents| {
-                contents.slabs[usize::from(class)].reserve(pages, class, 1)
-            })?;
-            (page, slots.start)
-        }
+        None => store.write(partition, |pages, contents| {
+            let (page, slots) = contents.slabs[usize::from(class)].reserve(pages, class, 1)?;
+            Ok((page, slots.start))
+        })?,
     };
     put_in_slot(store, partition, place, class, NodeType::ROOT, &tags)
 }

@@ -72,9 +72,7 @@ impl Store {
     pub fn begin_as(&self, credentials: &Credentials) -> Transaction<'_> {
         Transaction::new(self, self.next_tx.fetch_add(1, Ordering::Relaxed), Some(credentials))
     }
-}
 
-impl Store {
     /// Commits what `change` does in a transaction.
     pub(crate) fn change<T>(
         &self,
