@@ -161,10 +161,9 @@ impl Store {
                     Ok(())
                 })?;
             }
-            flags.set(
-                TagFlags::SECURE_DELETE,
-                flags.contains(TagFlags::SECURE_DELETE) || self.snodes.erases(home),
-            );
+            if self.snodes.erases(home) {
+                flags |= TagFlags::SECURE_DELETE;
+            }
             self.set_erasure(home, flags);
         }
         Ok(())

@@ -281,11 +281,12 @@ impl Error {
         Error::Target(Box::new(self))
     }
 
-    /// An error of a structure that does not hold.
+    /// An error of a value that is larger than the store takes.
     pub(crate) fn too_large(what: &'static str, bytes: usize, max: usize) -> Error {
         Error::TooLarge { what, bytes: bytes as u64, max: max as u64 }
     }
 
+    /// An error of a structure that does not hold.
     pub(crate) fn damaged(what: impl Into<String>) -> Error {
         Error::Damaged { what: what.into() }
     }

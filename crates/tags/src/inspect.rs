@@ -43,6 +43,19 @@ pub struct EdgeTypeView {
     pub form: InfoForm,
 }
 
+/// What the edges of a bundle go out from.
+#[derive(Clone, Copy)]
+pub(crate) struct Bundled {
+    pub source: NodeId,
+    pub etype: EdgeType,
+    pub form: InfoForm,
+}
+
+/// What bundles' edges go out from, by s-node and table.
+pub(crate) type Bundles = FxHashMap<(u16, u64), Bundled>;
+/// An edge with all that it is found by.
+pub(crate) type FoundEdge = (NodeId, InfoForm, RawEdge);
+
 impl Store {
     /// The number of the last commit.
     pub fn last_commit(&self) -> u64 {
@@ -129,22 +142,7 @@ impl Store {
         }
         Ok(())
     }
-}
 
-/// What the edges of a bundle go out from.
-#[derive(Clone, Copy)]
-pub(crate) struct Bundled {
-    pub source: NodeId,
-    pub etype: EdgeType,
-    pub form: InfoForm,
-}
-
-/// What bundles' edges go out from, by s-node and table.
-pub(crate) type Bundles = FxHashMap<(u16, u64), Bundled>;
-/// An edge with all that it is found by.
-pub(crate) type FoundEdge = (NodeId, InfoForm, RawEdge);
-
-impl Store {
     /// [`edges_in`] a page of an edge table of a home; none where it is not one any more.
     pub(crate) fn edges_of_page(
         &self,

@@ -8,7 +8,7 @@ use crate::edges::table::{CellAddr, Table};
 use crate::edges::{Bundle, COUNTS, Counts, EdgeTable};
 use crate::error::{Error, Result, Step, StepError};
 use crate::hash::Secret;
-use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, NodeId, PAGE_BYTES};
+use crate::ids::{EdgeType, HomeId, NodeId, PAGE_BYTES};
 use crate::layout::node::{
     CLASSES, MOVED, NODE_HEADER, is_body_class, read_header, slot_at, slot_bytes, split_key,
 };
@@ -303,10 +303,8 @@ pub(crate) fn header_at(pages: &impl Pages, place: NodePlace) -> Step<(u32, usiz
 pub(crate) fn node_header(pages: &impl Pages, node: NodeId, place: NodePlace) -> Step<(u32, usize)> {
     let (kind, len) = header_at(pages, place)?;
     if len + NODE_HEADER > place.room {
-        return Err(StepError::Failed(Error::damaged(format!(
-            "node {node}: a length of {len} bytes in {}",
-            place.room
-        ))));
+        let strange = format!("node {node}: a length of {len} bytes in {}", place.room);
+        return Err(Error::damaged(strange).into());
     }
     Ok((kind, len))
 }
@@ -381,11 +379,6 @@ pub(crate) fn value_in<'p>(raw: &'p [u8; PAGE_BYTES], node: NodeId, key: &[u8]) 
     let (head, data) = node.split_at_checked(NODE_HEADER)?;
     let (stored, value) = split_key(data.get(..read_header(head).1)?)?;
     (stored == key).then_some(value)
-}
-
-/// Whether a page number is one for nodes.
-pub(crate) fn is_data_page(page: u32) -> bool {
-    page < DATA_PAGES_MAX
 }
 
 /// The pages of a run, from its head's descriptor.

@@ -2,13 +2,13 @@
 
 use crate::edges::EdgeChange;
 use crate::error::{Error, Result};
-use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
+use crate::ids::{DATA_PAGES_MAX, EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::journal::record::{Entry, RecordReader};
 use crate::layout::catalog::{Guests, HomeEntry};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind};
-use crate::partition::{is_data_page, run_numbers};
+use crate::partition::run_numbers;
 use crate::space::{Run, in_runs};
 use crate::store::Store;
 use crate::tx::apply;
@@ -183,8 +183,8 @@ fn put_page(store: &Store, page: u32, desc: Desc) -> Result<()> {
 fn put_slots(store: &Store, page: u32, snode: HomeId, class: u8, first: u8, bytes: &[u8]) -> Result<()> {
     let slot = slot_bytes(class).ok_or_else(|| strange("slots of an unknown class"))?;
     let (first, count) = (usize::from(first), bytes.len() / slot);
-    if !bytes.len().is_multiple_of(slot) || first + count > slots_of(slot) || !is_data_page(page) || page == 0
-    {
+    let is_data = (1..DATA_PAGES_MAX).contains(&page);
+    if !bytes.len().is_multiple_of(slot) || first + count > slots_of(slot) || !is_data {
         return Err(strange("slots beyond their page"));
     }
     let partition = store.partition(snode).map_err(|_| strange("slots of an s-node that is not there"))?;

@@ -307,7 +307,7 @@ impl Store {
         }
         let share = self.partition(snode)?;
         let mut partition = share.write();
-        let mut at = Merge { most, looked: 0, position: Some(from), freed: Vec::new() };
+        let mut at = Merge { left: most, position: Some(from), freed: Vec::new() };
         let done = self.write(&mut partition, |pages, contents: &mut Contents| match which {
             MAIN => at.go_on(&mut contents.edges.main, pages),
             COUNTS => at.go_on(&mut contents.counts, pages),
@@ -342,9 +342,8 @@ impl Store {
 
 /// How far a table has been gone through.
 struct Merge {
-    /// Groups that are looked at, and that were.
-    most: usize,
-    looked: usize,
+    /// Groups that are still to be looked at, at most.
+    left: usize,
     position: Option<u32>,
     freed: Vec<u32>,
 }
@@ -352,10 +351,10 @@ struct Merge {
 impl Merge {
     /// Merges groups of a table from the position on.
     fn go_on<const W: usize>(&mut self, table: &mut Table<W>, pages: &mut PageWriter<'_>) -> Step<()> {
-        while let Some(at) = self.position.filter(|_| self.looked < self.most) {
-            StepError::unless_empty(table.uncounted(pages, at, (self.most - self.looked) * MERGED_PAGES))?;
+        while let Some(at) = self.position.filter(|_| self.left > 0) {
+            StepError::unless_empty(table.uncounted(pages, at, self.left * MERGED_PAGES))?;
             self.position = table.merge_at(pages, at, &mut self.freed)?;
-            self.looked += 1;
+            self.left -= 1;
         }
         if self.position.is_none() { table.end_merge(pages, &mut self.freed) } else { Ok(()) }
     }

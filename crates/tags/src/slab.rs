@@ -7,7 +7,7 @@ use crate::error::Step;
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::pages::access::PageWriter;
 use crate::pages::desc::{Desc, PageKind, count_slots, first_clear, slot_is_set, slot_range};
-use crate::pages::numbers::take_number;
+use crate::pages::numbers::take_numbers;
 use crate::pages::table::PageTable;
 use std::ops::Range;
 
@@ -90,7 +90,7 @@ impl Slab {
                 }
                 continue;
             }
-            let page = take_number(&pages.pool().numbers.data)?;
+            let page = take_numbers(&pages.pool().numbers.data, 1)?;
             if let Err(halt) = pages.place_uncommitted(page, Desc::slab(snode, class)) {
                 pages.pool().numbers.data.lock().give_back(page, 1);
                 return Err(halt);

@@ -28,6 +28,18 @@ pub(super) struct TreeView<'a, P> {
     pub form: BTreeForm,
 }
 
+/// The path from the root to a leaf: inner nodes, each with the child that is taken.
+pub(super) struct TreePath {
+    pub inner: Vec<(NodeId, usize)>,
+    pub leaf: NodeId,
+    /// Where the key is in the leaf, or would be.
+    pub at: Result<usize, usize>,
+}
+
+fn endless(root: NodeId) -> Error {
+    Error::damaged(format!("the B+tree at node {root} has no end"))
+}
+
 impl<P: StatePages> TreeView<'_, P> {
     /// A node of the tree.
     #[inline]
@@ -102,21 +114,7 @@ impl<P: StatePages> TreeView<'_, P> {
     fn child_for(&self, node: &Node<'_>, key: Key<'_>) -> Step<usize> {
         Ok(self.search(node, key)?.map_or_else(|at| at, |separator| separator + 1))
     }
-}
 
-/// The path from the root to a leaf: inner nodes, each with the child that is taken.
-pub(super) struct TreePath {
-    pub inner: Vec<(NodeId, usize)>,
-    pub leaf: NodeId,
-    /// Where the key is in the leaf, or would be.
-    pub at: Result<usize, usize>,
-}
-
-fn endless(root: NodeId) -> Error {
-    Error::damaged(format!("the B+tree at node {root} has no end"))
-}
-
-impl<P: StatePages> TreeView<'_, P> {
     /// Goes down to a leaf, with `turn` to say for each node on the way which child is taken.
     #[inline]
     fn descend<'v>(

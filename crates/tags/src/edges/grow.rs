@@ -14,7 +14,7 @@ use crate::error::{Error, Step, StepError};
 use crate::pages::Words;
 use crate::pages::access::{PageWriter, Pages};
 use crate::pages::desc::{Desc, Share};
-use crate::pages::numbers::take_number;
+use crate::pages::numbers::take_numbers;
 
 /// Pages that share out their cells, at most, before one is added: the full one, and the one before or behind it.
 const NEIGHBOURS: usize = 2;
@@ -73,7 +73,7 @@ impl<const W: usize> Table<W> {
     fn place_new(&self, pages: &mut PageWriter<'_>, shares: &[Share]) -> Step<Vec<u32>> {
         let mut numbers = Vec::new();
         let placed = shares.iter().map(|share| {
-            let page = take_number(&pages.pool().numbers.tables)?;
+            let page = take_numbers(&pages.pool().numbers.tables, 1)?;
             numbers.push(page);
             Ok((page, Desc::table(pages.snode(), self.id, *share, self.is_hashed)))
         });

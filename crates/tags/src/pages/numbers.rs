@@ -144,12 +144,12 @@ impl Numbers {
     }
 }
 
-/// Takes the number of one page.
+/// Takes the numbers of pages that follow each other.
 ///
 /// # Errors
 /// [`Error::Full`].
-pub(crate) fn take_number(numbers: &Mutex<PageNumbers>) -> Result<u32> {
-    numbers.lock().take(1).ok_or(Error::Full { what: "page numbers" })
+pub(crate) fn take_numbers(numbers: &Mutex<PageNumbers>, count: u32) -> Result<u32> {
+    numbers.lock().take(count).ok_or(Error::Full { what: "page numbers" })
 }
 
 #[cfg(test)]

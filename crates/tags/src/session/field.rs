@@ -5,7 +5,7 @@ use super::{PIECE_BYTES_MAX, SessionEdge, SessionNode};
 use crate::ids::{EdgeType, Info, InfoForm, NodeType, Permission};
 use crate::snodes::access::Principal;
 use crate::snodes::tags::SnodeTags;
-use weft_core::codec::{Reader, WriteFields};
+use weft_core::codec::{self, Reader, WriteFields};
 use weft_core::{DataClass, TagFlags};
 
 /// A value as it goes over a socket.
@@ -31,15 +31,16 @@ macro_rules! fields {
     )*};
 }
 
-macro_rules! numbers {
-    ($($number:ident by $put:ident;)*) => {$(
-        impl<'r> Field<'r> for $number {
+/// Fields that are written as those of records are.
+macro_rules! plain {
+    ($($type:ty)*) => {$(
+        impl<'r> Field<'r> for $type {
             fn put(&self, raw: &mut Vec<u8>) {
-                raw.$put(*self);
+                codec::Encode::put(self, raw);
             }
 
             fn get(r: &mut Reader<'r>) -> Option<Self> {
-                r.$number().ok()
+                codec::Decode::get(r).ok()
             }
         }
     )*};
@@ -61,7 +62,7 @@ macro_rules! rows {
     };
 }
 
-numbers! { u8 by put_u8; u16 by put_u16; u32 by put_u32; u64 by put_u64; }
+plain! { u8 u16 u32 u64 bool Vec<u8> }
 rows! {}
 rows! { A }
 rows! { A B }
@@ -70,7 +71,6 @@ rows! { A B C D }
 rows! { A B C D E }
 
 fields! {
-    bool: it => u8::from(*it), |raw: u8| Some(raw == 1);
     usize: it => (*it).min(PIECE_BYTES_MAX) as u32, |raw: u32| Some(raw as usize);
     SessionNode: it => it.0, |raw| Some(SessionNode(raw));
     NodeType: it => it.0, |raw| Some(NodeType(raw));
@@ -84,7 +84,6 @@ fields! {
             Some(SnodeTags { owner, group, mode, class, flags })
         };
     &'r str: it => it.as_bytes(), |raw| std::str::from_utf8(raw).ok();
-    Vec<u8>: it => it.as_slice(), |raw: &[u8]| Some(raw.to_vec());
     Option<u64>: it => (it.is_some(), it.unwrap_or(0)), |(is_there, it): (bool, u64)| Some(is_there.then_some(it));
     Option<SessionNode>: it => it.map(|it| it.0), |raw: Option<u64>| Some(raw.map(SessionNode));
     SessionEdge: it => (it.etype, it.number, it.to), |(etype, number, to)| Some(SessionEdge { etype, number, to });
@@ -96,7 +95,7 @@ fields! {
 
 impl<'r> Field<'r> for &'r [u8] {
     fn put(&self, raw: &mut Vec<u8>) {
-        raw.put_string(self);
+        codec::Encode::put(self, raw);
     }
 
     fn get(r: &mut Reader<'r>) -> Option<Self> {

@@ -45,13 +45,8 @@ pub(crate) struct Registry {
 struct SharedHome {
     id: HomeId,
     guests: Guests,
-    visible: bool,
     /// New s-nodes go there until it has so many.
     until: u32,
-}
-
-fn find(homes: &mut [SharedHome], home: HomeId) -> Option<&mut SharedHome> {
-    homes.iter_mut().find(|shared| shared.id == home)
 }
 
 /// The home that a new s-node gets.
@@ -95,7 +90,7 @@ impl Registry {
         let last = &mut ids.last[usize::from(id.is_shared())];
         *last = (*last).max(id.0);
         if id.is_shared() {
-            self.shared.lock().push(SharedHome { id, guests, visible: true, until: 0 });
+            self.shared.lock().push(SharedHome { id, guests, until: 0 });
         }
     }
 
@@ -105,14 +100,15 @@ impl Registry {
     /// are made, new s-nodes therefore go to the same home until it is several times as large: its pages are read and written about as often for
     /// each s-node however many there are.
     pub(crate) fn room(&self, is_of_class: impl Fn(HomeId) -> bool, erases: bool, busy: usize) -> HomeChoice {
-        let homes = self.map.read().len();
+        let homes = self.map.read();
         let mut shared = self.shared.lock();
-        if homes - shared.len().min(homes) < OWN_HOMES {
+        if homes.len().saturating_sub(shared.len()) < OWN_HOMES {
             return HomeChoice::Own;
         }
         let fits = |home: &&mut SharedHome| {
             let is_of_class = home.guests.erases == erases && is_of_class(home.id);
-            home.visible && is_of_class && home.guests.last < u32::MAX
+            let is_visible = homes.get(&home.id).is_some_and(|entry| entry.visible);
+            is_visible && is_of_class && home.guests.last < u32::MAX
         };
         let mut fitting: Vec<_> = shared.iter_mut().filter(fits).collect();
         let guests: u64 = fitting.iter().map(|home| u64::from(home.guests.count)).sum();
@@ -132,7 +128,8 @@ impl Registry {
 
     /// Looks at what is known of the s-nodes of a shared home, or changes it.
     pub(crate) fn with_guests<T>(&self, home: HomeId, look: impl FnOnce(&mut Guests) -> T) -> Option<T> {
-        find(&mut self.shared.lock(), home).map(|home| look(&mut home.guests))
+        let mut shared = self.shared.lock();
+        shared.iter_mut().find(|shared| shared.id == home).map(|home| look(&mut home.guests))
     }
 
     /// A number for an s-node in a shared home; `None` when all were given out.
@@ -235,7 +232,7 @@ impl Registry {
         let share = Arc::new(RwLock::new(Partition::new(id, NodeId(0), secret)));
         map.insert(id, Entry { share, visible: false });
         if is_shared {
-            self.shared.lock().push(SharedHome { id, guests: Guests::default(), visible: false, until: 0 });
+            self.shared.lock().push(SharedHome { id, guests: Guests::default(), until: 0 });
         }
         Ok(id)
     }
@@ -244,9 +241,6 @@ impl Registry {
     pub(crate) fn publish(&self, id: HomeId) {
         if let Some(entry) = self.map.write().get_mut(&id) {
             entry.visible = true;
-        }
-        if let Some(home) = find(&mut self.shared.lock(), id) {
-            home.visible = true;
         }
     }
 

@@ -4,6 +4,7 @@ use super::access::Principal;
 use crate::error::{Error, Result};
 use crate::ids::{NodeType, Permission};
 use crate::layout::node::{NODE_HEADER, write_header};
+use weft_core::codec::put;
 use weft_core::{Credentials, DataClass, TagFlags};
 
 /// Bytes of the data of a root. What is not used yet is zero.
@@ -52,14 +53,12 @@ pub(crate) struct Root {
 
 impl Root {
     /// The data of a root.
-    pub(crate) fn encode(&self) -> [u8; ROOT_BYTES] {
-        let mut raw = [0; ROOT_BYTES];
-        let mode = self.tags.mode | if self.is_controlled { 0 } else { NO_CONTROL };
-        raw[..4].copy_from_slice(&self.tags.owner.to_le_bytes());
-        raw[4..8].copy_from_slice(&self.tags.group.to_le_bytes());
-        (raw[8], raw[9]) = (self.tags.class as u8, self.tags.flags.bits());
-        raw[10..12].copy_from_slice(&mode.to_le_bytes());
-        raw[12..16].copy_from_slice(&self.number.to_le_bytes());
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let SnodeTags { owner, group, mode, class, flags } = &self.tags;
+        let mode = mode | if self.is_controlled { 0 } else { NO_CONTROL };
+        let mut raw = Vec::with_capacity(ROOT_BYTES);
+        put(&mut raw, &[owner, group, &(*class as u8), &flags.bits(), &mode, &self.number]);
+        raw.resize(ROOT_BYTES, 0);
         raw
     }
 

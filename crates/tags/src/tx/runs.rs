@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::ids::{HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, run_pages, write_header};
 use crate::pages::desc::{Desc, PageKind};
+use crate::pages::numbers::take_numbers;
 use crate::partition::{NodePlace, Partition, run_numbers, visit_bytes};
 use crate::reserve::Blocks;
 use crate::store::Store;
@@ -121,8 +122,7 @@ impl Transaction<'_> {
         let store = self.store;
         let partition = store.partition(snode)?;
         let (pages, numbers) = (run_pages(len), run_pages(capacity.clamp(len, NODE_BYTES_MAX)));
-        let taken = store.pool.numbers.data.lock().take(numbers);
-        let head = taken.ok_or(Error::Full { what: "page numbers" })?;
+        let head = take_numbers(&store.pool.numbers.data, numbers)?;
         let body = [u64::from(pages), 0, u64::from(is_body), u64::from(numbers)];
         let mut out = AlignedBuf::zeroed(PAGES_AT_ONCE.min(pages as usize) * PAGE_BYTES);
         for first in (0..pages).step_by(PAGES_AT_ONCE) {

@@ -58,8 +58,7 @@ impl Transaction<'_> {
     }
 
     fn make_own(&mut self, tags: SnodeTags) -> Result<SnodeId> {
-        let home = self.make_home(false, Root { tags, number: 0, is_controlled: true })?;
-        Ok(home.into())
+        self.make_home(false, Root { tags, number: 0, is_controlled: true }).map(SnodeId::from)
     }
 
     /// Makes a home with a root, and takes its lock.
