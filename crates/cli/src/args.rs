@@ -72,10 +72,7 @@ impl GeometryArgs {
             (Some(path), _) => {
                 let text = std::fs::read_to_string(path).map_err(|e| CliError::io("geometry", path, e))?;
                 let geometry = Geometry::from_toml(&text).map_err(|error| {
-                    CliError::said(
-                        format!("{}: {error}", path.display()),
-                        "docs/how-to/format-a-volume.md describes the file",
-                    )
+                    CliError::of(path, error, "docs/how-to/format-a-volume.md describes the file")
                 })?;
                 size.map_or(geometry.clone(), |bytes| geometry.with_size(bytes))
             }

@@ -95,8 +95,9 @@ impl From<VolumeError> for CliError {
         match error {
             VolumeError::Device(error) => CliError::Device(error),
             VolumeError::Io { what, path, source } => CliError::Io { what, path, source },
-            VolumeError::KeepsItsTime(path) => CliError::said(
-                format!("{}: --real-time is an option of modelled devices", path.display()),
+            VolumeError::KeepsItsTime(path) => CliError::of(
+                &path,
+                "--real-time is an option of modelled devices",
                 "leave it out: the latencies of a real drive are real",
             ),
             error => CliError::Volume(error),
@@ -141,6 +142,11 @@ impl CliError {
     /// A sentence and its remedy.
     pub fn said(what: impl Into<String>, remedy: impl Into<String>) -> CliError {
         CliError::ended(1, what, remedy)
+    }
+
+    /// What is wrong with a file, and the remedy.
+    pub fn of(path: &Path, what: impl Display, remedy: impl Into<String>) -> CliError {
+        CliError::said(format!("{}: {what}", path.display()), remedy)
     }
 
     /// As [`CliError::said`], with another exit status.

@@ -121,7 +121,7 @@ pub fn served(image: &Path, error: CliError) -> CliError {
         ),
         Err(_) => (String::new(), "stop its server, or end the program that it runs".to_string()),
     };
-    CliError::said(format!("{}: in use, served {what}on {}", image.display(), socket.display()), remedy)
+    CliError::of(image, format_args!("in use, served {what}on {}", socket.display()), remedy)
 }
 
 /// Finds the server of an image, or becomes it.

@@ -168,10 +168,7 @@ impl TreeArgs {
             } else {
                 format!("the trees in the store are {}; select one with --name", there.join(", "))
             };
-            return Err(CliError::said(
-                format!("{}: no B+tree '{}'", self.store.path.display(), self.name),
-                remedy,
-            ));
+            return Err(CliError::of(&self.store.path, format_args!("no B+tree '{}'", self.name), remedy));
         };
         let done = work(&store, &mut tree)?;
         store.close().map_err(|e| self.store.fail(e))?;
@@ -235,8 +232,9 @@ fn as_json(form: BTreeForm, key: &[u8], value: Option<&[u8]>) -> serde_json::Val
 }
 
 fn no_such_key(args: &KeyArgs<TreeArgs>) -> CliError {
-    CliError::said(
-        format!("{}: no key '{}' in '{}'", args.of.store.path.display(), args.key, args.of.name),
+    CliError::of(
+        &args.of.store.path,
+        format_args!("no key '{}' in '{}'", args.key, args.of.name),
         "'weft btree scan --keys STORE' lists the keys",
     )
 }

@@ -92,7 +92,7 @@ fn side<'a>(place: &'a FileArg, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 
         FileArg::Local(path) => Ok((Box::new(LocalTree), path)),
         FileArg::Volume { image, path } => match volumes.0.get(image) {
             Some(access) => Ok((Box::new(access.tree()), path)),
-            None => Err(CliError::said(format!("{}: not open", image.display()), "")),
+            None => Err(CliError::of(image, "not open", "")),
         },
     }
 }

@@ -147,11 +147,9 @@ fn refuse_geometry(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     if args.size.is_none() && !args.geometry.is_given() {
         return Ok(());
     }
-    Err(CliError::said(
-        format!(
-            "{}: --size, --preset, --geometry and --zone-size are options of image files",
-            path.display()
-        ),
+    Err(CliError::of(
+        path,
+        "--size, --preset, --geometry and --zone-size are options of image files",
         "leave them out: a drive has a fixed geometry",
     ))
 }

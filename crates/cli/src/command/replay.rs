@@ -160,14 +160,16 @@ fn read(path: &Path, process: &str) -> Result<Workload, CliError> {
     let bytes = std::fs::read(path).map_err(|e| CliError::io("read", path, e))?;
     // Bytes that are no text fail in their line, which is what helps to find them.
     let workload = Workload::parse(&String::from_utf8_lossy(&bytes), process).map_err(|error| {
-        CliError::said(
-            format!("{}: {error}", path.display()),
+        CliError::of(
+            path,
+            error,
             "'weft run --record FILE' makes a recording; make an edited or truncated recording again",
         )
     })?;
     if workload.written_bytes() == 0 {
-        return Err(CliError::said(
-            format!("{}: nothing is written in this recording", path.display()),
+        return Err(CliError::of(
+            path,
+            "nothing is written in this recording",
             "record again, and check that the program writes below the path of the volume (--at, /weft by default)",
         ));
     }

@@ -183,8 +183,9 @@ fn join(socket: &Path, placement: &PlacementArgs) -> Result<ServerAt, CliError> 
         _ => "no server listens there",
     };
     let served = UnixStream::connect(&path).map_err(|error| {
-        CliError::said(
-            format!("{}: {}", path.display(), why(error)),
+        CliError::of(
+            &path,
+            why(error),
             "'weft serve --volume IMAGE --socket PATH' starts a server; 'chmod 666 PATH' lets other users connect",
         )
     });

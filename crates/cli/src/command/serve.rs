@@ -48,8 +48,9 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         None => match host::reach(&args.volume, &choice)? {
             ServerAt::Here(hosted) => *hosted,
             ServerAt::Elsewhere(socket) => {
-                return Err(CliError::said(
-                    format!("{}: already served on {}", args.volume.display(), socket.display()),
+                return Err(CliError::of(
+                    &args.volume,
+                    format_args!("already served on {}", socket.display()),
                     "programs can join with 'weft run'; to restart the server, stop it first with SIGTERM",
                 ));
             }

@@ -55,8 +55,9 @@ pub fn run(args: &StatsArgs) -> Result<(), CliError> {
 
 fn watch(access: &Access, args: &StatsArgs, seconds: f64) -> Result<(), CliError> {
     if !access.is_served_elsewhere() {
-        return Err(CliError::said(
-            format!("{}: no server runs, so there is nothing to watch", args.image.display()),
+        return Err(CliError::of(
+            &args.image,
+            "no server runs, so there is nothing to watch",
             "start a server with 'weft serve' or 'weft run', or leave out --watch",
         ));
     }

@@ -91,8 +91,9 @@ fn read_all(
         import.take(member);
         import.bar.set_position(import.reader.position());
         if signal::was_interrupted() {
-            result = Err(CliError::said(
-                format!("{}: interrupted", file.display()),
+            result = Err(CliError::of(
+                file,
+                "interrupted",
                 "the files read so far are on the volume; import again to complete it",
             ));
             break;

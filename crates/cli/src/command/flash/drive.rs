@@ -163,8 +163,9 @@ pub fn write(args: &WriteArgs) -> Result<(), CliError> {
             data.resize(data.len().next_multiple_of(BLOCK_BYTES), 0);
         }
         if !data.len().is_multiple_of(BLOCK_BYTES) {
-            return Err(CliError::said(
-                format!("{}: its size is not a multiple of 4K, the block of a drive", name.display()),
+            return Err(CliError::of(
+                name,
+                "its size is not a multiple of 4K, the block of a drive",
                 "give --pad to fill the last block with zeros",
             ));
         }
@@ -214,6 +215,6 @@ fn blocks_of(option: &str, bytes: u64) -> Result<u64, CliError> {
 fn on(image: &Path, error: SsdError) -> CliError {
     match error {
         SsdError::Flash(error) => CliError::Flash(error),
-        error => CliError::said(format!("{}: {error}", image.display()), ""),
+        error => CliError::of(image, error, ""),
     }
 }

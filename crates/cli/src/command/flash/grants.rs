@@ -56,11 +56,9 @@ pub fn list(args: &GrantsArgs) -> Result<(), CliError> {
 fn in_image(image: &Path) -> Result<Vec<GrantInfo>, CliError> {
     let device = OpenChannel::look(image)?;
     if device.holds_drive() {
-        return Err(CliError::said(
-            format!(
-                "{}: a conventional or FDP drive has all of the flash; there are no grants",
-                image.display()
-            ),
+        return Err(CliError::of(
+            image,
+            "a conventional or FDP drive has all of the flash; there are no grants",
             "'weft flash info IMAGE' shows the drive",
         ));
     }
@@ -70,8 +68,9 @@ fn in_image(image: &Path) -> Result<Vec<GrantInfo>, CliError> {
 /// The error with the image or socket that it is about.
 pub(super) fn of_target(target: &Path, error: LevelError) -> CliError {
     match error {
-        LevelError::NotFormatted(what) => CliError::said(
-            format!("{}: no flash monitor: {what}", target.display()),
+        LevelError::NotFormatted(what) => CliError::of(
+            target,
+            format_args!("no flash monitor: {what}"),
             format!(
                 "'weft flash serve --format {}' puts one on the device; the data on the device is lost",
                 target.display()
@@ -80,7 +79,7 @@ pub(super) fn of_target(target: &Path, error: LevelError) -> CliError {
         // These name it.
         error @ (LevelError::Connection(_) | LevelError::Serve(_) | LevelError::HostFull(_)) => error.into(),
         LevelError::Device(error) => error.into(),
-        error => CliError::said(format!("{}: {error}", target.display()), ""),
+        error => CliError::of(target, error, ""),
     }
 }
 

@@ -63,9 +63,9 @@ impl PictureFile {
     pub fn write(&self, map: &HeatMap) -> Result<(), CliError> {
         let bytes = match self.form {
             Form::Svg => svg::picture(map).into_bytes(),
-            Form::Png => png::picture(map).map_err(|error| {
-                CliError::said(format!("{}: {error}", self.path.display()), "write an .svg instead")
-            })?,
+            Form::Png => {
+                png::picture(map).map_err(|error| CliError::of(&self.path, error, "write an .svg instead"))?
+            }
         };
         std::fs::write(&self.path, bytes).map_err(|e| CliError::io("write", &self.path, e))
     }

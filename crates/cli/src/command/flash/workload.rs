@@ -132,24 +132,17 @@ fn trace(args: &WorkloadArgs, path: &Path, capacity: u64, quiet: bool) -> Result
     });
     let trace = Trace::read(BufReader::with_capacity(1 << 20, file), format, |bytes| bar.inc(bytes));
     bar.finish_and_clear();
-    let trace = trace.map_err(|error| {
-        CliError::said(
-            format!("{}: {error}", path.display()),
-            "correct the line, or choose another --trace-format",
-        )
-    })?;
+    let trace = trace
+        .map_err(|error| CliError::of(path, error, "correct the line, or choose another --trace-format"))?;
     if trace.requests().is_empty() {
-        return Err(CliError::said(
-            format!("{}: the trace has no requests", path.display()),
-            "give another trace",
-        ));
+        return Err(CliError::of(path, "the trace has no requests", "give another trace"));
     }
     if trace.blocks() > capacity {
         let wanted = format_size(trace.blocks() * BLOCK_BYTES as u64);
-        return Err(CliError::said(
-            format!(
-                "{}: the trace touches {wanted}, and the device has only {}",
-                path.display(),
+        return Err(CliError::of(
+            path,
+            format_args!(
+                "the trace touches {wanted}, and the device has only {}",
                 format_size(capacity * BLOCK_BYTES as u64)
             ),
             "give a larger --size",

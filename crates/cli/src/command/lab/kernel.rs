@@ -78,8 +78,9 @@ impl Cache {
             None => self.unpack(&self.download(BUSYBOX_PACKAGE, "", quiet)?)?,
         };
         let strange = || {
-            CliError::said(
-                format!("{}: the package contains no boot/vmlinuz-* with its lib/modules", dir.display()),
+            CliError::of(
+                &dir,
+                "the package contains no boot/vmlinuz-* with its lib/modules",
                 "give a Debian kernel package with --kernel, such as linux-image-6.1.0-*-amd64_*.deb",
             )
         };
@@ -88,8 +89,9 @@ impl Cache {
         let busybox =
             ["bin/busybox", "usr/bin/busybox"].iter().map(|at| busybox.join(at)).find(|b| b.is_file());
         let Some(busybox) = busybox else {
-            return Err(CliError::said(
-                format!("{}: the directory contains no busybox", self.dir.display()),
+            return Err(CliError::of(
+                &self.dir,
+                "the directory contains no busybox",
                 format!("remove {}; the next run downloads it again", self.dir.display()),
             ));
         };
@@ -138,8 +140,9 @@ impl Cache {
         let made = self.folder(&format!("unpack-{}", std::process::id()))?;
         if let Err(why) = done(Command::new("dpkg-deb").arg("-x").arg(deb).arg(&made)) {
             let _ = std::fs::remove_dir_all(&made);
-            return Err(CliError::said(
-                format!("{}: cannot be unpacked: {why}", deb.display()),
+            return Err(CliError::of(
+                deb,
+                format_args!("cannot be unpacked: {why}"),
                 "give a Debian package (.deb); 'apt-get install dpkg' installs dpkg-deb",
             ));
         }

@@ -39,11 +39,9 @@ pub struct BackupArgs {
 /// The error for a store that another process has open: this process cannot see data that is not on the medium yet.
 fn in_use(error: CliError) -> CliError {
     match error {
-        CliError::Tags { source: Error::InUse { path, .. }, .. } => CliError::said(
-            format!(
-                "{}: another process has the store open, and only that process can copy it",
-                path.display()
-            ),
+        CliError::Tags { source: Error::InUse { path, .. }, .. } => CliError::of(
+            &path,
+            "another process has the store open, and only that process can copy it",
             "copy it from that program (weft_tags::Store::backup), or end the program (SIGTERM ends 'weft tags serve') and \
             try again",
         ),
