@@ -169,125 +169,107 @@ struct Player<'a> {
 
 impl Player<'_> {
     fn play(&mut self, event: &Event) -> Result<(), FsError> {
-        let file = event.file;
-        match &event.action {
-            FileAction::Create { path, opener } => self.create(file, path, opener),
+        let file = match (&event.action, self.files.remove(&event.file)) {
+            (FileAction::Create { path, opener }, _) => self.create(event.file, path, opener)?,
+            (FileAction::Delete, Some(file)) => return self.delete(event.file, &file),
+            (action, Some(file)) => self.act(file, action)?,
             // What a deleted file's last descriptors do to it reaches no device that this is about.
-            _ if !self.files.contains_key(&file) => Ok(()),
-            FileAction::Reopen { path, opener } => {
-                self.change(file, |f| (f.path, f.opener) = (path.clone(), opener.clone()));
-                self.place_again(file)
-            }
-            FileAction::Rename { path } => {
-                self.flush(file)?;
-                self.change(file, |f| {
-                    f.path = path.clone();
-                    f.opener.flags = OpenIntent::empty();
-                });
-                self.place_again(file)
-            }
-            FileAction::Hint(hint) => self.hint(file, *hint),
-            FileAction::Write { bytes } => self.append(file, *bytes),
-            FileAction::Overwrite { offset, bytes } => {
-                self.flush(file)?;
-                self.write_at(file, *offset, *bytes)
-            }
-            FileAction::Resize { size } => {
-                self.flush(file)?;
-                let set = SetAttr { size: Some(*size), ..SetAttr::default() };
-                self.lfs.setattr(self.ino(file), &set)?;
-                self.change(file, |f| f.size = *size);
-                Ok(())
-            }
-            FileAction::Punch { offset, bytes } => {
-                self.flush(file)?;
-                self.lfs.fallocate(self.ino(file), FallocateMode::PunchHole, *offset, *bytes)
-            }
-            FileAction::Sync => {
-                self.flush(file)?;
-                self.lfs.fsync(self.ino(file))
-            }
-            FileAction::Close => self.flush(file),
-            FileAction::Delete => self.delete(file),
-        }
-    }
-
-    fn create(&mut self, file: u32, path: &[u8], opener: &Opener) -> Result<(), FsError> {
-        let tag = self.tag(path, opener, 0, WriteHint::NotSet);
-        let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: true };
-        // A file is called by its number: recordings tell neither directories nor what else is in the way of a name.
-        let ino = self.lfs.create(Ino::ROOT, file.to_string().as_bytes(), &args)?.ino;
-        let created = File { ino, path: path.to_vec(), opener: opener.clone(), size: 0, pending: 0 };
-        self.files.insert(file, created);
+            (_, None) => return Ok(()),
+        };
+        self.files.insert(event.file, file);
         Ok(())
     }
 
-    fn ino(&self, file: u32) -> Ino {
-        self.files.get(&file).map_or(Ino::ROOT, |f| f.ino)
+    fn create(&self, number: u32, path: &[u8], opener: &Opener) -> Result<File, FsError> {
+        let tag = self.tag(path, opener, 0, WriteHint::NotSet);
+        let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: true };
+        // A file is called by its number: recordings tell neither directories nor what else is in the way of a name.
+        let ino = self.lfs.create(Ino::ROOT, number.to_string().as_bytes(), &args)?.ino;
+        Ok(File { ino, path: path.to_vec(), opener: opener.clone(), size: 0, pending: 0 })
     }
 
-    fn change(&mut self, file: u32, change: impl FnOnce(&mut File)) {
-        if let Some(f) = self.files.get_mut(&file) {
-            change(f);
+    fn delete(&self, number: u32, file: &File) -> Result<(), FsError> {
+        self.lfs.unlink(Ino::ROOT, number.to_string().as_bytes())?;
+        self.lfs.release(file.ino);
+        Ok(())
+    }
+
+    /// The file after what is done to it.
+    fn act(&mut self, mut file: File, action: &FileAction) -> Result<File, FsError> {
+        let adds =
+            matches!(action, FileAction::Reopen { .. } | FileAction::Hint(_) | FileAction::Write { .. });
+        if !adds {
+            self.flush(&mut file)?;
         }
+        match action {
+            FileAction::Create { .. } | FileAction::Delete | FileAction::Close => {}
+            FileAction::Reopen { path, opener } => {
+                (file.path, file.opener) = (path.clone(), opener.clone());
+                self.place_again(&file)?;
+            }
+            FileAction::Rename { path } => {
+                file.path = path.clone();
+                file.opener.flags = OpenIntent::empty();
+                self.place_again(&file)?;
+            }
+            FileAction::Hint(hint) => {
+                let opener = Opener { flags: OpenIntent::CREATE | OpenIntent::WRITE, ..file.opener.clone() };
+                let tag = self.tag(&file.path, &opener, file.size + file.pending, *hint);
+                self.lfs.set_tag(file.ino, tag)?;
+            }
+            FileAction::Write { bytes } => self.append(&mut file, *bytes)?,
+            FileAction::Overwrite { offset, bytes } => self.write_at(&mut file, *offset, *bytes)?,
+            FileAction::Resize { size } => {
+                self.lfs.setattr(file.ino, &SetAttr { size: Some(*size), ..SetAttr::default() })?;
+                file.size = *size;
+            }
+            FileAction::Punch { offset, bytes } => {
+                self.lfs.fallocate(file.ino, FallocateMode::PunchHole, *offset, *bytes)?;
+            }
+            FileAction::Sync => self.lfs.fsync(file.ino)?,
+        }
+        Ok(file)
     }
 
     /// A file whose name or use has changed: only another stream matters.
-    fn place_again(&self, file: u32) -> Result<(), FsError> {
-        let Some(f) = self.files.get(&file) else { return Ok(()) };
-        let tag = self.tag(&f.path, &f.opener, f.size + f.pending, WriteHint::NotSet);
-        let old = self.lfs.tag(f.ino)?;
-        if old.stream != tag.stream && tag.stream.0 != 0 { self.lfs.set_tag(f.ino, tag) } else { Ok(()) }
+    fn place_again(&self, file: &File) -> Result<(), FsError> {
+        let tag = self.tag(&file.path, &file.opener, file.size + file.pending, WriteHint::NotSet);
+        let old = self.lfs.tag(file.ino)?;
+        if old.stream != tag.stream && tag.stream.0 != 0 { self.lfs.set_tag(file.ino, tag) } else { Ok(()) }
     }
 
-    fn hint(&self, file: u32, hint: WriteHint) -> Result<(), FsError> {
-        let Some(f) = self.files.get(&file) else { return Ok(()) };
-        let opener = Opener { flags: OpenIntent::CREATE | OpenIntent::WRITE, ..f.opener.clone() };
-        self.lfs.set_tag(f.ino, self.tag(&f.path, &opener, f.size + f.pending, hint))
-    }
-
-    fn append(&mut self, file: u32, bytes: u64) -> Result<(), FsError> {
-        let Some(f) = self.files.get_mut(&file) else { return Ok(()) };
-        f.pending += bytes;
-        while f.pending >= PIECE_BYTES {
+    fn append(&mut self, file: &mut File, bytes: u64) -> Result<(), FsError> {
+        file.pending += bytes;
+        while file.pending >= PIECE_BYTES {
             // Pieces end where a block does.
-            let piece = PIECE_BYTES - f.size % BLOCK_BYTES as u64;
-            self.lfs.write_through(f.ino, f.size, &self.data[..piece as usize])?;
-            f.size += piece;
-            f.pending -= piece;
+            let piece = PIECE_BYTES - file.size % BLOCK_BYTES as u64;
+            self.lfs.write_through(file.ino, file.size, &self.data[..piece as usize])?;
+            file.size += piece;
+            file.pending -= piece;
             self.since_tick += piece;
         }
         Ok(())
     }
 
     /// Hands what was appended to the core.
-    fn flush(&mut self, file: u32) -> Result<(), FsError> {
-        let Some(f) = self.files.get_mut(&file) else { return Ok(()) };
-        let (offset, bytes) = (f.size, std::mem::take(&mut f.pending));
-        if bytes == 0 { Ok(()) } else { self.write_at(file, offset, bytes) }
+    fn flush(&mut self, file: &mut File) -> Result<(), FsError> {
+        let bytes = std::mem::take(&mut file.pending);
+        if bytes == 0 { Ok(()) } else { self.write_at(file, file.size, bytes) }
     }
 
-    fn write_at(&mut self, file: u32, mut offset: u64, mut bytes: u64) -> Result<(), FsError> {
-        let ino = self.ino(file);
+    fn write_at(&mut self, file: &mut File, mut offset: u64, mut bytes: u64) -> Result<(), FsError> {
         while bytes > 0 {
             let piece = bytes.min(PIECE_BYTES);
             let data = &self.data[..piece as usize];
             if piece >= THROUGH_BYTES {
-                self.lfs.write_through(ino, offset, data)?;
+                self.lfs.write_through(file.ino, offset, data)?;
             } else {
-                self.lfs.write(ino, offset, data)?;
+                self.lfs.write(file.ino, offset, data)?;
             }
             (offset, bytes) = (offset + piece, bytes - piece);
             self.since_tick += piece;
         }
-        self.change(file, |f| f.size = f.size.max(offset));
-        Ok(())
-    }
-
-    fn delete(&mut self, file: u32) -> Result<(), FsError> {
-        let Some(f) = self.files.remove(&file) else { return Ok(()) };
-        self.lfs.unlink(Ino::ROOT, file.to_string().as_bytes())?;
-        self.lfs.release(f.ino);
+        file.size = file.size.max(offset);
         Ok(())
     }
 
