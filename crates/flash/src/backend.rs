@@ -18,14 +18,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
     fn pairs_pages(&self) -> bool;
 
     /// Reads a part of a page's data and its first out-of-band bytes.
-    fn read(
-        &self,
-        issued: Nanos,
-        page: PageAddr,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, FlashError>;
+    fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError>;
 
     /// Programs the next page of a block.
     fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError>;
@@ -35,7 +28,7 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Reads pages, all issued at once.
     fn read_many(&self, issued: Nanos, pages: &mut [PageRead]) -> FlashResults {
-        pages.iter_mut().map(|read| self.read(issued, read.page, read.offset, read.data, read.oob)).collect()
+        pages.iter_mut().map(|read| self.read(issued, read)).collect()
     }
 
     /// Programs pages, all issued at once, those of one LUN in this order.
@@ -76,19 +69,16 @@ const READ_TRIES: u32 = 4;
 pub(crate) fn read_again(
     backend: &dyn Backend,
     issued: Nanos,
-    page: PageAddr,
-    offset: u32,
-    data: &mut [u8],
-    oob: &mut [u8],
+    mut read: PageRead,
 ) -> Result<Done, FlashError> {
     let mut now = issued;
     for _ in 1..READ_TRIES {
-        match backend.read(now, page, offset, data, oob) {
+        match backend.read(now, &mut read) {
             Err(FlashError::Uncorrectable { why, done, .. }) if !why.is_interrupted() => now = done,
             other => return other,
         }
     }
-    backend.read(now, page, offset, data, oob)
+    backend.read(now, &mut read)
 }
 
 /// How many of these addresses, from the first on, are one operation of a LUN: pages of one number in as many planes.
@@ -115,15 +105,8 @@ impl Backend for OpenChannel {
         self.setup().pairing.is_some()
     }
 
-    fn read(
-        &self,
-        issued: Nanos,
-        page: PageAddr,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, FlashError> {
-        OpenChannel::read(self, issued, page, offset, data, oob)
+    fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
+        self.read_planes(issued, std::slice::from_mut(read))
     }
 
     fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {

@@ -93,7 +93,7 @@ impl Grant {
         data: &mut [u8],
         oob: &mut [u8],
     ) -> Result<Done, LevelError> {
-        on_hold!(self, endpoint => endpoint.read(issued, page, offset, data, oob))
+        on_hold!(self, endpoint => endpoint.read(issued, &mut RawRead { page, offset, data, oob }))
     }
 
     /// The same, and the tag of the data: that which says nothing where none was given, `None` when what is stored of it is
@@ -106,7 +106,7 @@ impl Grant {
         data: &mut [u8],
         oob: &mut [u8],
     ) -> Result<(Done, Option<Tag>), LevelError> {
-        on_hold!(self, endpoint => endpoint.read_tagged(issued, page, offset, data, oob))
+        on_hold!(self, endpoint => endpoint.read_tagged(issued, &mut RawRead { page, offset, data, oob }))
     }
 
     /// The tag of a page's data.

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::{Nanos, Tag};
 use weft_device::DeviceError;
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::{BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr};
+use weft_device::nand::{
+    BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr, PageRead,
+};
 use weft_flash::share::{self, MonitorServer};
 use weft_flash::{
     Backend, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
@@ -48,15 +50,8 @@ impl Backend for OnDisk {
         false
     }
 
-    fn read(
-        &self,
-        issued: Nanos,
-        page: PageAddr,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, FlashError> {
-        self.device.read(issued, page, offset, data, oob)
+    fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
+        self.device.read_planes(issued, std::slice::from_mut(read))
     }
 
     fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {

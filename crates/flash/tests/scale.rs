@@ -15,7 +15,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::{BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr};
+use weft_device::nand::{
+    BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr, PageRead,
+};
 use weft_flash::function::Mapping;
 use weft_flash::{
     Backend, FunctionLevel, GrantRequest, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
@@ -62,16 +64,9 @@ impl Backend for Counted {
         false
     }
 
-    fn read(
-        &self,
-        issued: Nanos,
-        page: PageAddr,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, FlashError> {
+    fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
         self.add(1);
-        self.device.read(issued, page, offset, data, oob)
+        self.device.read_planes(issued, std::slice::from_mut(read))
     }
 
     fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {

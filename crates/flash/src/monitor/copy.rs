@@ -6,7 +6,7 @@ use crate::backend::read_again;
 use crate::error::LevelError;
 use weft_core::Nanos;
 use weft_device::gc::Outcome;
-use weft_device::nand::{BlockState, FlashError, Unreadable};
+use weft_device::nand::{BlockState, FlashError, PageRead, Unreadable};
 
 /// First out-of-band byte of a page that stands for one that could not be read when its block was moved.
 const LOST: u8 = 1;
@@ -47,7 +47,8 @@ impl Monitor {
         let mut data = vec![0; shape.page_bytes as usize];
         let mut oob = vec![0; shape.oob_bytes as usize];
         for page in 0..pages {
-            match read_again(&*self.backend, *now, from.page(page), 0, &mut data, &mut oob) {
+            let read = PageRead { page: from.page(page), offset: 0, data: &mut data, oob: &mut oob };
+            match read_again(&*self.backend, *now, read) {
                 Ok(done) => *now = done.done,
                 Err(FlashError::Uncorrectable { why, done, .. }) => {
                     *now = done;

@@ -115,43 +115,34 @@ impl LocalGrant {
     }
 
     /// Reads a part of a page's data, which may be empty, and its first out-of-band bytes.
-    pub fn read(
-        &self,
-        issued: Nanos,
-        page: GrantPage,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, LevelError> {
-        self.read_beside(issued, page, offset, data, oob, oob.len()).map(|(done, _)| done)
+    pub fn read(&self, issued: Nanos, read: &mut RawRead) -> Result<Done, LevelError> {
+        let beside = read.oob.len();
+        self.read_beside(issued, read, beside).map(|(done, _)| done)
     }
 
     /// The same, and the tag of the data: `None` when what is stored of it is damaged.
-    pub fn read_tagged(
-        &self,
-        issued: Nanos,
-        page: GrantPage,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<(Done, Option<Tag>), LevelError> {
-        self.read_beside(issued, page, offset, data, oob, self.state.geometry.oob_bytes as usize)
+    pub fn read_tagged(&self, issued: Nanos, read: &mut RawRead) -> Result<(Done, Option<Tag>), LevelError> {
+        self.read_beside(issued, read, self.state.geometry.oob_bytes as usize)
+    }
+
+    fn check_read(&self, read: &RawRead) -> Result<(), LevelError> {
+        let geometry = &self.state.geometry;
+        geometry.check_page(read.page)?;
+        let end = read.offset as usize + read.data.len();
+        check_most(read.page, "data", end, geometry.page_bytes)?;
+        check_most(read.page, "out-of-band bytes", read.oob.len(), geometry.oob_bytes)
     }
 
     /// Reads so many out-of-band bytes. All of them tell the tag.
     fn read_beside(
         &self,
         issued: Nanos,
-        page: GrantPage,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
+        read: &mut RawRead,
         beside: usize,
     ) -> Result<(Done, Option<Tag>), LevelError> {
-        let geometry = &self.state.geometry;
-        geometry.check_page(page)?;
-        check_most(page, "data", offset as usize + data.len(), geometry.page_bytes)?;
-        check_most(page, "out-of-band bytes", oob.len(), geometry.oob_bytes)?;
+        self.check_read(read)?;
+        let page = read.page;
+
         self.monitor.check_issued(issued)?;
         let table = self.state.table(page.block);
         let place = table[page.block.block as usize];
@@ -162,12 +153,12 @@ impl LocalGrant {
         let mut inline = [0; OOB_INLINE];
         let mut heap = Vec::new();
         let raw = oob_buffer(&mut inline, &mut heap, MARK + beside);
-        let done = read_again(&*self.monitor.backend, issued, at, offset, data, raw)
-            .map_err(|e| translate(e, page))?;
+        let stored = PageRead { page: at, offset: read.offset, data: &mut *read.data, oob: &mut *raw };
+        let done = read_again(&*self.monitor.backend, issued, stored).map_err(|e| translate(e, page))?;
         if let Some(why) = copy::why_marked(raw[0]) {
             return Err(LevelError::Unreadable { address: page, why, done: done.done });
         }
-        oob::take(raw, oob, geometry.oob_bytes);
+        oob::take(raw, read.oob, self.state.geometry.oob_bytes);
         Ok((done, oob::tag_in(raw)))
     }
 
@@ -276,17 +267,10 @@ impl LocalGrant {
 
     /// Reads pages of one LUN.
     fn read_run(&self, issued: Nanos, run: &mut [RawRead]) -> Results {
-        let read = |one: &mut RawRead| self.read(issued, one.page, one.offset, one.data, one.oob);
-        let geometry = &self.state.geometry;
-        let sound = |read: &RawRead| {
-            geometry.check_page(read.page)?;
-            let end = read.offset as usize + read.data.len();
-            check_most(read.page, "data", end, geometry.page_bytes)?;
-            check_most(read.page, "out-of-band bytes", read.oob.len(), geometry.oob_bytes)
-        };
-        let checked = run.iter().try_for_each(sound).and_then(|()| self.monitor.check_issued(issued));
+        let checked = run.iter().try_for_each(|read| self.check_read(read));
+        let checked = checked.and_then(|()| self.monitor.check_issued(issued));
         if run.len() == 1 || checked.is_err() {
-            return run.iter_mut().map(read).collect();
+            return run.iter_mut().map(|read| self.read(issued, read)).collect();
         }
         let mut raws: Vec<Vec<u8>> = run.iter().map(|read| vec![0; MARK + read.oob.len()]).collect();
         let answers = {
@@ -311,11 +295,11 @@ impl LocalGrant {
         let mut answers = answers.into_iter();
         let settle = |(one, raw): (&mut RawRead, &Vec<u8>)| match answers.next() {
             Some(Ok(done)) if copy::why_marked(raw[0]).is_none() => {
-                oob::take(raw, one.oob, geometry.oob_bytes);
+                oob::take(raw, one.oob, self.state.geometry.oob_bytes);
                 Ok(done)
             }
             // Read again, as a page is that is read alone.
-            _ => read(one),
+            _ => self.read(issued, one),
         };
         run.iter_mut().zip(&raws).map(settle).collect()
     }

@@ -6,7 +6,7 @@ use crate::error::LevelError;
 use crate::log::{LogBlock, LogMedia, LogRead};
 use weft_core::Nanos;
 use weft_device::gc::Outcome;
-use weft_device::nand::{BlockState, FlashError, FlashShape};
+use weft_device::nand::{BlockState, Done, FlashError, FlashShape, PageRead};
 
 /// The blocks of the log.
 pub(super) struct DeviceLog<'a> {
@@ -19,6 +19,19 @@ pub(super) struct DeviceLog<'a> {
 impl<'a> DeviceLog<'a> {
     pub fn new(backend: &'a dyn Backend, now: Nanos) -> DeviceLog<'a> {
         DeviceLog { backend, shape: backend.shape(), now }
+    }
+
+    /// What became of a program or an erase. The next command is issued at its end.
+    fn ended(&mut self, result: Result<Done, FlashError>) -> Result<Outcome, LevelError> {
+        let (done, outcome) = match result {
+            Ok(done) => (done.done, Outcome::Done),
+            Err(FlashError::ProgramFailed { done, .. } | FlashError::EraseFailed { done, .. }) => {
+                (done, Outcome::Bad)
+            }
+            Err(other) => return Err(other.into()),
+        };
+        self.now = done;
+        Ok(outcome)
     }
 }
 
@@ -34,8 +47,8 @@ impl LogMedia for DeviceLog<'_> {
     }
 
     fn read(&mut self, block: u32, page: u32, into: &mut [u8]) -> Result<LogRead, LevelError> {
-        let address = Layout::log_block(&self.shape, block).page(page);
-        match read_again(self.backend, self.now, address, 0, into, &mut []) {
+        let page = Layout::log_block(&self.shape, block).page(page);
+        match read_again(self.backend, self.now, PageRead { page, offset: 0, data: into, oob: &mut [] }) {
             Ok(done) => self.now = done.done,
             Err(FlashError::Uncorrectable { why, done, .. }) => {
                 self.now = done;
@@ -52,26 +65,12 @@ impl LogMedia for DeviceLog<'_> {
 
     fn program(&mut self, block: u32, page: u32, data: &[u8]) -> Result<Outcome, LevelError> {
         let address = Layout::log_block(&self.shape, block).page(page);
-        match self.backend.program(self.now, address, data, &[]) {
-            Ok(done) => self.now = done.done,
-            Err(FlashError::ProgramFailed { done, .. }) => {
-                self.now = done;
-                return Ok(Outcome::Bad);
-            }
-            Err(other) => return Err(other.into()),
-        }
-        Ok(Outcome::Done)
+        let done = self.backend.program(self.now, address, data, &[]);
+        self.ended(done)
     }
 
     fn erase(&mut self, block: u32) -> Result<Outcome, LevelError> {
-        match self.backend.erase(self.now, Layout::log_block(&self.shape, block)) {
-            Ok(done) => self.now = done.done,
-            Err(FlashError::EraseFailed { done, .. }) => {
-                self.now = done;
-                return Ok(Outcome::Bad);
-            }
-            Err(other) => return Err(other.into()),
-        }
-        Ok(Outcome::Done)
+        let done = self.backend.erase(self.now, Layout::log_block(&self.shape, block));
+        self.ended(done)
     }
 }

@@ -113,6 +113,14 @@ fn short(error: Truncated) -> LevelError {
     LevelError::Connection(error.to_string())
 }
 
+/// What an answer has of a page.
+fn fill(reader: &mut Reader, read: &mut RawRead) -> Result<Done, Truncated> {
+    let done = Done::get(reader)?;
+    read.data.copy_from_slice(reader.bytes(read.data.len())?);
+    read.oob.copy_from_slice(reader.bytes(read.oob.len())?);
+    Ok(done)
+}
+
 impl RemoteGrant {
     pub fn name(&self) -> &str {
         &self.name
@@ -122,38 +130,14 @@ impl RemoteGrant {
         &self.geometry
     }
 
-    pub fn read(
-        &self,
-        issued: Nanos,
-        page: GrantPage,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, LevelError> {
-        let read = ReadOne { page, offset, data: data.len() as u32, oob: oob.len() as u32 };
-        self.connection.ask_with(&Request::Read { issued, read }, |reader| {
-            let done = Done::get(reader)?;
-            data.copy_from_slice(reader.bytes(data.len())?);
-            oob.copy_from_slice(reader.bytes(oob.len())?);
-            Ok(done)
-        })
+    pub fn read(&self, issued: Nanos, read: &mut RawRead) -> Result<Done, LevelError> {
+        let request = Request::Read { issued, read: ReadOne::of(read) };
+        self.connection.ask_with(&request, |reader| fill(reader, read))
     }
 
-    pub fn read_tagged(
-        &self,
-        issued: Nanos,
-        page: GrantPage,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<(Done, Option<Tag>), LevelError> {
-        let read = ReadOne { page, offset, data: data.len() as u32, oob: oob.len() as u32 };
-        self.connection.ask_with(&Request::ReadTagged { issued, read }, |reader| {
-            let done = Done::get(reader)?;
-            data.copy_from_slice(reader.bytes(data.len())?);
-            oob.copy_from_slice(reader.bytes(oob.len())?);
-            Ok((done, wire::read_tag(reader)?))
-        })
+    pub fn read_tagged(&self, issued: Nanos, read: &mut RawRead) -> Result<(Done, Option<Tag>), LevelError> {
+        let request = Request::ReadTagged { issued, read: ReadOne::of(read) };
+        self.connection.ask_with(&request, |reader| Ok((fill(reader, read)?, wire::read_tag(reader)?)))
     }
 
     pub fn program(&self, issued: Nanos, write: &RawWrite) -> Result<Done, LevelError> {
@@ -210,29 +194,14 @@ impl RemoteGrant {
                 || read.oob.len() > self.geometry.oob_bytes as usize
         };
         if reads.iter().any(too_long) {
-            let one = |read: &mut RawRead| self.read(issued, read.page, read.offset, read.data, read.oob);
-            return reads.iter_mut().map(one).collect();
+            return reads.iter_mut().map(|read| self.read(issued, read)).collect();
         }
-        let frames = reads.chunks_mut(self.pages_a_request());
-        let one = |read: &RawRead| ReadOne {
-            page: read.page,
-            offset: read.offset,
-            data: read.data.len() as u32,
-            oob: read.oob.len() as u32,
-        };
         let frame = |reads: &mut [RawRead]| {
-            let request = Request::ReadMany { issued, reads: reads.iter().map(one).collect() };
+            let request = Request::ReadMany { issued, reads: reads.iter().map(ReadOne::of).collect() };
             let count = reads.len();
-            let fill = |reader: &mut Reader, at: usize| {
-                let done = Done::get(reader)?;
-                let RawRead { data, oob, .. } = &mut reads[at];
-                data.copy_from_slice(reader.bytes(data.len())?);
-                oob.copy_from_slice(reader.bytes(oob.len())?);
-                Ok(done)
-            };
-            self.ask_many(&request, fill, count)
+            self.ask_many(&request, |reader, at| fill(reader, &mut reads[at]), count)
         };
-        frames.flat_map(frame).collect()
+        reads.chunks_mut(self.pages_a_request()).flat_map(frame).collect()
     }
 
     pub fn program_many(&self, issued: Nanos, writes: &[RawWrite]) -> Results {

@@ -122,8 +122,7 @@ impl Session {
             }
             Request::ReadTagged { issued, read: ReadOne { page, offset, data, oob } } => {
                 let (mut data, mut oob) = read_buffers(grant, data, oob);
-                let read = grant.read_tagged(issued.min(*told), page, offset, &mut data, &mut oob);
-                let (done, tag) = read?;
+                let (done, tag) = grant.read_tagged(issued.min(*told), page, offset, &mut data, &mut oob)?;
                 tell(told, answer, done);
                 answer.extend_from_slice(&data);
                 answer.extend_from_slice(&oob);

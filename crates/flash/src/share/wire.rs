@@ -2,7 +2,7 @@
 
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
-use crate::grant::RawWrite;
+use crate::grant::{RawRead, RawWrite};
 use crate::monitor::{BlockLook, GrantInfo};
 use std::string::FromUtf8Error;
 use weft_core::codec::{Decode, Encode, Reader, Truncated, put};
@@ -80,6 +80,13 @@ pub(super) struct ReadOne {
     pub offset: u32,
     pub data: u32,
     pub oob: u32,
+}
+
+impl ReadOne {
+    pub fn of(read: &RawRead) -> ReadOne {
+        let (data, oob) = (read.data.len() as u32, read.oob.len() as u32);
+        ReadOne { page: read.page, offset: read.offset, data, oob }
+    }
 }
 
 /// A page to program.

@@ -9,7 +9,7 @@ use weft_core::Nanos;
 use weft_device::Geometry;
 use weft_device::nand::{
     BlockAddr, BlockInfo, Done, Fault, FlashError, FlashSetup, FlashShape, LunAddr, OpenChannel, PageAddr,
-    PageProgram, Unreadable,
+    PageProgram, PageRead, Unreadable,
 };
 use weft_flash::{Backend, LevelError};
 
@@ -102,15 +102,9 @@ impl Backend for Flaky {
         false
     }
 
-    fn read(
-        &self,
-        issued: Nanos,
-        page: PageAddr,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, FlashError> {
-        let done = self.device.read(issued, page, offset, data, oob)?;
+    fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
+        let done = self.device.read_planes(issued, std::slice::from_mut(read))?;
+        let page = read.page;
         let erases = self.device.block_info(page.block)?.erases;
         let mut weather = self.weather.lock();
         let weather = &mut *weather;
@@ -118,8 +112,8 @@ impl Backend for Flaky {
         let passes = *failed < FAILURES_IN_A_ROW && weather.random.below(1000) < weather.transient;
         *failed = if passes { *failed + 1 } else { 0 };
         if passes || weather.lasting.contains(&(page, erases)) {
-            data.fill(0xee);
-            oob.fill(0xee);
+            read.data.fill(0xee);
+            read.oob.fill(0xee);
             return Err(FlashError::Uncorrectable { address: page, why: Unreadable::Bits, done: done.done });
         }
         Ok(done)

@@ -4,7 +4,9 @@ use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
 use weft_core::Nanos;
-use weft_device::nand::{BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr};
+use weft_device::nand::{
+    BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr, PageRead,
+};
 use weft_flash::Backend;
 
 #[derive(Default)]
@@ -72,15 +74,8 @@ impl Backend for Gate {
         false
     }
 
-    fn read(
-        &self,
-        issued: Nanos,
-        page: PageAddr,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, FlashError> {
-        self.device.read(issued, page, offset, data, oob)
+    fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
+        self.device.read_planes(issued, std::slice::from_mut(read))
     }
 
     fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {

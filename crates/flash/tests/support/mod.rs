@@ -12,6 +12,7 @@ use weft_core::Nanos;
 use weft_device::Geometry;
 use weft_device::nand::{
     BlockAddr, BlockInfo, Done, FlashError, FlashSetup, FlashShape, Keep, LunAddr, OpenChannel, PageAddr,
+    PageRead,
 };
 use weft_flash::Backend;
 
@@ -123,15 +124,8 @@ impl Backend for CutEverywhere {
         false
     }
 
-    fn read(
-        &self,
-        issued: Nanos,
-        page: PageAddr,
-        offset: u32,
-        data: &mut [u8],
-        oob: &mut [u8],
-    ) -> Result<Done, FlashError> {
-        self.device.read(issued, page, offset, data, oob)
+    fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
+        self.device.read_planes(issued, std::slice::from_mut(read))
     }
 
     fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {
