@@ -28,7 +28,7 @@ pub struct Wear {
 
 impl Wear {
     /// The wear of blocks that were erased so often.
-    pub(crate) fn of(erases: &[u32]) -> Wear {
+    pub fn of(erases: &[u32]) -> Wear {
         let count = erases.len().max(1) as f64;
         let mean = erases.iter().map(|e| f64::from(*e)).sum::<f64>() / count;
         let variance = erases.iter().map(|e| (f64::from(*e) - mean).powi(2)).sum::<f64>() / count;

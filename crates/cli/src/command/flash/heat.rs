@@ -9,6 +9,7 @@ use crate::sys::terminal;
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::PathBuf;
+use weft_device::Wear;
 use weft_sim::flash::HeatRow;
 
 /// Fill of a cell, by eighths.
@@ -73,10 +74,8 @@ impl PictureFile {
 
 impl HeatMap {
     pub fn new(rows: Vec<HeatRow>) -> HeatMap {
-        let erases = || rows.iter().flat_map(|row| &row.erases);
-        let (sum, count) = (erases().map(|erases| u64::from(*erases)).sum::<u64>(), erases().count());
-        let (erases_max, erases_mean) =
-            (erases().copied().max().unwrap_or(0), sum as f64 / count.max(1) as f64);
+        let erases: Vec<u32> = rows.iter().flat_map(|row| &row.erases).copied().collect();
+        let Wear { erases_max, erases_mean, .. } = Wear::of(&erases);
         HeatMap { erases_max, erases_mean, rows }
     }
 

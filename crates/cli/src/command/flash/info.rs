@@ -10,9 +10,9 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use weft_core::units::{format_nanos, format_size};
 use weft_core::{BLOCK_BYTES, Nanos};
-use weft_device::FaultPlan;
 use weft_device::nand::{BlockState, FlashSetup, FlashShape, OpenChannel};
 use weft_device::ssd::Ssd;
+use weft_device::{FaultPlan, Wear};
 use weft_sim::flash::{FdpReport, Target};
 
 /// `weft flash info`
@@ -183,7 +183,8 @@ fn in_use(path: &Path, device: &OpenChannel) -> Result<InUse, CliError> {
         blocks.extend(device.lun_info(device.shape().lun_at(lun))?);
     }
     let count = |is: fn(BlockState) -> bool| blocks.iter().filter(|block| is(block.state)).count() as u64;
-    let erases = || blocks.iter().map(|block| block.erases);
+    let erases: Vec<u32> = blocks.iter().map(|block| block.erases).collect();
+    let Wear { erases_min, erases_mean, erases_max, .. } = Wear::of(&erases);
     Ok(InUse {
         path: path.display().to_string(),
         clock: device.now(),
@@ -192,9 +193,9 @@ fn in_use(path: &Path, device: &OpenChannel) -> Result<InUse, CliError> {
         full: count(|state| state == BlockState::Full),
         erase_incomplete: count(|state| state == BlockState::EraseIncomplete),
         bad: count(BlockState::is_bad),
-        erases_min: erases().min().unwrap_or(0),
-        erases_mean: erases().map(f64::from).sum::<f64>() / blocks.len().max(1) as f64,
-        erases_max: erases().max().unwrap_or(0),
+        erases_min,
+        erases_mean,
+        erases_max,
         pages_programmed: device.counters().pages_programmed,
     })
 }

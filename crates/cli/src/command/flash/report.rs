@@ -8,6 +8,7 @@ use serde::Serialize;
 use std::fmt;
 use weft_core::hist::Summary;
 use weft_core::units::{format_nanos, format_size};
+use weft_device::Wear;
 use weft_sim::flash::{FdpReport, HeatRow};
 
 /// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
@@ -97,16 +98,8 @@ pub struct Report {
 impl Erases {
     pub fn of(rows: &[HeatRow]) -> Erases {
         let erases: Vec<u32> = rows.iter().flat_map(|row| &row.erases).copied().collect();
-        let count = erases.len().max(1) as f64;
-        let mean = erases.iter().map(|n| f64::from(*n)).sum::<f64>() / count;
-        let variance = erases.iter().map(|n| (f64::from(*n) - mean).powi(2)).sum::<f64>() / count;
-        Erases {
-            blocks: erases.len() as u64,
-            least: erases.iter().copied().min().unwrap_or(0),
-            mean,
-            most: erases.iter().copied().max().unwrap_or(0),
-            deviation: variance.sqrt(),
-        }
+        let Wear { blocks, erases_min, erases_mean, erases_max, erases_sd, .. } = Wear::of(&erases);
+        Erases { blocks, least: erases_min, mean: erases_mean, most: erases_max, deviation: erases_sd }
     }
 }
 
