@@ -52,6 +52,33 @@ pub(crate) fn call(run: impl FnOnce() -> Result<(), Failure>) -> i32 {
     }
 }
 
+/// Functions of the C interface, in the order in which the header has them. Each is exported under its name. It returns what
+/// [`call`] makes of its body, which is unsafe, or, with `-> ()` or `-> i32`, what the body does.
+macro_rules! exports {
+    (@one [$($attribute:tt)*] $name:ident ($($arguments:tt)*) () $body:block) => {
+        $($attribute)*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arguments)*) -> i32 {
+            // SAFETY: the caller's promise, which the function's documentation names.
+            $crate::error::call(|| unsafe { $body })
+        }
+    };
+    (@one [$($attribute:tt)*] $name:ident ($($arguments:tt)*) ($returns:ty) $body:block) => {
+        $($attribute)*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arguments)*) -> $returns {
+            // SAFETY: the caller's promise, which the function's documentation names.
+            unsafe { $body }
+        }
+    };
+    ($($(#[$attribute:meta])* fn $name:ident ($($arguments:tt)*) $(-> $returns:ty)? $body:block)*) => {
+        $($crate::error::exports! {
+            @one [$(#[$attribute])*] $name ($($arguments)*) ($($returns)?) $body
+        })*
+    };
+}
+pub(crate) use exports;
+
 pub(crate) fn null(what: &str) -> Failure {
     bad(format!("{what} is a null pointer; pass a valid one"))
 }

@@ -1,6 +1,6 @@
 //! S-nodes: groups of nodes with an owner, permissions and properties.
 
-use crate::error::{Failure, call};
+use crate::error::{Failure, exports};
 use crate::handle::{handle, put};
 use crate::store::{WeftTags, WeftTx, tx_of};
 use crate::tag::{class_of, flags_of};
@@ -36,57 +36,38 @@ unsafe fn tags_from(tags: *const WeftSnodeTags) -> Result<SnodeTags, Failure> {
     Ok(SnodeTags { owner: tags.owner, group: tags.group, mode: tags.mode, class, flags })
 }
 
-/// Makes an s-node. `out` gets its id; nodes are made in it from now on, in this transaction, and after the commit in others.
-///
-/// # Safety
-/// The transaction is open; `tags` can be read; `out` can be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_create_snode(
-    tx: *mut WeftTx,
-    tags: *const WeftSnodeTags,
-    out: *mut u64,
-) -> i32 {
-    // SAFETY: the caller's promise.
-    call(|| unsafe {
+exports! {
+    /// Makes an s-node. `out` gets its id; nodes are made in it from now on, in this transaction, and after the commit in others.
+    ///
+    /// # Safety
+    /// The transaction is open; `tags` can be read; `out` can be written.
+    fn weft_create_snode(tx: *mut WeftTx, tags: *const WeftSnodeTags, out: *mut u64) {
         let (tx, tags) = (tx_of(tx)?, tags_from(tags)?);
         let snode = tx.create_snode(&tags)?;
         put(snode.0, out)
-    })
-}
+    }
 
-/// Deletes an s-node that has no nodes but its root, whose root has no edges.
-///
-/// # Safety
-/// The transaction is open.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_delete_snode(tx: *mut WeftTx, snode: u64) -> i32 {
-    // SAFETY: the caller's promise.
-    call(|| unsafe { Ok(tx_of(tx)?.delete_snode(SnodeId(snode))?) })
-}
+    /// Deletes an s-node that has no nodes but its root, whose root has no edges.
+    ///
+    /// # Safety
+    /// The transaction is open.
+    fn weft_delete_snode(tx: *mut WeftTx, snode: u64) {
+        Ok(tx_of(tx)?.delete_snode(SnodeId(snode))?)
+    }
 
-/// The root of an s-node, which the transaction itself may have made.
-///
-/// # Safety
-/// The transaction is open; `out` can be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_tx_root(tx: *mut WeftTx, snode: u64, out: *mut u64) -> i32 {
-    // SAFETY: the caller's promise.
-    call(|| unsafe { put(tx_of(tx)?.root(SnodeId(snode))?.0, out) })
-}
+    /// The root of an s-node, which the transaction itself may have made.
+    ///
+    /// # Safety
+    /// The transaction is open; `out` can be written.
+    fn weft_tx_root(tx: *mut WeftTx, snode: u64, out: *mut u64) {
+        put(tx_of(tx)?.root(SnodeId(snode))?.0, out)
+    }
 
-/// The tags of an s-node. Without a transaction, that is null, the last committed state.
-///
-/// # Safety
-/// The handles are open; `out` can be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_snode_tags_get(
-    tags: *const WeftTags,
-    tx: *mut WeftTx,
-    snode: u64,
-    out: *mut WeftSnodeTags,
-) -> i32 {
-    // SAFETY: the caller's promise.
-    call(|| unsafe {
+    /// The tags of an s-node. Without a transaction, that is null, the last committed state.
+    ///
+    /// # Safety
+    /// The handles are open; `out` can be written.
+    fn weft_snode_tags_get(tags: *const WeftTags, tx: *mut WeftTx, snode: u64, out: *mut WeftSnodeTags) {
         let found = if tx.is_null() {
             handle(tags, "tags")?.0.snode_tags(SnodeId(snode))?
         } else {
@@ -95,18 +76,14 @@ pub unsafe extern "C" fn weft_snode_tags_get(
         let SnodeTags { owner, group, mode, class, flags } = found;
         let found = WeftSnodeTags { owner, group, mode, data_class: class as u8, flags: flags.bits() };
         put(found, out)
-    })
-}
+    }
 
-/// Gives an s-node other tags. What is given up of one with WEFT_SECURE_DELETE is overwritten from the commit on.
-///
-/// # Safety
-/// The transaction is open; `tags` can be read.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn weft_snode_tags_set(tx: *mut WeftTx, snode: u64, tags: *const WeftSnodeTags) -> i32 {
-    // SAFETY: the caller's promise.
-    call(|| unsafe {
+    /// Gives an s-node other tags. What is given up of one with WEFT_SECURE_DELETE is overwritten from the commit on.
+    ///
+    /// # Safety
+    /// The transaction is open; `tags` can be read.
+    fn weft_snode_tags_set(tx: *mut WeftTx, snode: u64, tags: *const WeftSnodeTags) {
         let (tx, tags) = (tx_of(tx)?, tags_from(tags)?);
         Ok(tx.set_snode_tags(SnodeId(snode), &tags)?)
-    })
+    }
 }

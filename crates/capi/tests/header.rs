@@ -125,14 +125,14 @@ fn header() -> String {
                     "" => writeln!(types, "typedef struct {c} {c};\n").unwrap(),
                     _ => writeln!(types, "typedef struct {c} {{\n{fields}}} {c};\n").unwrap(),
                 }
-            } else if line.starts_with("pub extern \"C\"") || line.starts_with("pub unsafe extern \"C\"") {
+            } else if line.starts_with("pub extern \"C\"") || line.starts_with("    fn weft_") {
                 let mut whole = line.to_string();
                 while !whole.trim_end().ends_with('{') {
                     whole += " ";
                     whole += lines.next().unwrap().trim();
                 }
                 let (name, rest) = whole.split_once("fn ").unwrap().1.split_once('(').unwrap();
-                let (arguments, result) = rest.rsplit_once(')').unwrap();
+                let (arguments, result) = rest.split_once(')').unwrap();
                 let arguments: Vec<String> = arguments
                     .split(',')
                     .map(str::trim)
@@ -141,7 +141,12 @@ fn header() -> String {
                     .map(|(name, rust)| declared(c_type(rust), name))
                     .collect();
                 let result = result.trim().trim_end_matches('{').trim();
-                let result = result.strip_prefix("-> ").map_or("void".into(), c_type);
+                // In 'exports!' a function without a result returns a code.
+                let result = match result.strip_prefix("-> ") {
+                    Some("()") => "void".into(),
+                    Some(rust) => c_type(rust),
+                    None => "int".into(),
+                };
                 let arguments = if arguments.is_empty() { "void".into() } else { arguments.join(", ") };
                 write!(functions, "{}{}({arguments});\n\n", comment(&about, ""), declared(result, name))
                     .unwrap();
