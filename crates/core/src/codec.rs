@@ -74,50 +74,33 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends fields to a byte vector.
-pub trait WriteFields {
-    /// Appends `v`.
-    fn put_u8(&mut self, v: u8);
-    /// Appends `v`, little-endian.
-    fn put_u16(&mut self, v: u16);
-    /// Appends `v`, little-endian.
-    fn put_u32(&mut self, v: u32);
-    /// Appends `v`, little-endian.
-    fn put_u64(&mut self, v: u64);
-    /// Appends `v`, little-endian.
-    fn put_i64(&mut self, v: i64);
-    /// Appends a `u32` length and the bytes.
-    fn put_string(&mut self, v: &[u8]);
+macro_rules! write_int {
+    ($($name:ident: $int:ty),*) => {
+        /// Appends fields to a byte vector.
+        pub trait WriteFields {
+            $(#[doc = concat!("Appends a little-endian `", stringify!($int), "`.")]
+            fn $name(&mut self, v: $int);)*
+            /// Appends a `u32` length and the bytes.
+            fn put_string(&mut self, v: &[u8]);
+        }
+
+        impl WriteFields for Vec<u8> {
+            $(#[inline]
+            fn $name(&mut self, v: $int) {
+                self.extend_from_slice(&v.to_le_bytes());
+            })*
+
+            fn put_string(&mut self, v: &[u8]) {
+                // A record is bounded far below 4 GiB by every writer; a longer string would be a bug of the writer.
+                debug_assert!(u32::try_from(v.len()).is_ok());
+                self.put_u32(v.len() as u32);
+                self.extend_from_slice(v);
+            }
+        }
+    };
 }
 
-impl WriteFields for Vec<u8> {
-    #[inline]
-    fn put_u8(&mut self, v: u8) {
-        self.push(v);
-    }
-    #[inline]
-    fn put_u16(&mut self, v: u16) {
-        self.extend_from_slice(&v.to_le_bytes());
-    }
-    #[inline]
-    fn put_u32(&mut self, v: u32) {
-        self.extend_from_slice(&v.to_le_bytes());
-    }
-    #[inline]
-    fn put_u64(&mut self, v: u64) {
-        self.extend_from_slice(&v.to_le_bytes());
-    }
-    #[inline]
-    fn put_i64(&mut self, v: i64) {
-        self.extend_from_slice(&v.to_le_bytes());
-    }
-    fn put_string(&mut self, v: &[u8]) {
-        // A record is bounded far below 4 GiB by every writer; a longer string would be a bug of the writer.
-        debug_assert!(u32::try_from(v.len()).is_ok());
-        self.put_u32(v.len() as u32);
-        self.extend_from_slice(v);
-    }
-}
+write_int!(put_u8: u8, put_u16: u16, put_u32: u32, put_u64: u64, put_i64: i64);
 
 /// A field of a record. Its type says how it is written, so it is part of the format.
 pub trait Encode {
@@ -200,6 +183,16 @@ impl<'a, T: Decode<'a>> Decode<'a> for Vec<T> {
 impl<T: Encode, const N: usize> Encode for [T; N] {
     fn put(&self, out: &mut Vec<u8>) {
         T::put_all(self, out);
+    }
+}
+
+impl<'a, T: Decode<'a> + Copy + Default, const N: usize> Decode<'a> for [T; N] {
+    fn get(reader: &mut Reader<'a>) -> Result<[T; N], Truncated> {
+        let mut out = [T::default(); N];
+        for each in &mut out {
+            *each = T::get(reader)?;
+        }
+        Ok(out)
     }
 }
 

@@ -12,7 +12,7 @@
 //! ```
 
 use weft_core::BLOCK_BYTES;
-use weft_core::codec::{WriteFields, seal_page, unseal};
+use weft_core::codec::{put, seal_page, unseal};
 
 const MAGIC: [u8; 8] = *b"WEFTZEND";
 const VERSION: u16 = 1;
@@ -31,12 +31,8 @@ impl EndMark {
     /// The block that stands for it.
     pub fn encode(&self, out: &mut [u8]) {
         let mut mark = Vec::with_capacity(BLOCK_BYTES);
-        mark.extend_from_slice(&MAGIC);
-        mark.put_u16(VERSION);
-        mark.put_u16(0);
-        mark.put_u32(self.zone);
-        mark.put_u32(self.end);
-        mark.put_u32(self.first_block_crc);
+        let EndMark { zone, end, first_block_crc } = self;
+        put(&mut mark, &[&MAGIC, &VERSION, &0u16, zone, end, first_block_crc]);
         out.copy_from_slice(&seal_page(mark, BLOCK_BYTES));
     }
 

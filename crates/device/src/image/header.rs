@@ -5,7 +5,7 @@ use crate::image::log::log_bytes;
 use crate::image::slot::RECORD_BYTES;
 use crate::timing::Timing;
 use weft_core::BLOCK_BYTES;
-use weft_core::codec::{Reader, Truncated, WriteFields, seal_page, unseal};
+use weft_core::codec::{Reader, Truncated, put, seal_page, unseal};
 
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"WEFTZNS\0";
@@ -51,27 +51,11 @@ impl Header {
     pub fn encode(&self) -> Vec<u8> {
         let g = &self.geometry;
         let mut page = Vec::with_capacity(PAGE_BYTES);
-        page.extend_from_slice(&MAGIC);
-        page.put_u32(VERSION);
-        page.put_u32(BLOCK_BYTES as u32);
-        page.extend_from_slice(&self.id);
-        for v in [g.total_bytes, g.zone_bytes, g.zone_capacity_bytes, data_offset(g.zones())] {
-            page.put_u64(v);
-        }
-        for v in [
-            g.channels,
-            g.luns_per_channel,
-            g.planes,
-            g.pages_per_block,
-            g.page_bytes,
-            g.open_max,
-            g.active_max,
-            g.endurance,
-        ] {
-            page.put_u32(v);
-        }
-        g.timing.words().into_iter().for_each(|v| page.put_u64(v));
-        page.put_u32(g.timing.queue_depth);
+        put(&mut page, &[&MAGIC, &VERSION, &(BLOCK_BYTES as u32), &self.id]);
+        let bytes = [g.total_bytes, g.zone_bytes, g.zone_capacity_bytes, data_offset(g.zones())];
+        let limits = [g.open_max, g.active_max, g.endurance];
+        let shape = [g.channels, g.luns_per_channel, g.planes, g.pages_per_block, g.page_bytes];
+        put(&mut page, &[&bytes, &shape, &limits, &g.timing.words(), &g.timing.queue_depth]);
         seal_page(page, PAGE_BYTES)
     }
 
@@ -146,11 +130,7 @@ impl Session {
     /// The session record.
     pub fn encode(&self) -> Vec<u8> {
         let mut page = Vec::with_capacity(SESSION_BYTES);
-        page.extend_from_slice(&SESSION_MAGIC);
-        page.put_u32(u32::from(self.clean));
-        page.put_u32(0);
-        page.extend_from_slice(&self.boot);
-        page.put_u64(self.opens);
+        put(&mut page, &[&SESSION_MAGIC, &u32::from(self.clean), &0u32, &self.boot, &self.opens]);
         seal_page(page, SESSION_BYTES)
     }
 

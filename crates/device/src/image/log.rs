@@ -9,7 +9,7 @@ use super::slot::{CONTENT_WORDS, Content};
 use crate::geometry::Geometry;
 use weft_core::BLOCK_BYTES;
 use weft_core::checksum::crc32c;
-use weft_core::codec::{Reader, SEAL_BYTES, Truncated, WriteFields, seal_for, unseal_for};
+use weft_core::codec::{Decode, Reader, SEAL_BYTES, Truncated, put, seal_for, unseal_for};
 
 const MAGIC: [u8; 8] = *b"WEFTFLSH";
 /// Bytes of the entry's fixed part.
@@ -63,21 +63,10 @@ pub struct Entry {
 /// Fills the head block of an entry whose data stands behind it.
 pub fn seal(head: &mut [u8], data: &[u8], items: &[Item], place: LogPosition, seq: u64) {
     let mut page = Vec::with_capacity(BLOCK_BYTES);
-    page.extend_from_slice(&MAGIC);
-    page.put_u64(place.session);
-    page.put_u64(place.at);
-    page.put_u64(seq);
-    page.put_u32(items.len() as u32);
-    page.put_u32((data.len() / BLOCK_BYTES) as u32);
-    page.put_u32(crc32c(data));
-    page.put_u32(0);
-    for item in items {
-        for field in [item.zone, item.from, item.to, 0] {
-            page.put_u32(field);
-        }
-        for word in item.record {
-            page.put_u64(word);
-        }
+    let (count, blocks) = (items.len() as u32, (data.len() / BLOCK_BYTES) as u32);
+    put(&mut page, &[&MAGIC, &place.session, &place.at, &seq, &count, &blocks, &crc32c(data), &0u32]);
+    for Item { zone, from, to, record } in items {
+        put(&mut page, &[zone, from, to, &0u32, record]);
     }
     page.resize(BLOCK_BYTES - SEAL_BYTES, 0);
     seal_for(&mut page, &place.image);
@@ -112,11 +101,7 @@ fn fields(content: &[u8], place: LogPosition) -> Result<Option<(Entry, u32, u32)
     for _ in 0..count {
         let (zone, from, to) = (r.u32()?, r.u32()?, r.u32()?);
         r.u32()?;
-        let mut record = [0; CONTENT_WORDS];
-        for word in &mut record {
-            *word = r.u64()?;
-        }
-        items.push(Item { zone, from, to, record });
+        items.push(Item { zone, from, to, record: Decode::get(&mut r)? });
     }
     Ok(Some((Entry { seq, items, data: Vec::new() }, data_blocks, data_crc)))
 }

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::checksum::{crc32c, crc32c_append};
-use weft_core::codec::{Reader, Truncated, WriteFields, seal_page, unseal};
+use weft_core::codec::{Reader, Truncated, put, seal_page, unseal};
 use weft_sys::file::{punch_hole, random};
 
 /// First bytes of an image.
@@ -340,8 +340,7 @@ impl FlashImage {
         bytes.extend_from_slice(oob);
         bytes.resize(page_bytes + oob_bytes, 0);
         let crc = self.page_crc(&bytes, at);
-        bytes.put_u32(if whole { crc } else { !crc });
-        bytes.put_u32(at.erases);
+        put(&mut bytes, &[&if whole { crc } else { !crc }, &at.erases]);
         self.check_writable()?;
         if at.page == 0 {
             self.erased.0.lock().remove(&at.block);
@@ -560,24 +559,14 @@ fn decode_block(content: &Content, pages_per_block: u32) -> Option<Block> {
 fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout, annex: &Annex) -> Vec<u8> {
     let g = &setup.geometry;
     let mut page = Vec::with_capacity(PAGE_BYTES);
-    page.extend_from_slice(&MAGIC);
-    page.put_u32(VERSION);
-    page.put_u32(setup.oob_bytes);
-    page.extend_from_slice(id);
-    page.put_u64(g.total_bytes);
-    page.put_u64(layout.base);
-    for v in [g.channels, g.luns_per_channel, g.planes, g.pages_per_block, g.page_bytes, g.endurance] {
-        page.put_u32(v);
-    }
-    page.put_u32(g.timing.queue_depth);
-    page.put_u32(setup.pairing.map_or(0, |pairing| pairing.stride));
+    put(&mut page, &[&MAGIC, &VERSION, &setup.oob_bytes, id, &g.total_bytes, &layout.base]);
+    let shape = [g.channels, g.luns_per_channel, g.planes, g.pages_per_block, g.page_bytes, g.endurance];
+    let stride = setup.pairing.map_or(0, |pairing| pairing.stride);
     let (lsb, msb) = setup.pairing.map_or_else(Default::default, |pairing| (pairing.lsb, pairing.msb));
     let paired = [lsb.read_ns, lsb.program_ns, msb.read_ns, msb.program_ns];
-    g.timing.words().into_iter().chain(paired).for_each(|v| page.put_u64(v));
+    put(&mut page, &[&shape, &g.timing.queue_depth, &stride, &g.timing.words(), &paired]);
     debug_assert!(annex.made_from.len() <= ANNEX_MADE_FROM_MAX);
-    page.put_u64(annex.bytes);
-    page.put_u32(annex.made_from.len() as u32);
-    page.extend_from_slice(&annex.made_from);
+    put(&mut page, &[&annex.bytes, &annex.made_from]);
     seal_page(page, PAGE_BYTES)
 }
 

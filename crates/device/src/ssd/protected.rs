@@ -24,7 +24,7 @@ use crate::{DeviceError, nand::BlockAddr};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::checksum::{crc32c, crc32c_append};
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Decode, Reader, WriteFields, put};
 
 /// Largest number of a write, move or trim.
 const SEQUENCE_MAX: u64 = (1 << 48) - 1;
@@ -223,12 +223,7 @@ impl Protected {
         let cell = self.free_cell()?;
         self.image.write_annex(self.areas.data + u64::from(cell) * BLOCK_BYTES as u64, data)?;
         let mut head = Vec::with_capacity(CELL_HEAD_BYTES as usize);
-        head.put_u64(tag.word());
-        head.put_u32(tag.logical);
-        head.put_u32(slot);
-        head.put_u64(life.block);
-        head.put_u32(life.erases);
-        head.put_u32(crc32c(data));
+        put(&mut head, &[&tag.word(), &tag.logical, &slot, &life.block, &life.erases, &crc32c(data)]);
         head.put_u32(crc32c_append(crc32c(&head), &cell.to_le_bytes()));
         self.image.write_annex(self.areas.heads + u64::from(cell) * CELL_HEAD_BYTES, &head)?;
         self.live[cell as usize] = true;
@@ -348,9 +343,7 @@ impl Protected {
     pub fn keep_units(&mut self, blocks: &[u32]) -> Result<(), DeviceError> {
         self.units_generation += 1;
         let mut bytes = Vec::with_capacity(self.areas.units_bytes as usize);
-        bytes.put_u64(self.units_generation);
-        bytes.put_u32(blocks.len() as u32);
-        bytes.put_u32(0);
+        put(&mut bytes, &[&self.units_generation, &(blocks.len() as u32), &0u32]);
         blocks.iter().for_each(|block| bytes.put_u32(*block));
         let crc = crc32c(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
@@ -404,17 +397,14 @@ impl Protected {
     pub fn keep_event(&mut self, event: &FdpEvent, reallocated: u64) -> Result<(), DeviceError> {
         self.events += 1;
         let mut bytes = Vec::with_capacity(EVENT_BYTES as usize);
-        bytes.put_u64(self.events);
-        bytes.put_u64(reallocated);
         let (kind, handle, count, at) = match *event {
             FdpEvent::MediaReallocated { handle: Some(handle), blocks, at_ns } => (1, handle, blocks, at_ns),
             FdpEvent::MediaReallocated { handle: None, blocks, at_ns } => (2, 0, blocks, at_ns),
             FdpEvent::UnitNotFull { handle, left_bytes } => (3, handle, 0, left_bytes),
             FdpEvent::InvalidPlacement { handle } => (4, handle, 0, 0),
         };
-        bytes.put_u32(kind << 16 | u32::from(handle));
-        bytes.put_u32(count);
-        bytes.put_u64(at);
+        let kind = kind << 16 | u32::from(handle);
+        put(&mut bytes, &[&self.events, &reallocated, &kind, &count, &at]);
         let crc = u64::from(crc32c(&bytes));
         bytes.put_u64(crc);
         let place = (self.events - 1) % EVENTS_MAX as u64;
@@ -468,8 +458,7 @@ fn decode_units(mut bytes: Vec<u8>) -> Option<(u64, Vec<u32>)> {
     if generation == 0 || crc32c(&bytes[..end]).to_le_bytes() != crc[..] {
         return None;
     }
-    let blocks = (0..count).map(|_| r.u32()).collect::<Result<Vec<u32>, Truncated>>().ok()?;
-    Some((generation, blocks))
+    Some((generation, u32::get_all(&mut r, count).ok()?))
 }
 
 fn decode_state(bytes: &[u8]) -> Option<(u64, Vec<u64>)> {
@@ -479,8 +468,8 @@ fn decode_state(bytes: &[u8]) -> Option<(u64, Vec<u64>)> {
     if generation == 0 || u64::from(crc32c(covered)).to_le_bytes() != crc {
         return None;
     }
-    let count = covered.len() / 8 - 1;
-    Some((generation, (0..count).map(|_| r.u64()).collect::<Result<Vec<u64>, Truncated>>().ok()?))
+    let count = covered.len() as u32 / 8 - 1;
+    Some((generation, u64::get_all(&mut r, count).ok()?))
 }
 
 fn decode_event(bytes: &[u8]) -> Option<(u64, u64, FdpEvent)> {

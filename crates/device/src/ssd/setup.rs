@@ -5,7 +5,7 @@ use crate::gc::{MapperSetup, VictimPolicy};
 use crate::nand::FlashSetup;
 use serde::{Deserialize, Serialize};
 use weft_core::BLOCK_BYTES;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Decode, Reader, Truncated, put};
 
 /// Reclaim units that a drive has at least when their size is not said.
 const UNITS_WANTED: u64 = 256;
@@ -145,7 +145,7 @@ impl SsdSetup {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let victim = VictimPolicy::ALL.iter().position(|policy| *policy == self.victim);
-        for value in [
+        let values = [
             ENCODING_VERSION,
             if self.handles.is_empty() { 1 } else { 2 },
             victim.unwrap_or(0) as u32,
@@ -154,11 +154,8 @@ impl SsdSetup {
             self.unit_luns(),
             self.spare_blocks_per_plane,
             self.handles.len() as u32,
-        ] {
-            bytes.put_u32(value);
-        }
-        bytes.put_u64(self.over_provisioning.to_bits());
-        bytes.put_u64(self.seed);
+        ];
+        put(&mut bytes, &[&values, &self.over_provisioning.to_bits(), &self.seed]);
         bytes.extend(self.handles.iter().map(|isolation| u8::from(*isolation == Isolation::Persistently)));
         bytes
     }
@@ -166,13 +163,7 @@ impl SsdSetup {
     /// Reads what [`encode`](SsdSetup::encode) wrote; the error names the value.
     pub(super) fn decode(bytes: &[u8], flash: FlashSetup) -> Result<SsdSetup, String> {
         let mut r = Reader::new(bytes);
-        let mut fields = || -> Result<([u32; 8], u64, u64), Truncated> {
-            let mut values = [0; 8];
-            for value in &mut values {
-                *value = r.u32()?;
-            }
-            Ok((values, r.u64()?, r.u64()?))
-        };
+        let mut fields = || Ok::<_, Truncated>((<[u32; 8]>::get(&mut r)?, r.u64()?, r.u64()?));
         let ([version, kind, victim, own, reserve_units, luns_per_unit, spares, handles], op, seed) =
             fields().map_err(|_| "what the drive was made from is cut short".to_string())?;
         if version != ENCODING_VERSION {

@@ -2,7 +2,7 @@
 
 use super::FRAME_BYTES_MAX;
 use super::wire::{self, ReadOne, Request, WriteOne};
-use crate::address::{GrantBlock, GrantGeometry, GrantPage};
+use crate::address::{GrantBlock, GrantGeometry};
 use crate::error::LevelError;
 use crate::grant::{Grant, RawRead, RawWrite, Results};
 use crate::monitor::{BlockLook, GrantInfo, GrantRequest};

@@ -65,11 +65,8 @@ impl ZoneHeader {
 
     fn block(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BLOCK_BYTES);
-        out.extend_from_slice(&MAGIC);
-        put(&mut out, &[&MAJOR, &MINOR, &(self.kind as u8)]);
-        out.extend_from_slice(&[0; 3]);
-        out.extend_from_slice(&self.uuid);
         let ZoneHeader { sequence, epoch, tag, zone, zones, zone_blocks, zone_capacity, .. } = self;
+        put(&mut out, &[&MAGIC, &MAJOR, &MINOR, &(self.kind as u8), &[0u8; 3], &self.uuid]);
         put(&mut out, &[sequence, epoch, tag, zone, zones, zone_blocks, zone_capacity]);
         seal_page(out, BLOCK_BYTES)
     }

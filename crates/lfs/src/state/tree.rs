@@ -293,7 +293,7 @@ impl Tree {
         let is_dir = node.kind == FileKind::Directory;
         self.inode(node.ino)?.links = if is_dir { 2 } else { 1 };
         if is_dir {
-            self.gain_subdirectory(dir)?;
+            self.count_subdirectory(dir, u32::saturating_add)?;
         }
         Ok(())
     }
@@ -308,7 +308,7 @@ impl Tree {
         let entry = self.dir(dir)?.remove(name).ok_or(ApplyError::NoName(dir.0))?;
         self.saved_bytes = self.saved_bytes.saturating_sub((ENTRY_BYTES + name.len()) as u64);
         if self.inode(entry.ino)?.kind == FileKind::Directory {
-            self.lose_subdirectory(dir)?;
+            self.count_subdirectory(dir, u32::saturating_sub)?;
         }
         self.touch(dir, time)?;
         Ok(entry.ino)
@@ -328,19 +328,12 @@ impl Tree {
         Ok(())
     }
 
-    fn gain_subdirectory(&mut self, dir: Ino) -> Result<(), ApplyError> {
+    /// A directory gains or loses a subdirectory, whose `..` is a link to it.
+    fn count_subdirectory(&mut self, dir: Ino, count: fn(u32, u32) -> u32) -> Result<(), ApplyError> {
         let inode = self.inode(dir)?;
-        inode.links = inode.links.saturating_add(1);
+        inode.links = count(inode.links, 1);
         let directory = self.dir(dir)?;
-        directory.subdirectories = directory.subdirectories.saturating_add(1);
-        Ok(())
-    }
-
-    fn lose_subdirectory(&mut self, dir: Ino) -> Result<(), ApplyError> {
-        let inode = self.inode(dir)?;
-        inode.links = inode.links.saturating_sub(1);
-        let directory = self.dir(dir)?;
-        directory.subdirectories = directory.subdirectories.saturating_sub(1);
+        directory.subdirectories = count(directory.subdirectories, 1);
         Ok(())
     }
 
@@ -362,7 +355,7 @@ impl Tree {
         self.add_name(to, new_name, ino, time)?;
         self.inode(ino)?.ctime = time;
         if self.inode(ino)?.kind == FileKind::Directory {
-            self.gain_subdirectory(to)?;
+            self.count_subdirectory(to, u32::saturating_add)?;
             self.dir(ino)?.parent = to;
         }
         Ok(())
@@ -383,8 +376,8 @@ impl Tree {
         for (ino, old, new) in [(one, from, to), (two, to, from)] {
             self.inode(ino)?.ctime = time;
             if self.inode(ino)?.kind == FileKind::Directory {
-                self.lose_subdirectory(old)?;
-                self.gain_subdirectory(new)?;
+                self.count_subdirectory(old, u32::saturating_sub)?;
+                self.count_subdirectory(new, u32::saturating_add)?;
                 self.dir(ino)?.parent = new;
             }
         }
