@@ -198,19 +198,13 @@ impl Records {
     pub fn decode(raw: &[u8], shape: &FlashShape) -> Result<Records, LevelError> {
         let mut reader = Reader::new(raw);
         let version = reader.u32().map_err(truncated)?;
+        let unknown = |of, oldest| LevelError::UnknownVersion { of, found: version, oldest, newest: VERSION };
         if !(VERSION_MIN..=VERSION).contains(&version) {
-            let of = "the flash monitor's record";
-            return Err(LevelError::UnknownVersion {
-                of,
-                found: version,
-                oldest: VERSION_MIN,
-                newest: VERSION,
-            });
+            return Err(unknown("the flash monitor's record", VERSION_MIN));
         }
+        // Older ones number the blocks of a LUN plane after plane.
         if version < 3 && shape.planes > 1 {
-            // These number the blocks of a LUN plane after plane.
-            let of = "the flash monitor's record, on a device with several planes,";
-            return Err(LevelError::UnknownVersion { of, found: version, oldest: 3, newest: VERSION });
+            return Err(unknown("the flash monitor's record, on a device with several planes,", 3));
         }
         let records = decode_fields(&mut reader, shape).map_err(truncated)?;
         records.ok_or_else(|| damaged("the monitor was made for a device of another shape"))
