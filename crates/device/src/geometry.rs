@@ -124,55 +124,30 @@ impl Geometry {
     /// An MLC device: the mean over both pages of a cell of FEMU's table (`hw/femu/nand/nand.h`, Micron L95B): read 48
     /// and 64 us; program 0.85 and 2.3 ms; erase 3 ms; 52.4 us to transfer a 16 KiB page.
     pub fn mlc() -> Geometry {
-        Geometry {
-            planes: 2,
-            page_bytes: 16 << 10,
-            endurance: 10_000,
-            timing: Timing {
-                page_read_ns: 56_000,
-                program_ns: 1_575_000,
-                erase_ns: 3_000_000,
-                channel_bytes_per_s: 312_000_000,
-                ..Timing::COMMON
-            },
-            ..Geometry::common()
-        }
+        let tlc = Geometry::tlc();
+        let timing = Timing { page_read_ns: 56_000, program_ns: 1_575_000, ..tlc.timing };
+        Geometry { endurance: 10_000, timing, ..tlc }
     }
 
     /// An SLC device, of FEMU's table (`hw/femu/nand/nand.h`): read 40 us, program 800 us, erase 2 ms, 20 us to
     /// transfer a page, here of 8 KiB.
     pub fn slc() -> Geometry {
-        Geometry {
-            planes: 2,
-            page_bytes: 8 << 10,
-            endurance: 100_000,
-            timing: Timing {
-                page_read_ns: 40_000,
-                program_ns: 800_000,
-                erase_ns: 2_000_000,
-                channel_bytes_per_s: 409_600_000,
-                ..Timing::COMMON
-            },
-            ..Geometry::common()
-        }
+        let timing = Timing {
+            page_read_ns: 40_000,
+            program_ns: 800_000,
+            erase_ns: 2_000_000,
+            channel_bytes_per_s: 409_600_000,
+            ..Timing::COMMON
+        };
+        Geometry { page_bytes: 8 << 10, endurance: 100_000, timing, ..Geometry::tlc() }
     }
 
     /// A QLC device: FEMU derives QLC (`hw/femu/nand/nand.h`) from its TLC table by factors of 1.05 to 1.6; taken here
     /// are 1.3 for read and 1.6 for program.
     pub fn qlc() -> Geometry {
-        Geometry {
-            planes: 2,
-            page_bytes: 16 << 10,
-            endurance: 1_000,
-            timing: Timing {
-                page_read_ns: 104_000,
-                program_ns: 4_682_000,
-                erase_ns: 3_000_000,
-                channel_bytes_per_s: 312_000_000,
-                ..Timing::COMMON
-            },
-            ..Geometry::common()
-        }
+        let tlc = Geometry::tlc();
+        let timing = Timing { page_read_ns: 104_000, program_ns: 4_682_000, ..tlc.timing };
+        Geometry { endurance: 1_000, timing, ..tlc }
     }
 
     /// The default of FEMU's black-box SSD (`hw/femu/femu.c`): 8 channels of 8 LUNs, 256 pages of 4 KiB to a block,
