@@ -43,7 +43,7 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
         | Error::EdgeExists(_)
         | Error::WrongType { .. }
         | Error::Unordered => WEFT_ERULE,
-        Error::Full { .. } | Error::CacheFull { .. } => WEFT_ENOSPC,
+        Error::Full { .. } | Error::CacheFull { .. } | Error::NotRecovered { .. } => WEFT_ENOSPC,
         Error::Deadlock(_) | Error::LockTimeout { .. } => WEFT_EAGAIN,
         Error::Forbidden { .. } | Error::ReadOnly => WEFT_EACCES,
         Error::Open { .. }

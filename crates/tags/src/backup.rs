@@ -51,8 +51,10 @@ impl Store {
     /// gets the bytes copied and the total, every megabyte.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Target`] of the other medium; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::Stopped`].
+    /// [`Error::Io`]; [`Error::Target`] of the other medium; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::Stopped`];
+    /// [`Error::NotRecovered`]: opened by [`Store::open_read_only`], the store can be copied.
     pub fn backup(&self, target: &dyn PageStore, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
+        self.check_recovered()?;
         self.space.lock().begin_copy();
         let _hold = Hold(self);
         let whole = (0..CHECKPOINTS_MAX).find_map(|_| self.checkpoint_to_copy().transpose());

@@ -69,6 +69,15 @@ pub enum Error {
     /// The store was opened where nothing can be written.
     #[error("the store is open to be read only; open it where its file can be written")]
     ReadOnly,
+    /// A crash left work to a recovery that had no room for it.
+    #[error(
+        "the store is open to be read only: there was no room to end the recovery after a crash ({reason}); make room where \
+         its file is, and open it again"
+    )]
+    NotRecovered {
+        /// What had no room.
+        reason: Arc<str>,
+    },
     /// A checksum or structure does not hold.
     #[error("damaged: {what}; restore the store from a backup")]
     Damaged {

@@ -256,9 +256,20 @@ impl Store {
     /// Refuses changes of a store that is only read.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], or why it has stopped.
+    /// [`Error::ReadOnly`], [`Error::NotRecovered`].
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.is_read_only { self.journal.check().and(Err(Error::ReadOnly)) } else { Ok(()) }
+        if self.is_read_only { self.check_recovered().and(Err(Error::ReadOnly)) } else { Ok(()) }
+    }
+
+    /// Fails for a store that is read only because there was no room to end its recovery.
+    ///
+    /// # Errors
+    /// [`Error::NotRecovered`].
+    pub fn check_recovered(&self) -> Result<()> {
+        match self.journal.check() {
+            Err(Error::Stopped { reason }) if self.is_read_only => Err(Error::NotRecovered { reason }),
+            _ => Ok(()),
+        }
     }
 
     /// Changes the catalog, and writes it to the journal, up to `bytes` of names; durable afterwards.

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,4 +74,27 @@ fn a_block_that_the_kernel_reads_ahead_while_it_is_written_is_read_as_it_was_wri
         });
         assert_eq!(stale, 0, "{reads:?}");
     }
+}
+
+#[test]
+fn a_device_with_two_names_has_one_store_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, other) = (dir.path().join("image"), dir.path().join("other-name"));
+    File::create(&image).unwrap().set_len(BLOCKS * PAGE as u64).unwrap();
+    let Some(device) = Loop::over(&image) else { return };
+    let number = std::fs::metadata(&device.0).unwrap().rdev();
+    let numbers = [libc::major(number).to_string(), libc::minor(number).to_string()];
+    let made = Command::new("mknod").arg(&other).arg("b").args(numbers).status();
+    if !made.is_ok_and(|made| made.success()) {
+        return;
+    }
+    let open = |path: &Path| FileStore::open(path, ReadPath::Kernel);
+    let first = open(&device.0).unwrap();
+    let refused = open(&device.0).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("in use by this process"), "{refused}");
+    let refused = open(&other).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("in use"), "{refused}");
+    assert!(FileStore::open_read_only(&other).is_err());
+    drop(first);
+    open(&other).map(drop).unwrap();
 }

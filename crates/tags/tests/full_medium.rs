@@ -434,8 +434,25 @@ fn a_store_that_has_to_erase_is_opened_on_a_full_medium() {
             let store = Store::open(Box::new(medium.clone()), &options).unwrap();
             assert!(store.read_node(node, NodeType(1)).unwrap() == [7; 600_000]);
             check(&store);
-            assert!(overwrites || delete(&store).is_err_and(|error| error.to_string().contains("No space")));
+            let to_memory = |store: &Store| {
+                let copy = Arc::new(MemoryStore::new());
+                store.backup(&copy, |_, _| ()).map(|_| copy)
+            };
+            if !overwrites {
+                let refused =
+                    [delete(&store), store.shrink(|_, _| ()).map(drop), to_memory(&store).map(drop)];
+                for refused in refused {
+                    let told = refused.unwrap_err();
+                    assert!(matches!(told, Error::NotRecovered { .. }), "{told}");
+                    assert!(told.to_string().contains("No space"), "{told}");
+                }
+            }
             drop(store);
+            // What the medium has no room for happens in memory, for a copy.
+            let read = Store::open_read_only(Box::new(medium.clone()), &options).unwrap();
+            let copy = Store::open(Box::new(to_memory(&read).unwrap()), &options).unwrap();
+            assert!(copy.read_node(node, NodeType(1)).unwrap() == [7; 600_000]);
+            check(&copy);
         }
         medium.is_full.store(overwrites, Relaxed);
         let store = Store::open(Box::new(medium.clone()), &options).unwrap();

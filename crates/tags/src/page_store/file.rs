@@ -84,13 +84,21 @@ impl FileStore {
 
     fn open_for(path: &Path, reads: ReadPath, writes: bool) -> Result<FileStore> {
         let failed = |source| Error::Open { path: path.to_owned(), source };
-        let open = |direct: bool| {
-            let flags = if direct { libc::O_DIRECT } else { 0 };
-            OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path)
-        };
-        let write = match open(true) {
+        let open = |flags| OpenOptions::new().read(true).write(writes).custom_flags(flags).open(path);
+        // A device may have several nodes, and a lock is of one; what the kernel keeps for one user is the device.
+        let is_device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+        let alone = if is_device { libc::O_EXCL } else { 0 };
+        let write = match open(alone | libc::O_DIRECT) {
             Ok(file) => file,
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(false).map_err(failed)?,
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(alone).map_err(failed)?,
+            Err(error) if is_device && error.raw_os_error() == Some(libc::EBUSY) => {
+                let file = open(0).map_err(failed)?;
+                if !lock(&file).map_err(failed)? {
+                    return Err(Error::InUse { path: path.to_owned(), holder: file::lock_holder(&file) });
+                }
+                let what = "the device is in use: it is mounted, or open under another name; end that first";
+                return Err(failed(io::Error::new(io::ErrorKind::ResourceBusy, what)));
+            }
             Err(error) => return Err(failed(error)),
         };
         if !lock(&write).map_err(failed)? {
@@ -98,7 +106,7 @@ impl FileStore {
         }
         let read = match reads {
             ReadPath::Direct => write.try_clone(),
-            ReadPath::Kernel | ReadPath::Mapped => open(false),
+            ReadPath::Kernel | ReadPath::Mapped => open(0),
         }
         .map_err(failed)?;
         let meta = read.metadata().map_err(failed)?;

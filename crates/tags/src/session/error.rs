@@ -124,7 +124,7 @@ impl From<Error> for SessionError {
                 Refusal::Forbidden,
                 "the destination is in another s-node; lead the edge to the root of that s-node",
             ),
-            Error::Full { .. } | Error::CacheFull { .. } => Refusal::Full.into(),
+            Error::Full { .. } | Error::CacheFull { .. } | Error::NotRecovered { .. } => Refusal::Full.into(),
             Error::KeyNotInNode(_) => say(
                 Refusal::BadRequest,
                 "the destination's type has no keys, or its data does not begin with the edge's key",

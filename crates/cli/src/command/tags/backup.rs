@@ -1,6 +1,6 @@
 //! `weft tags backup`: copies a store and verifies every page.
 
-use super::store::{StoreArgs, failed, make_file, make_whole, open};
+use super::store::{StoreArgs, failed, make_file, make_whole, open_to_copy};
 use crate::error::CliError;
 use crate::progress;
 use crate::say;
@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use weft_core::units::format_size;
 use weft_tags::{BackupReport, Error, FileStore, ReadPath, Store};
@@ -96,7 +96,11 @@ fn replace(
 pub fn run(args: &BackupArgs) -> Result<(), CliError> {
     let there = fs::metadata(&args.target).ok();
     CliError::unless_forced(&args.target, there.is_some(), args.force)?;
-    let file_of = |meta: &fs::Metadata| (meta.dev(), meta.ino());
+    // A device may have several nodes.
+    let file_of = |meta: &fs::Metadata| match meta.rdev() {
+        device if meta.file_type().is_block_device() => (0, device),
+        _ => (meta.dev(), meta.ino()),
+    };
     if there.is_some()
         && there.as_ref().map(file_of) == fs::metadata(&args.store.path).ok().as_ref().map(file_of)
     {
@@ -105,7 +109,7 @@ pub fn run(args: &BackupArgs) -> Result<(), CliError> {
             "name another file for the copy",
         ));
     }
-    let store = open(&args.store).map_err(in_use)?;
+    let store = open_to_copy(&args.store).map_err(in_use)?;
     let report = match there {
         // A device cannot be replaced.
         Some(meta) if !meta.is_file() => {

@@ -119,12 +119,26 @@ pub fn open(args: &StoreArgs) -> Result<Store, CliError> {
 pub fn open_with(args: &StoreArgs, options: Options) -> Result<Store, CliError> {
     let path = &args.path;
     let store = match FileStore::open(path, ReadPath::Kernel) {
-        Err(Error::Open { source, .. }) if is_of_writing(&source) => {
-            open_to_read(path).and_then(|medium| Store::open_read_only(Box::new(medium), &options))
-        }
+        Err(Error::Open { source, .. }) if is_of_writing(&source) => read_only(path, &options),
         medium => medium.and_then(|medium| Store::open(Box::new(medium), &options)),
     };
     store.map_err(|e| failed(path, e))
+}
+
+fn read_only(path: &Path, options: &Options) -> weft_tags::Result<Store> {
+    open_to_read(path).and_then(|medium| Store::open_read_only(Box::new(medium), options))
+}
+
+/// Opens a store to copy it: without room for the end of a recovery, that happens in memory.
+pub fn open_to_copy(args: &StoreArgs) -> Result<Store, CliError> {
+    let store = open(args)?;
+    match store.check_recovered() {
+        Ok(()) => Ok(store),
+        Err(_) => {
+            drop(store);
+            read_only(&args.path, &args.options()).map_err(|e| args.fail(e))
+        }
+    }
 }
 
 /// Opens a store's file or block device that is only read. Nothing else is opened: a FIFO would wait for a writer.
