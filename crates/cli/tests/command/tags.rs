@@ -111,6 +111,24 @@ fn a_load_that_ends_at_a_wrong_line_keeps_the_batches_before_it() {
 }
 
 #[test]
+fn a_load_that_the_cache_has_no_room_for_says_which_pairs_are_there_and_which_options_help() {
+    let bench = with_pairs();
+    let pairs: String = (0..60_000).map(|n| format!("key {n}\tvalue\n")).collect();
+    bench.file("pairs.txt", pairs);
+    let load = ["kv", "load", "--cache", "1M", "a.tags", "pairs.txt"];
+    let said = bench.weft(&load).code(1).get_output().stderr.clone();
+    let said = String::from_utf8(said).unwrap();
+    let number_after = |what: &str| {
+        let words = said.split(what).skip(1).filter_map(|rest| rest.split(' ').next());
+        words.filter_map(|word| word.parse::<u64>().ok()).next().unwrap()
+    };
+    let loaded = number_after("the ");
+    assert_eq!(number_after("before line "), loaded + 1, "{said}");
+    assert!(said.contains("a smaller --batch or a larger --cache"), "{said}");
+    assert_eq!(bench.stdout(&["kv", "count", "a.tags"]), format!("{}\n", loaded + 2));
+}
+
+#[test]
 fn several_key_value_stores_live_in_one_tag_store() {
     let bench = with_pairs();
     bench.weft(&["kv", "put", "--name", "other", "a.tags", "apple", "green"]).success();

@@ -153,7 +153,8 @@ pub(super) struct Lines {
     pub total: u64,
     /// Bytes that were read.
     pub read: u64,
-    number: u64,
+    /// The number of the line that was read last.
+    pub number: u64,
     /// Of the line, what was not taken yet.
     text: Vec<u8>,
 }

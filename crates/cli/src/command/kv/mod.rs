@@ -17,7 +17,7 @@ use std::io::{self, IsTerminal, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use weft_core::units::parse_size;
-use weft_tags::{Durability, Kv, KvChange, KvSnapshot, SnodeId, Store};
+use weft_tags::{Durability, Error, Kv, KvChange, KvSnapshot, SnodeId, Store};
 
 /// Pairs of a batch of `weft kv load`, unless said.
 const BATCH: usize = 1000;
@@ -380,7 +380,8 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
         kv.durability(durability);
         let (mut loaded, mut is_end) = (0, false);
         while !is_end {
-            let (begun, mut batch, mut long) = (lines.read, Vec::with_capacity(args.batch), None);
+            let (begun, first) = (lines.read, lines.number + 1);
+            let (mut batch, mut long) = (Vec::with_capacity(args.batch), None);
             while batch.len() < args.batch && lines.read - begun < BATCH_BYTES && long.is_none() && !is_end {
                 match lines.next()? {
                     Some(Line::Pair(key, value)) => batch.push((key, value)),
@@ -390,7 +391,7 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
             }
             let changes: Vec<_> = batch.iter().map(|(key, value)| KvChange::Put(key, value)).collect();
             if !changes.is_empty() {
-                kv.change(&changes).map_err(|e| args.of.store.fail(e))?;
+                kv.change(&changes).map_err(|e| stopped(args, e, loaded, first))?;
             }
             loaded += batch.len() as u64;
             if let Some(key) = long {
@@ -409,6 +410,22 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
         say::say(format_args!("{loaded} pairs loaded"));
     }
     Ok(())
+}
+
+/// A batch that the store has no room for; the batches before it are loaded.
+fn stopped(args: &LoadArgs, error: Error, loaded: u64, first: u64) -> CliError {
+    let how = match error {
+        Error::CacheFull { .. } => "give a smaller --batch or a larger --cache",
+        Error::TooLarge { .. } => "give a smaller --batch",
+        Error::Full { .. } => "make room",
+        error => return args.of.store.fail(error),
+    };
+    CliError::said(
+        format!("{}: {error}", args.of.store.path.display()),
+        format!(
+            "the {loaded} pairs before line {first} have been loaded; {how}, and load the file again from there"
+        ),
+    )
 }
 
 /// Loads a pair of which the value comes by parts, as one transaction.
