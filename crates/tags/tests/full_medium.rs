@@ -87,7 +87,7 @@ fn is_as(kv: &Kv<'_>, pairs: &Pairs) {
 
 /// Puts pairs in until the medium is full.
 fn fill(kv: &Kv<'_>, pairs: &mut Pairs, rng: &mut StdRng, next: &mut u32) {
-    let batch = [1, 7, 100][rng.random_range(0..3)];
+    let mut batch = [1, 7, 100][rng.random_range(0..3)];
     let bytes = [3, 100, 1_500, 9_000][rng.random_range(0..4)];
     loop {
         let new: Pairs = (0..batch)
@@ -97,7 +97,13 @@ fn fill(kv: &Kv<'_>, pairs: &mut Pairs, rng: &mut StdRng, next: &mut u32) {
             })
             .collect();
         let changes: Vec<_> = new.iter().map(|(key, value)| KvChange::Put(key, value)).collect();
-        if is_full(kv.change(&changes)) {
+        let done = kv.change(&changes);
+        if batch > 1 && matches!(done, Err(Error::CacheFull { .. })) {
+            // The pages that so many pairs may change are more than the cache has: smaller steps go on.
+            batch = 1;
+            continue;
+        }
+        if is_full(done) {
             return;
         }
         pairs.extend(new);
