@@ -269,29 +269,33 @@ pub(crate) fn find_any(
 ) -> Result<(NodePlace, bool)> {
     let absent = || Error::NoSuchNode(node);
     let page = node.page().ok_or_else(absent)?;
+    table.look_up(page, |desc| place_in(desc, page, node, which)).ok_or_else(absent)?
+}
+
+/// Where a node or a body is in the page of this descriptor; whether it is a body.
+#[inline]
+pub(crate) fn place_in(desc: &Desc, page: u32, node: NodeId, which: NodeScope) -> Result<(NodePlace, bool)> {
+    let absent = || Error::NoSuchNode(node);
     let offset = node.offset();
-    let find = |desc: &Desc| {
-        if desc.snode != node.home().0 {
-            return Err(absent());
-        }
-        match desc.kind {
-            PageKind::Slab => {
-                let bytes = slot_bytes(desc.class).ok_or_else(absent)?;
-                let slot = slot_at(desc.class, offset).ok_or_else(absent)?;
-                let slots = if which == NodeScope::Committed { desc.body } else { desc.taken() };
-                if !slot_is_set(&slots, slot) {
-                    return Err(absent());
-                }
-                Ok((NodePlace { page, offset, room: bytes, slot: Some(slot) }, is_body_class(desc.class)))
+    if desc.snode != node.home().0 {
+        return Err(absent());
+    }
+    match desc.kind {
+        PageKind::Slab => {
+            let bytes = slot_bytes(desc.class).ok_or_else(absent)?;
+            let slot = slot_at(desc.class, offset).ok_or_else(absent)?;
+            let slots = if which == NodeScope::Committed { desc.body } else { desc.taken() };
+            if !slot_is_set(&slots, slot) {
+                return Err(absent());
             }
-            PageKind::RunHead if offset == 0 && (which == NodeScope::Reserved || desc.body[1] == 1) => {
-                let place = NodePlace { page, offset, room: desc.body[0] as usize * PAGE_BYTES, slot: None };
-                Ok((place, desc.body[2] == 1))
-            }
-            _ => Err(absent()),
+            Ok((NodePlace { page, offset, room: bytes, slot: Some(slot) }, is_body_class(desc.class)))
         }
-    };
-    table.look_up(page, find).ok_or_else(absent)?
+        PageKind::RunHead if offset == 0 && (which == NodeScope::Reserved || desc.body[1] == 1) => {
+            let place = NodePlace { page, offset, room: desc.body[0] as usize * PAGE_BYTES, slot: None };
+            Ok((place, desc.body[2] == 1))
+        }
+        _ => Err(absent()),
+    }
 }
 
 /// The header at a place: a type and a length, or [`MOVED`].

@@ -110,15 +110,12 @@ impl Table<2> {
         if old.0 == 0 {
             return Ok(self.try_insert(pages, [key, new.0])?.is_none());
         }
+        if new.0 == 0 {
+            return self.take(pages, [key, old.0]);
+        }
         let place = self.find(pages, key, |place, cell| Ok((cell[1] == old.0).then_some(place)))?;
         let Some(place) = place else { return Ok(false) };
-        if new.0 != 0 {
-            self.replace(pages, place, [key, new.0])?;
-        } else if self.is_last(pages, place)? {
-            return Ok(false);
-        } else {
-            self.remove(pages, place)?;
-        }
+        self.replace(pages, place, [key, new.0])?;
         Ok(true)
     }
 

@@ -405,6 +405,24 @@ impl<const W: usize> Table<W> {
         Ok(())
     }
 
+    /// Takes a cell out of its page with few looks at what is known of the page; `false` where it is not there, where it may be the
+    /// last one, or where pages are linked.
+    #[inline]
+    pub(super) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {
+        let position = self.position(&cell);
+        let Some(page) = self.page_of(position) else { return Ok(false) };
+        let cells = Self::counted(pages, page)?;
+        if cells <= 1 || self.directory.has_links() {
+            return Ok(false);
+        }
+        let words = pages.words_mut(page)?;
+        let place = Self::probe(words, position, cell[0], |at, found| Ok((found == cell).then_some(at)))?;
+        let Some(place) = place else { return Ok(false) };
+        self.close_gap(words, place);
+        pages.note_cells(page, cells - 1);
+        Ok(true)
+    }
+
     /// The last page with cells of those linked to the one of a cell's position, where there are links.
     fn last_linked(&self, pages: &mut PageWriter<'_>, place: CellAddr) -> Step<Option<u32>> {
         let cell = self.cell_at(pages.words(place.page)?, place);

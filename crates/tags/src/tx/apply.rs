@@ -8,7 +8,7 @@ use crate::layout::node::{
     MOVED, NODE_HEADER, class_of, read_header, slot_bytes, slots_of, split_key, write_header,
 };
 use crate::pages::desc::{Desc, PageKind, slot_range};
-use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_any, run_numbers, run_of};
+use crate::partition::{Contents, NodePlace, NodeScope, Partition, find_any, place_in, run_numbers, run_of};
 use crate::snodes::tags::Root;
 use crate::store::Store;
 
@@ -92,9 +92,10 @@ pub(crate) fn free_nodes(store: &Store, partition: &mut Partition, nodes: &[Node
     for (at, node) in nodes.iter().enumerate() {
         // One at a time: many at once are waited for before anything else is done.
         nodes.get(at + DESCS_AHEAD).into_iter().for_each(ask_for);
-        let (place, _) = find_any(&store.pool.table, *node, NodeScope::Committed)
-            .map_err(|_| Error::damaged(format!("node {node} is to be freed and is not there")))?;
-        release(store, partition, *node, place)?;
+        release(store, partition, *node, NodeScope::Committed).map_err(|error| match error {
+            Error::NoSuchNode(_) => Error::damaged(format!("node {node} is to be freed and is not there")),
+            error => error,
+        })?;
     }
     partition.contents.nodes = partition.contents.nodes.saturating_sub(nodes.len() as u64);
     let mut leaves = store.leaves.lock();
@@ -130,16 +131,17 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
 
 /// Takes back the room of a node or body that was made and never committed.
 pub(crate) fn take_back(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
-    let (place, _) = find_any(&store.pool.table, node, NodeScope::Reserved)?;
-    release(store, partition, node, place)
+    release(store, partition, node, NodeScope::Reserved)
 }
 
-fn release(store: &Store, partition: &mut Partition, node: NodeId, place: NodePlace) -> Result<()> {
-    let NodePlace { page, slot, .. } = place;
-    let Some(slot_cell) = store.pool.table.desc(page) else { return Err(Error::NoSuchNode(node)) };
+#[inline]
+fn release(store: &Store, partition: &mut Partition, node: NodeId, which: NodeScope) -> Result<()> {
+    let cell = node.page().and_then(|page| Some((page, store.pool.table.desc(page)?)));
+    let (page, slot_cell) = cell.ok_or(Error::NoSuchNode(node))?;
     store.pool.versions.note_freed(page, slot_cell, node.offset());
     store.watchers.forget(node);
     let mut desc = slot_cell.lock();
+    let (NodePlace { slot, .. }, _) = place_in(&desc, page, node, which)?;
     if desc.kind != PageKind::Slab {
         let (pages, numbers) = (run_of(&desc), run_numbers(&desc));
         drop(desc);
