@@ -2,6 +2,7 @@
 
 use crate::proto::FileRef;
 use crate::shared::channel::{Channel, ClientCounters, Slot};
+use crate::shared::names::Names;
 use crate::shared::volume::{
     self, Control, DIRECTORIES, Inode, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX,
 };
@@ -44,6 +45,7 @@ pub(crate) struct Leases {
     pub map: *const MapPage,
     pub crc: *const AtomicU32,
     pub rings: *mut u8,
+    pub names: *const Names,
     pub image: Image,
     pub device_blocks: u64,
 }
@@ -215,6 +217,7 @@ impl Leases {
             sys::unmap(self.map.cast_mut().cast(), MAP_PAGES_MAX * size_of::<MapPage>());
             sys::unmap(self.crc.cast_mut().cast(), self.device_blocks as usize * size_of::<AtomicU32>());
             sys::unmap(self.rings, RINGS_MAX * RING_BYTES);
+            sys::unmap(self.names.cast_mut().cast(), size_of::<Names>());
             match self.image {
                 Image::Mapped { data } => sys::unmap(data.cast_mut(), device_bytes),
                 Image::Cache { table, slots, slot_count } => {
@@ -229,6 +232,11 @@ impl Leases {
     pub fn control(&self) -> &Control {
         // SAFETY: mapped by `connect` for the life of the process; made of atomics.
         unsafe { &*self.control }
+    }
+
+    pub fn names(&self) -> &Names {
+        // SAFETY: mapped by `connect` for the life of the process; made of atomics.
+        unsafe { &*self.names }
     }
 
     /// The open file and its inode; `EBADF` when the slot has been given to another file since, `EIO` when the server

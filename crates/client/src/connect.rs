@@ -8,6 +8,7 @@ use crate::proto::{
 };
 use crate::shared::VERSION;
 use crate::shared::channel::Channel;
+use crate::shared::names::Names;
 use crate::shared::volume::{self, Control, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX};
 use crate::sys::{self, Errno};
 use bytemuck::Zeroable;
@@ -17,7 +18,7 @@ use weft_core::{BLOCK_BYTES, refuse};
 
 /// Sockets and memory files of the connection are kept out of the way of programs that count on low numbers.
 const FD_FLOOR: i32 = 700;
-const FDS: usize = 6;
+const FDS: usize = 7;
 
 /// How to connect.
 #[derive(Clone, Copy, Debug)]
@@ -192,7 +193,7 @@ fn hear_reply(socket: i32) -> Result<Accepted, Errno> {
 
 /// What is mapped so far, given back when the rest cannot be.
 struct Mappings {
-    made: [(*mut u8, usize); 5],
+    made: [(*mut u8, usize); 6],
     count: usize,
 }
 
@@ -226,7 +227,7 @@ fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
         close_all(accepted);
         return Ok(None);
     }
-    let mut mappings = Mappings { made: [(std::ptr::null_mut(), 0); 5], count: 0 };
+    let mut mappings = Mappings { made: [(std::ptr::null_mut(), 0); 6], count: 0 };
     let leases = map_all(accepted, &mut mappings);
     match &leases {
         Ok(_) => mappings.keep(),
@@ -243,7 +244,7 @@ fn close_all(accepted: &Accepted) {
 }
 
 fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno> {
-    let [_, control_fd, map_fd, crc_fd, ring_fd, image_fd] = accepted.fds;
+    let [_, control_fd, map_fd, crc_fd, ring_fd, image_fd, names_fd] = accepted.fds;
     let control: *const Control = mappings.add(control_fd, 0, size_of::<Control>(), true)?.cast();
     // SAFETY: just mapped, of the type's size.
     let page = unsafe { &(*control).volume };
@@ -255,6 +256,7 @@ fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno
     let map: *const MapPage = mappings.add(map_fd, 0, MAP_PAGES_MAX * size_of::<MapPage>(), false)?.cast();
     let crc: *const AtomicU32 = mappings.add(crc_fd, 0, device_blocks as usize * 4, false)?.cast();
     let rings = mappings.add(ring_fd, 0, RINGS_MAX * RING_BYTES, true)?;
+    let names: *const Names = mappings.add(names_fd, 0, size_of::<Names>(), false)?.cast();
     let data_bytes = device_blocks as usize * BLOCK_BYTES;
     let image = match accepted.reply.image_mappable {
         IMAGE_MAPPABLE => {
@@ -274,8 +276,8 @@ fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno
         }
         _ => Image::File { fd: lift(image_fd, true)?, base },
     };
-    for fd in [control_fd, map_fd, crc_fd, ring_fd] {
+    for fd in [control_fd, map_fd, crc_fd, ring_fd, names_fd] {
         let _ = sys::close(fd);
     }
-    Ok(Leases { control, map, crc, rings, image, device_blocks })
+    Ok(Leases { control, map, crc, rings, names, image, device_blocks })
 }

@@ -43,6 +43,9 @@ fn waiting<T>(act: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
 impl Client {
     /// Opens (and with `O_CREAT` creates) a file. `mode` has the umask applied.
     pub fn open(&self, at: FileRef, path: &[u8], flags: i32, mode: u32) -> Result<OpenFile, Errno> {
+        if let Some(error) = self.missing_here(at, path, flags) {
+            return Err(error);
+        }
         let mut name = [0; 16];
         let answer = self
             .call(Op::Open, &[at.0, flags as u32 as u64, u64::from(mode), u64::from(sys::gettid())])?

@@ -376,6 +376,7 @@ fn copy_from_ring(ring: *const u8, at: u64, out: &mut [u8]) {
 mod tests {
     use super::*;
     use crate::client::Image;
+    use crate::shared::names::Names;
     use crate::shared::volume::{Control, MapPage};
     use std::cell::RefCell;
     use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32};
@@ -419,10 +420,17 @@ mod tests {
     impl Rig {
         fn new() -> Rig {
             let control: *mut Control = leaked(1);
-            let (image, crc, map, rings) =
-                (leaked(16 * BLOCK_BYTES), leaked(16), leaked(8), leaked(RING_BYTES));
-            let leases =
-                Leases { control, map, crc, rings, image: Image::Mapped { data: image }, device_blocks: 16 };
+            let (image, crc, map, rings, names): (_, _, _, _, *const Names) =
+                (leaked(16 * BLOCK_BYTES), leaked(16), leaked(8), leaked(RING_BYTES), leaked(1));
+            let leases = Leases {
+                control,
+                map,
+                crc,
+                rings,
+                names,
+                image: Image::Mapped { data: image },
+                device_blocks: 16,
+            };
             let client = Client {
                 socket: AtomicI32::new(-1),
                 channel: AtomicPtr::new(leaked(1)),

@@ -22,6 +22,7 @@ mod files;
 mod identity;
 mod lease;
 mod lease_use;
+mod lookup;
 mod names;
 
 pub use client::{Child, Client, ForkTicket, OpenFile};

@@ -70,6 +70,9 @@ fn pod<T: Pod>(payload: &[u8]) -> Result<T, Errno> {
 impl Client {
     /// Attributes of a name, or of `at` itself with an empty path and `AT_EMPTY_PATH`; `flags` as in `fstatat`.
     pub fn stat(&self, at: FileRef, path: &[u8], flags: i32) -> Result<WireAttr, Errno> {
+        if let Some(known) = self.stat_here(at, path, flags) {
+            return known;
+        }
         let answer = self.call(Op::Stat, &[at.0, flags as u64])?.part1(path)?.run()?;
         pod(answer.payload())
     }
@@ -102,6 +105,9 @@ impl Client {
 
     /// Whether the caller may do `mode` (`R_OK`, ...).
     pub fn access(&self, at: FileRef, path: &[u8], mode: i32, flags: i32) -> Result<(), Errno> {
+        if let Some(known) = self.access_here(at, path, mode, flags) {
+            return known;
+        }
         self.call(Op::Access, &[at.0, mode as u64, flags as u64])?.part1(path)?.run().map(drop)
     }
 

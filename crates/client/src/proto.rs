@@ -6,6 +6,7 @@
 //! Everything else are requests in channel slots.
 
 use bytemuck::{Pod, Zeroable};
+use weft_vfs::Attr;
 
 /// "weftconn" as a number.
 pub const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"weftconn");
@@ -236,7 +237,7 @@ ops! {
 
 /// Attributes of a file.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 pub struct WireAttr {
     /// Inode number.
     pub ino: u64,
@@ -264,6 +265,27 @@ pub struct WireAttr {
     pub btime_ns: i64,
     /// `st_dev`: the same for all files of a volume.
     pub dev: u64,
+}
+
+impl WireAttr {
+    /// These attributes of a file of a volume whose `st_dev` is `dev`.
+    pub fn of(attr: &Attr, dev: u64) -> WireAttr {
+        WireAttr {
+            ino: attr.ino.0,
+            mode: attr.mode(),
+            links: attr.links,
+            uid: attr.uid,
+            gid: attr.gid,
+            rdev: attr.rdev,
+            size: attr.size,
+            blocks: attr.blocks,
+            atime_ns: attr.atime.0,
+            mtime_ns: attr.mtime.0,
+            ctime_ns: attr.ctime.0,
+            btime_ns: attr.btime.0,
+            dev,
+        }
+    }
 }
 
 /// Head of a directory entry in a [`Op::ReadDir`] payload; the name follows, padded to 8 bytes.

@@ -13,7 +13,7 @@ use weft_client::proto::{
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{Channel, Request};
-use weft_client::{AttrChange, Changed, Client, FileRef, sys};
+use weft_client::{AttrChange, Changed, Client, FileRef, RESOLVED_MAX, sys};
 
 const USER: u32 = 1001;
 
@@ -53,7 +53,7 @@ fn another_user_gets_no_memory_but_its_call_slots() {
     }
     let rig = Rig::new(64 << 20);
     let (_socket, own, fds) = greet(&rig.path, &hello(0));
-    assert_eq!((own.leases, fds.len()), (1, 6), "{:?}", names(&fds));
+    assert_eq!((own.leases, fds.len()), (1, 7), "{:?}", names(&fds));
     rig.as_user(USER, || {
         let (_socket, reply, fds) = greet(&rig.path, &hello(0));
         assert_eq!((reply.status, reply.leases, reply.image_bytes), (0, 0, 0));
@@ -171,7 +171,7 @@ fn no_number_opens_a_file_of_another_connection() {
         }
         // To keep what one does not hold is to keep nothing.
         client.retain(&live).unwrap();
-        assert_eq!(client.fstat(live[0]).map(drop), Err(libc::EBADF));
+        assert_eq!(client.path_of(live[0], &mut [0; RESOLVED_MAX]).map(drop), Err(libc::EBADF));
     };
     rig.as_user(USER, || guess(&connect(&rig.path)));
     // Nor of one's own user's: what is open is the process's.

@@ -29,7 +29,7 @@ fn whoever_drops_the_servers_user_for_good_keeps_no_memory_of_leases() {
     let served = Served::new(true);
     let program = probe("dropped");
     for (how, before, after) in
-        [("for good", 5, 0), ("for a time", 5, 5), ("by number", 5, 0), ("in threads", 5, 0)]
+        [("for good", 6, 0), ("for a time", 6, 6), ("by number", 6, 0), ("in threads", 6, 0)]
     {
         let told = said(&run(served.command(&program).args(["/weft", how])));
         assert_eq!(

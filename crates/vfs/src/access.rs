@@ -10,6 +10,47 @@ pub const WRITE: u32 = 2;
 /// May execute or search.
 pub const EXECUTE: u32 = 1;
 
+/// Who asks, as far as permission bits are concerned.
+pub trait Subject {
+    /// User.
+    fn uid(&self) -> u32;
+    /// Whether it is in a group.
+    fn in_group(&self, gid: u32) -> bool;
+    /// Whether it has a right of the superuser.
+    fn may(&self, capability: Capability) -> bool;
+}
+
+impl Subject for Credentials {
+    fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    fn in_group(&self, gid: u32) -> bool {
+        Credentials::in_group(self, gid)
+    }
+
+    fn may(&self, capability: Capability) -> bool {
+        Credentials::may(self, capability)
+    }
+}
+
+/// Whether `who` may do all of `wanted` (of [`READ`], [`WRITE`], [`EXECUTE`]) with an inode of this `st_mode` and these owners.
+pub fn is_granted(who: &impl Subject, mode: u32, uid: u32, gid: u32, wanted: u32) -> bool {
+    let granted = if who.uid() == uid {
+        mode >> 6
+    } else if who.in_group(gid) {
+        mode >> 3
+    } else {
+        mode
+    };
+    let is_dir = mode & libc::S_IFMT == libc::S_IFDIR;
+    let reads = if is_dir { wanted & WRITE == 0 } else { wanted == READ };
+    let executable = is_dir || mode & 0o111 != 0;
+    granted & wanted == wanted
+        || who.may(Capability::DacOverride) && (wanted & EXECUTE == 0 || executable)
+        || who.may(Capability::DacReadSearch) && reads
+}
+
 /// What a caller may do with an inode: the permission checks of POSIX, for [`Credentials`].
 pub trait Access {
     /// Fails with `Access` unless the caller has all of `wanted` (of [`READ`], [`WRITE`], [`EXECUTE`]).
@@ -51,19 +92,7 @@ pub trait Access {
 
 impl Access for Credentials {
     fn check(&self, attr: &Attr, wanted: u32) -> FsResult<()> {
-        let granted = if self.uid == attr.uid {
-            attr.perm >> 6
-        } else if self.in_group(attr.gid) {
-            attr.perm >> 3
-        } else {
-            attr.perm
-        };
-        let is_dir = attr.kind == FileKind::Directory;
-        let reads = if is_dir { wanted & WRITE == 0 } else { wanted == READ };
-        let executable = is_dir || attr.perm & 0o111 != 0;
-        let overrides = self.may(Capability::DacOverride) && (wanted & EXECUTE == 0 || executable)
-            || self.may(Capability::DacReadSearch) && reads;
-        if granted & wanted == wanted || overrides { Ok(()) } else { Err(FsError::Access) }
+        refuse(!is_granted(self, attr.mode(), attr.uid, attr.gid, wanted), FsError::Access)
     }
 
     fn owns(&self, attr: &Attr) -> bool {

@@ -23,7 +23,7 @@ pub use map::{BlockMap, MapEntry, MapObserver};
 pub use memfs::MemFs;
 pub use types::{
     Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr,
-    TimeSpec, XattrMode,
+    TimeSpec, XattrMode, atime_after_read,
 };
 
 use weft_core::{Ino, Tag};

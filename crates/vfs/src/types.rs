@@ -108,15 +108,25 @@ impl Attr {
     /// The access time after a read at `when`, if another than before: as `relatime` has it, once after each change and
     /// once a day.
     pub fn atime_after_read(&self, when: TimeSpec) -> Option<TimeSpec> {
-        const DAY_NS: i64 = 86_400_000_000_000;
-        let stale = self.atime <= self.mtime.max(self.ctime) || when.0.saturating_sub(self.atime.0) > DAY_NS;
-        stale.then_some(when)
+        atime_after_read(self.atime, self.mtime, self.ctime, when)
     }
 
     /// Kind and permission bits as in `st_mode`.
     pub fn mode(&self) -> u32 {
         self.kind.mode_bits() | self.perm
     }
+}
+
+/// The same, of a file with these times.
+pub fn atime_after_read(
+    atime: TimeSpec,
+    mtime: TimeSpec,
+    ctime: TimeSpec,
+    when: TimeSpec,
+) -> Option<TimeSpec> {
+    const DAY_NS: i64 = 86_400_000_000_000;
+    let stale = atime <= mtime.max(ctime) || when.0.saturating_sub(atime.0) > DAY_NS;
+    stale.then_some(when)
 }
 
 /// Attributes to change; `None` leaves one as it is. The change time is always set to the present.

@@ -99,6 +99,26 @@ pub struct Events {
     pub oversubscribed: AtomicU32,
 }
 
+/// Groups of an [`Identity`].
+pub const GROUPS_MAX: usize = 64;
+
+/// Who the process is to the server, for what the process may judge itself. The server writes it.
+#[repr(C, align(4096))]
+pub struct Identity {
+    /// Odd while it changes.
+    pub seq: AtomicU32,
+    /// 0: ask the server. Else effective and real user are the same, with at most [`GROUPS_MAX`] groups.
+    pub known: AtomicU32,
+    /// User.
+    pub uid: AtomicU32,
+    /// Groups, the primary one first.
+    pub group_count: AtomicU32,
+    /// Capability bits.
+    pub capabilities: AtomicU64,
+    /// The groups.
+    pub groups: [AtomicU32; GROUPS_MAX],
+}
+
 /// A whole channel.
 #[repr(C)]
 pub struct Channel {
@@ -106,6 +126,8 @@ pub struct Channel {
     pub measured: ClientCounters,
     /// Events.
     pub events: Events,
+    /// Who the process is.
+    pub identity: Identity,
     /// Slots.
     pub slots: [Slot; SLOTS],
     /// Payloads, one per slot.

@@ -142,7 +142,6 @@ impl Inode {
             Body::Symlink(target) => target.len() as u64,
             Body::Special => 0,
         };
-        let buffered: u64 = self.dirty.blocks.values().map(|block| u64::from(block.extra)).sum();
         Attr {
             ino,
             kind: self.kind,
@@ -152,12 +151,24 @@ impl Inode {
             gid: self.gid,
             rdev: self.rdev,
             size,
-            blocks: (self.charged + buffered).div_ceil(512),
+            blocks: self.bytes_taken().div_ceil(512),
             atime: TimeSpec(self.atime),
             mtime: TimeSpec(self.mtime),
             ctime: TimeSpec(self.ctime),
             btime: TimeSpec(self.btime),
         }
+    }
+
+    /// Bytes that its data takes, as they are when all that is buffered has been written back. (Until then the end of a
+    /// file is charged a whole block.)
+    fn bytes_taken(&self) -> u64 {
+        let buffered: u64 = self.dirty.blocks.values().map(|block| u64::from(block.extra)).sum();
+        let end = self.size / BLOCK_BYTES as u64;
+        let too_much = match self.dirty.blocks.contains_key(&end) {
+            true => BLOCK_BYTES as u64 - u64::from(charge(self.len_to_store(end) as u32)),
+            false => 0,
+        };
+        (self.charged + buffered).saturating_sub(too_much)
     }
 
     /// The size to journal now: all of the file up to the first byte that only memory has.

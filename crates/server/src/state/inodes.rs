@@ -6,6 +6,7 @@
 //! Lock order: an inode's shared write lock, the table of open inodes, `OpenInode::ring`, the core, the maps.
 
 use super::maps::Maps;
+use super::names::Published;
 use super::shared::{ControlMemory, RingMemory};
 use super::writeback_errors::{ErrorCursor, WritebackErrors};
 use parking_lot::{Mutex, MutexGuard};
@@ -84,6 +85,7 @@ pub struct Inodes {
     rings: RingMemory,
     maps: Arc<Maps>,
     fs: Arc<dyn FileSystem>,
+    names: Option<Arc<Published>>,
     table: Mutex<Table>,
     slots: Arc<SlotPool>,
     /// Rings in use, for keeping space free for what they may hold.
@@ -141,12 +143,14 @@ impl Inodes {
         control: Arc<ControlMemory>,
         maps: Arc<Maps>,
         fs: Arc<dyn FileSystem>,
+        names: Option<Arc<Published>>,
     ) -> std::io::Result<Inodes> {
         Ok(Inodes {
             control,
             rings: RingMemory::create()?,
             maps,
             fs,
+            names,
             table: Mutex::default(),
             slots: Arc::default(),
             rings_used: AtomicU32::new(0),
@@ -217,6 +221,7 @@ impl Inodes {
         shared.write_lock.clear();
         shared.kind.store(attr.kind.mode_bits(), Release);
         self.maps.add(attr.ino, slot);
+        self.publish_slot(attr.ino, Some(slot));
         let open = Arc::new(OpenInode {
             ino: attr.ino,
             slot,
@@ -253,6 +258,7 @@ impl Inodes {
             let by_both = (table.by_ino.remove(&open.ino), table.by_slot.remove(&open.slot));
             assert!(by_both.0.is_some() && by_both.1.is_some(), "an inode that is not open is closed");
             self.maps.remove(open.ino);
+            self.publish_slot(open.ino, None);
             if let Some(ring) = open.ring.lock().number.take() {
                 table.free_rings.push(ring);
                 self.rings_used.fetch_sub(1, Relaxed);
@@ -266,6 +272,13 @@ impl Inodes {
         };
         self.fs.release(open.ino);
         failure
+    }
+
+    /// Clients find size and times of an open inode in its slot. (Nobody changes what is read-only.)
+    fn publish_slot(&self, ino: Ino, slot: Option<u32>) {
+        if let Some(names) = self.names.as_ref().filter(|_| !self.fs.is_read_only()) {
+            names.slot_changed(ino, slot);
+        }
     }
 
     /// Bytes that were accepted for an inode could not be stored.

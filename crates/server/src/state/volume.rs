@@ -3,6 +3,7 @@
 use super::inodes::Inodes;
 use super::locks::{Locks, Owner};
 use super::maps::Maps;
+use super::names::{Cached, Published};
 use super::open_files::{Name, OpenFile, OpenFiles};
 use super::orphans::Orphans;
 use super::processes::Processes;
@@ -35,6 +36,7 @@ pub struct Volume {
     pub(crate) control: Arc<ControlMemory>,
     pub(crate) maps: Arc<Maps>,
     pub(crate) inodes: Inodes,
+    names: Option<Arc<Published>>,
     pub(crate) files: OpenFiles,
     pub(crate) locks: Locks,
     pub(crate) orphans: Orphans,
@@ -52,13 +54,25 @@ impl Volume {
     /// A volume that nobody is connected to.
     pub fn new(mounted: Arc<Mounted>) -> Result<Volume, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
-        let (fs, direct) = (mounted.core(), mounted.direct()?);
+        let direct = mounted.direct()?;
+        let names = match direct {
+            Some(_) => {
+                Some(Arc::new(Published::create(device(mounted.id())).map_err(system("names memory"))?))
+            }
+            // Nobody gets any memory but slots.
+            None => None,
+        };
+        let fs = match &names {
+            Some(names) => Arc::new(Cached::new(mounted.core(), names.clone())),
+            None => mounted.core(),
+        };
         let control = Arc::new(ControlMemory::create().map_err(system("control memory"))?);
         let maps = Arc::new(Maps::new(control.clone()).map_err(system("map memory"))?);
         if let Some(core) = fs.block_map() {
             core.set_observer(maps.clone());
         }
-        let inodes = Inodes::new(control.clone(), maps.clone(), fs.clone()).map_err(system("ring memory"))?;
+        let inodes = Inodes::new(control.clone(), maps.clone(), fs.clone(), names.clone())
+            .map_err(system("ring memory"))?;
         let page = &control.volume;
         if let Some(direct) = &direct {
             page.zone_bytes.store(direct.zone_bytes, Relaxed);
@@ -77,6 +91,7 @@ impl Volume {
             control,
             maps,
             inodes,
+            names,
             locks: Locks::default(),
             orphans: Orphans::default(),
             started: Instant::now(),
@@ -92,6 +107,11 @@ impl Volume {
         self.id
     }
 
+    /// `st_dev` of its files.
+    pub(crate) fn device(&self) -> u64 {
+        device(self.id)
+    }
+
     pub(crate) fn block_map(&self) -> Option<&dyn BlockMap> {
         self.direct
             .as_ref()
@@ -101,14 +121,16 @@ impl Volume {
 
     /// Descriptors that a client with leases gets, in the order of the protocol. Owned ones are opened for it.
     pub(crate) fn lease_fds(&self) -> std::io::Result<Option<(Vec<i32>, Vec<OwnedFd>)>> {
-        let Some(direct) = &self.direct else { return Ok(None) };
-        let owned = vec![self.maps.memory().read_only_fd()?, direct.crc.read_only_fd()?];
+        let (Some(direct), Some(names)) = (&self.direct, &self.names) else { return Ok(None) };
+        let owned =
+            vec![self.maps.memory().read_only_fd()?, direct.crc.read_only_fd()?, names.read_only_fd()?];
         let fds = vec![
             self.control.memory().fd(),
             owned[0].as_raw_fd(),
             owned[1].as_raw_fd(),
             self.inodes.ring_memory().fd(),
             direct.file.as_raw_fd(),
+            owned[2].as_raw_fd(),
         ];
         Ok(Some((fds, owned)))
     }
@@ -152,6 +174,10 @@ impl Volume {
         let reports = reports && is_writable(open.flags);
         self.inodes.release(&open.inode, reports.then_some(&open.errors_seen))
     }
+}
+
+fn device(id: u64) -> u64 {
+    id & 0xffff_ffff | 1 << 40
 }
 
 /// A number that nobody can guess.

@@ -235,6 +235,7 @@ fn serve_connection(
 
 impl Connection {
     fn answer_hello(&self, socket: &UnixStream) -> io::Result<()> {
+        self.link.tell_identity(&self.process_caller());
         let lease_fds =
             if identity::may_lease(&self.process_caller()) { self.volume.lease_fds()? } else { None };
         if lease_fds.is_some() {
@@ -395,6 +396,7 @@ impl Connection {
     fn renew(&self, answer: &UnixStream, sender: Option<peer::Peer>, thread: u32) -> io::Result<()> {
         let (pid, status) = self.identify(answer, sender, thread)?;
         let keeps = status.can_lease() || identity::any_thread(pid, ThreadStatus::can_lease);
+        self.link.tell_identity(&status.caller);
         *self.identities.write() = Identities::new(Arc::new(status.caller));
         self.confirm(answer, keeps)
     }
@@ -420,6 +422,7 @@ impl Connection {
             });
         }
         if !stays {
+            self.link.tell_identity(&identity);
             identities.process = identity;
         }
         drop(identities);

@@ -249,21 +249,7 @@ fn pack(out: &mut [u8], entry: &DirEntry<'_>) -> Option<usize> {
 
 fn stat(session: &Session<'_>, call: &Call<'_>, at: At<'_>) -> Outcome {
     let attr = session.stat(at, call.int(1))?;
-    let wire = WireAttr {
-        ino: attr.ino.0,
-        mode: attr.mode(),
-        links: attr.links,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev,
-        size: attr.size,
-        blocks: attr.blocks,
-        atime_ns: attr.atime.0,
-        mtime_ns: attr.mtime.0,
-        ctime_ns: attr.ctime.0,
-        btime_ns: attr.btime.0,
-        dev: session.volume().id() & 0xffff_ffff | 1 << 40,
-    };
+    let wire = WireAttr::of(&attr, session.volume().device());
     call.reply(0, bytemuck::bytes_of(&wire))
 }
 

@@ -1,13 +1,14 @@
 //! What a connected process shares with the server: its socket, and the channel with its call slots. The process may
 //! change any byte of the channel at any time.
 
+use crate::ops::Caller;
 use crate::state::processes::Peer;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering::SeqCst;
-use weft_client::shared::channel::{Channel, ClientCounters, PAYLOAD_BYTES, Request, Response};
+use std::sync::atomic::{Ordering::*, fence};
+use weft_client::shared::channel::{Channel, ClientCounters, GROUPS_MAX, PAYLOAD_BYTES, Request, Response};
 use weft_client::sys;
 use weft_sys::SharedMemory;
 use weft_sys::peer::has_hung_up;
@@ -32,6 +33,24 @@ impl Link {
     pub fn channel(&self) -> &Channel {
         // SAFETY: the memory holds a `Channel`, made of atomics and of cells that only the methods below access.
         unsafe { self.channel.view() }
+    }
+
+    /// Tells the process who it is to the server.
+    pub fn tell_identity(&self, caller: &Caller) {
+        let (who, told) = (&caller.effective, &self.channel().identity);
+        let groups = || std::iter::once(&who.gid).chain(&who.groups);
+        let known = caller.real == *who && groups().count() <= GROUPS_MAX;
+        let seq = told.seq.load(Relaxed) | 1;
+        told.seq.store(seq, Relaxed);
+        fence(SeqCst);
+        for (place, group) in told.groups.iter().zip(groups()) {
+            place.store(*group, Relaxed);
+        }
+        told.group_count.store(groups().count() as u32, Relaxed);
+        told.uid.store(who.uid, Relaxed);
+        told.capabilities.store(who.capabilities.bits(), Relaxed);
+        told.known.store(known.into(), Relaxed);
+        told.seq.store(seq.wrapping_add(1), Release);
     }
 
     /// The request in a slot that is the server's turn. It is copied once; what is checked is the copy.

@@ -1,0 +1,196 @@
+//! Walks paths and tells attributes by what the server has published ([`Names`]), without a call.
+//!
+//! What the cache does not tell, and whatever is not plain (symlinks on the way, threads of different users), is asked of the
+//! server: `None` here. The walk goes as the server's goes ([`weft_vfs::path`]).
+
+use crate::client::{Client, Leases};
+use crate::proto::{FileRef, ITSELF, WireAttr};
+use crate::shared::channel::{GROUPS_MAX, Identity};
+use crate::shared::volume::Inode;
+use crate::sys::Errno;
+use std::sync::atomic::{Ordering::*, fence};
+use weft_core::{Capabilities, Capability, Ino};
+use weft_vfs::access::{self, Subject};
+use weft_vfs::{NAME_MAX, PATH_MAX, TimeSpec, atime_after_read};
+
+/// Flags of `fstatat` and `faccessat` that say how a path is walked.
+const WALK_FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT;
+
+/// The calling process, as the server judges it.
+struct Caller<'a>(&'a Identity);
+
+impl Subject for Caller<'_> {
+    fn uid(&self) -> u32 {
+        self.0.uid.load(Relaxed)
+    }
+
+    fn in_group(&self, gid: u32) -> bool {
+        let count = (self.0.group_count.load(Relaxed) as usize).min(GROUPS_MAX);
+        self.0.groups[..count].iter().any(|group| group.load(Relaxed) == gid)
+    }
+
+    fn may(&self, capability: Capability) -> bool {
+        Capabilities::from_bits(self.0.capabilities.load(Relaxed)).contains(capability)
+    }
+}
+
+impl Client {
+    /// Attributes as [`Client::stat`] tells them.
+    pub(crate) fn stat_here(&self, at: FileRef, path: &[u8], flags: i32) -> Option<Result<WireAttr, Errno>> {
+        let leases = self.leases()?;
+        if flags & !WALK_FLAGS != 0 || !leases.control().volume.is_alive() {
+            return None;
+        }
+        if path.is_empty() {
+            let open = flags & libc::AT_EMPTY_PATH != 0;
+            return if open { leases.attr(leases.base(at)?).map(Ok) } else { None };
+        }
+        self.judge(|caller| leases.walk(caller, at, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0))
+    }
+
+    /// Whether the caller may do `mode`, as [`Client::access`] tells it.
+    pub(crate) fn access_here(
+        &self,
+        at: FileRef,
+        path: &[u8],
+        mode: i32,
+        flags: i32,
+    ) -> Option<Result<(), Errno>> {
+        let leases = self.leases()?;
+        let plain = flags & !(WALK_FLAGS | libc::AT_EACCESS) == 0 && !path.is_empty();
+        // The server knows whether anything can be written.
+        if !plain || mode as u32 & access::WRITE != 0 || !leases.control().volume.is_alive() {
+            return None;
+        }
+        self.judge(|caller| {
+            let found = leases.walk(caller, at, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
+            Some(found.and_then(|attr| check(caller, &attr, mode as u32 & 7)))
+        })
+    }
+
+    /// Why a path cannot be opened that need not be made, if that is known.
+    pub(crate) fn missing_here(&self, at: FileRef, path: &[u8], flags: i32) -> Option<Errno> {
+        let leases = self.leases()?;
+        if flags & (libc::O_CREAT | libc::O_PATH) != 0
+            || path.is_empty()
+            || !leases.control().volume.is_alive()
+        {
+            return None;
+        }
+        self.judge(|caller| leases.walk(caller, at, path, flags & libc::O_NOFOLLOW == 0))?.err()
+    }
+
+    /// What `look` finds by the rights of the process, when all its threads have the same and they did not change meanwhile.
+    fn judge<T>(&self, look: impl FnOnce(&Caller<'_>) -> Option<T>) -> Option<T> {
+        if self.identities.load(Relaxed) != 0 {
+            return None;
+        }
+        let identity = &self.channel().identity;
+        let seq = identity.seq.load(Acquire);
+        if seq & 1 != 0 || identity.known.load(Relaxed) == 0 {
+            return None;
+        }
+        let found = look(&Caller(identity))?;
+        fence(Acquire);
+        (identity.seq.load(Relaxed) == seq).then_some(found)
+    }
+}
+
+impl Leases {
+    /// The inode of an open file or of the root.
+    fn base(&self, file: FileRef) -> Option<u64> {
+        if file == FileRef::ROOT {
+            return Some(Ino::ROOT.0);
+        }
+        self.open_file(file).ok().map(|(_, inode, _)| inode.ino.load(Relaxed))
+    }
+
+    /// Attributes of an inode, with what clients have changed in shared memory.
+    fn attr(&self, ino: u64) -> Option<WireAttr> {
+        self.names().attr(ino, |mut attr, slot| {
+            let Some(slot) = slot else { return Some(attr) };
+            if attr.mode & libc::S_IFMT == libc::S_IFREG {
+                overlay(&mut attr, self.control().inodes.get(slot as usize)?);
+            }
+            Some(attr)
+        })
+    }
+
+    /// Where a path leads.
+    fn walk(
+        &self,
+        caller: &Caller<'_>,
+        at: FileRef,
+        path: &[u8],
+        follow: bool,
+    ) -> Option<Result<WireAttr, Errno>> {
+        if path == ITSELF || path.len() >= PATH_MAX {
+            return None;
+        }
+        let mut dir = if path[0] == b'/' { Ino::ROOT.0 } else { self.base(at)? };
+        let mut rest = path;
+        loop {
+            let begin = rest.iter().position(|&byte| byte != b'/').unwrap_or(rest.len());
+            let end = rest[begin..].iter().position(|&byte| byte == b'/').map_or(rest.len(), |at| begin + at);
+            let (name, tail) = (&rest[begin..end], &rest[end..]);
+            let last = tail.iter().all(|&byte| byte == b'/');
+            let here = self.attr(dir)?;
+            if here.mode & libc::S_IFMT != libc::S_IFDIR {
+                return Some(Err(libc::ENOTDIR));
+            }
+            if name.is_empty() {
+                return Some(Ok(here));
+            }
+            if let Err(error) = check(caller, &here, access::EXECUTE) {
+                return Some(Err(error));
+            }
+            if name.len() > NAME_MAX {
+                return None;
+            }
+            let ino = if name == b"." { dir } else { self.names().ino(dir, name)? };
+            if ino == 0 {
+                return Some(Err(libc::ENOENT));
+            }
+            if last {
+                let attr = self.attr(ino)?;
+                let kind = attr.mode & libc::S_IFMT;
+                let must_be_dir = !tail.is_empty();
+                if kind == libc::S_IFLNK && (follow || must_be_dir) {
+                    return None;
+                }
+                let refused = must_be_dir && kind != libc::S_IFDIR;
+                return Some(if refused { Err(libc::ENOTDIR) } else { Ok(attr) });
+            }
+            // A symlink is no directory that the next turn could go on from.
+            if name != b"." && self.attr(ino)?.mode & libc::S_IFMT == libc::S_IFLNK {
+                return None;
+            }
+            dir = ino;
+            rest = tail;
+        }
+    }
+}
+
+fn check(caller: &Caller<'_>, attr: &WireAttr, wanted: u32) -> Result<(), Errno> {
+    let granted = access::is_granted(caller, attr.mode, attr.uid, attr.gid, wanted);
+    if granted { Ok(()) } else { Err(libc::EACCES) }
+}
+
+/// Puts what clients have changed of an open inode over what the core knows, as the server does.
+fn overlay(attr: &mut WireAttr, inode: &Inode) {
+    attr.size = inode.size.load(Acquire);
+    let after_read = |attr: &WireAttr, noted: i64| match noted {
+        0 => attr.atime_ns,
+        when => {
+            let [atime, mtime, ctime] = [attr.atime_ns, attr.mtime_ns, attr.ctime_ns].map(TimeSpec);
+            atime_after_read(atime, mtime, ctime, TimeSpec(when)).map_or(attr.atime_ns, |time| time.0)
+        }
+    };
+    attr.atime_ns = after_read(attr, inode.atime_ns.load(Relaxed));
+    let mtime = inode.mtime_ns.load(Relaxed);
+    if mtime != 0 {
+        attr.mtime_ns = mtime;
+        attr.ctime_ns = mtime.max(attr.ctime_ns);
+    }
+    attr.atime_ns = after_read(attr, inode.atime_after_ns.load(Relaxed));
+}

@@ -1,0 +1,390 @@
+//! Names and attributes for clients to read without a call: what the server has looked up, published in shared memory, and
+//! withdrawn before it changes.
+//!
+//! [`Cached`] stands before the core: a look-up through it publishes what it finds, and an operation that changes something
+//! holds the sets that tell of it ([`Published::changing_name`], [`Published::changing_attr`]) from before it begins until
+//! it has happened. Nothing is published of a set that is held, nor what was looked up before a set was held last.
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering::*, fence};
+use weft_client::WireAttr;
+use weft_client::shared::names::{ATTR_WORDS, AttrSet, NameKey, NameSet, Names, SetHead};
+use weft_core::{Ino, Tag};
+use weft_sys::SharedMemory;
+use weft_vfs::{
+    Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
+    FileSystem, FsError, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
+    atime_after_read,
+};
+
+/// Sets of names, and of attributes, in use: 650,000 names and 330,000 inodes, in 48 MiB.
+const SETS: usize = 1 << 16;
+/// Locks for each of the two kinds of sets.
+const LOCKS: usize = 256;
+
+/// The slots of open inodes, as far as the sets of a lock are theirs.
+type OpenSlots = FxHashMap<u64, u32>;
+
+/// The memory with names and attributes.
+pub struct Published {
+    memory: SharedMemory,
+    name_locks: [Mutex<OpenSlots>; LOCKS],
+    attr_locks: [Mutex<OpenSlots>; LOCKS],
+    device: u64,
+}
+
+/// A set that tells nothing while this lives.
+#[must_use]
+pub struct Held<'a>(Set<'a>);
+
+/// What all sets have, and the lock of this one.
+#[derive(Clone, Copy)]
+struct Set<'a> {
+    head: &'a SetHead,
+    lock: &'a Mutex<OpenSlots>,
+}
+
+/// Permission to publish what is looked up from now on, unless it changes meanwhile.
+#[derive(Clone, Copy)]
+struct Ticket(u32);
+
+impl<'a> Set<'a> {
+    /// Nothing is told of the set from now on; `forget` takes out what is about to change.
+    fn hold(self, forget: impl FnOnce()) -> Held<'a> {
+        let _locked = self.lock.lock();
+        self.head.held.fetch_add(1, Relaxed);
+        self.head.seq.store(self.head.seq.load(Relaxed) | 1, Relaxed);
+        // Clients see that before anything of what changes.
+        fence(SeqCst);
+        forget();
+        Held(self)
+    }
+
+    fn ticket(self) -> Option<Ticket> {
+        let seq = self.head.seq.load(Acquire);
+        (seq & 1 == 0).then_some(Ticket(seq))
+    }
+
+    /// Changes what the set tells, unless it was held since the ticket was taken.
+    fn publish(self, ticket: Ticket, write: impl FnOnce(&OpenSlots)) {
+        let open = self.lock.lock();
+        if self.head.seq.load(Relaxed) == ticket.0 {
+            self.write(|| write(&open));
+        }
+    }
+
+    /// Changes what the set tells; the caller has its lock.
+    fn write(self, write: impl FnOnce()) {
+        let seq = self.head.seq.load(Relaxed);
+        self.head.seq.store(seq | 1, Relaxed);
+        fence(Release);
+        write();
+        // A held set stays odd, and whoever looked during this sees another number even so.
+        self.head.seq.store(seq.wrapping_add(2), Release);
+    }
+
+    /// The cell that is used next.
+    fn next_cell<T>(self, cells: &[T]) -> &T {
+        &cells[self.head.next.fetch_add(1, Relaxed) as usize % cells.len()]
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let _locked = self.0.lock.lock();
+        if self.0.head.held.fetch_sub(1, Relaxed) == 1 {
+            self.0.head.seq.fetch_add(1, Release);
+        }
+    }
+}
+
+impl Published {
+    /// Memory in which nothing is told yet; `device` is the `st_dev` of all files.
+    pub fn create(device: u64) -> io::Result<Published> {
+        let memory = SharedMemory::create("weft-names", size_of::<Names>())?;
+        let locks = || std::array::from_fn(|_| Mutex::default());
+        let published = Published { memory, name_locks: locks(), attr_locks: locks(), device };
+        let head = &published.names().head;
+        for half in &head.secret {
+            half.store(super::volume::secret()?, Relaxed);
+        }
+        head.sets.store(SETS as u64, Release);
+        Ok(published)
+    }
+
+    /// A descriptor for clients.
+    pub fn read_only_fd(&self) -> io::Result<OwnedFd> {
+        self.memory.read_only_fd()
+    }
+
+    fn names(&self) -> &Names {
+        // SAFETY: the memory is as long as `Names`, which is made of atomics.
+        unsafe { self.memory.view() }
+    }
+
+    fn name_set(&self, dir: Ino, name: &[u8]) -> (NameKey, &NameSet, Set<'_>) {
+        let (key, number) = self.names().key(dir.0, name);
+        let set = &self.names().name_sets[number];
+        (key, set, Set { head: &set.head, lock: &self.name_locks[number % LOCKS] })
+    }
+
+    fn attr_set(&self, ino: Ino) -> (&AttrSet, Set<'_>) {
+        let number = self.names().attr_set(ino.0);
+        let set = &self.names().attr_sets[number];
+        (set, Set { head: &set.head, lock: &self.attr_locks[number % LOCKS] })
+    }
+
+    /// From now until the guard goes, nobody learns here who has this name.
+    pub fn changing_name(&self, dir: Ino, name: &[u8]) -> Held<'_> {
+        let (key, cells, set) = self.name_set(dir, name);
+        set.hold(|| {
+            if let Some(cell) = cells.cell(key) {
+                cell.key[0].store(0, Relaxed);
+            }
+        })
+    }
+
+    /// From now until the guard goes, nobody learns here what the attributes of this inode are.
+    pub fn changing_attr(&self, ino: Ino) -> Held<'_> {
+        let (cells, set) = self.attr_set(ino);
+        set.hold(|| {
+            if let Some(cell) = cells.cell(ino.0) {
+                cell.words[0].store(0, Relaxed);
+            }
+        })
+    }
+
+    /// An inode is open and has this slot from now on (`None`: it is not), where its size and times are.
+    pub fn slot_changed(&self, ino: Ino, slot: Option<u32>) {
+        let (cells, set) = self.attr_set(ino);
+        let mut open = set.lock.lock();
+        match slot {
+            Some(slot) => open.insert(ino.0, slot),
+            None => open.remove(&ino.0),
+        };
+        set.write(|| {
+            if let Some(cell) = cells.cell(ino.0) {
+                cell.slot.store(slot.map_or(0, |slot| u64::from(slot) + 1), Relaxed);
+            }
+        });
+    }
+
+    /// Whether the cache has a name, perhaps with an old inode.
+    fn tells_name(&self, dir: Ino, name: &[u8]) -> bool {
+        let (key, cells, _) = self.name_set(dir, name);
+        cells.cell(key).is_some()
+    }
+
+    /// Whether the cache has attributes of an inode, perhaps old ones.
+    fn tells_attr(&self, ino: Ino) -> bool {
+        self.attr_set(ino).0.cell(ino.0).is_some()
+    }
+
+    /// Whether a read may change an inode's access time.
+    fn would_read_change(&self, ino: Ino, when: TimeSpec) -> bool {
+        self.names().attr(ino.0, |attr, _| Some(attr)).is_none_or(|attr| {
+            let [atime, mtime, ctime] = [attr.atime_ns, attr.mtime_ns, attr.ctime_ns].map(TimeSpec);
+            atime_after_read(atime, mtime, ctime, when).is_some()
+        })
+    }
+}
+
+/// The core, as the server's operations see it.
+pub struct Cached {
+    core: Arc<dyn Core>,
+    names: Arc<Published>,
+}
+
+impl Cached {
+    /// A core whose names and attributes are told in `names`.
+    pub fn new(core: Arc<dyn Core>, names: Arc<Published>) -> Cached {
+        Cached { core, names }
+    }
+
+    /// What changes when a directory gets or loses a name.
+    fn changing(&self, dir: Ino, name: &[u8]) -> (Held<'_>, Held<'_>) {
+        (self.names.changing_name(dir, name), self.names.changing_attr(dir))
+    }
+
+    /// What changes when an inode gets or loses a name: its attributes, and a directory's parent.
+    fn changing_inode(&self, attr: &Attr) -> (Held<'_>, Option<Held<'_>>) {
+        let is_dir = attr.kind == FileKind::Directory;
+        let parent = is_dir.then(|| self.names.changing_name(attr.ino, PARENT));
+        (self.names.changing_attr(attr.ino), parent)
+    }
+
+    /// The same of what has a name now, if anything has.
+    fn changing_named(&self, dir: Ino, name: &[u8]) -> Option<(Held<'_>, Option<Held<'_>>)> {
+        self.core.lookup(dir, name).ok().map(|attr| self.changing_inode(&attr))
+    }
+}
+
+/// The name under which the cache tells the parent of a directory.
+const PARENT: &[u8] = b"..";
+
+impl FileSystem for Cached {
+    fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
+        let (key, cells, set) = self.names.name_set(dir, name);
+        let ticket = set.ticket().filter(|_| cells.cell(key).is_none());
+        let found = self.core.lookup(dir, name);
+        let ino = match &found {
+            Ok(attr) => attr.ino,
+            Err(FsError::NotFound) => Ino(0),
+            Err(_) => return found,
+        };
+        if let Some(ticket) = ticket {
+            set.publish(ticket, |_| set.next_cell(&cells.cells).set(key, ino.0));
+        }
+        if let Ok(attr) = &found
+            && !self.names.tells_attr(attr.ino)
+        {
+            // What has been found may have changed before the ticket that is needed to publish it.
+            let _ = self.getattr(attr.ino);
+        }
+        found
+    }
+
+    fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        let (cells, set) = self.names.attr_set(ino);
+        let ticket = set.ticket().filter(|_| cells.cell(ino.0).is_none());
+        let attr = self.core.getattr(ino)?;
+        // What has no name any more may go without a word.
+        if let Some(ticket) = ticket.filter(|_| attr.links > 0) {
+            let wire: [u64; ATTR_WORDS] = bytemuck::cast(WireAttr::of(&attr, self.names.device));
+            set.publish(ticket, |open| {
+                let slot = open.get(&ino.0).map_or(0, |slot| u64::from(*slot) + 1);
+                set.next_cell(&cells.cells).set(&wire, slot);
+            });
+        }
+        Ok(attr)
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.setattr(ino, set)
+    }
+
+    fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
+        let _changing = self.changing(dir, name);
+        self.core.create(dir, name, args)
+    }
+
+    fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
+        let _changing = (self.changing(dir, name), self.names.changing_attr(ino));
+        self.core.link(ino, dir, name)
+    }
+
+    fn unlink(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
+        let _changing = (self.changing_named(dir, name), self.changing(dir, name));
+        self.core.unlink(dir, name)
+    }
+
+    fn rmdir(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
+        let _changing = (self.changing_named(dir, name), self.changing(dir, name));
+        self.core.rmdir(dir, name)
+    }
+
+    fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()> {
+        let _inodes = (self.changing_named(from, name), self.changing_named(to, new_name));
+        let _names = (self.changing(from, name), self.changing(to, new_name));
+        self.core.rename(from, name, to, new_name, flags)
+    }
+
+    fn parent(&self, dir: Ino) -> FsResult<Ino> {
+        let (key, cells, set) = self.names.name_set(dir, PARENT);
+        let ticket = set.ticket().filter(|_| cells.cell(key).is_none());
+        let parent = self.core.parent(dir)?;
+        if let Some(ticket) = ticket {
+            set.publish(ticket, |_| set.next_cell(&cells.cells).set(key, parent.0));
+        }
+        Ok(parent)
+    }
+
+    fn note_read(&self, ino: Ino, when: TimeSpec) {
+        let _changing = self.names.would_read_change(ino, when).then(|| self.names.changing_attr(ino));
+        self.core.note_read(ino, when);
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.write(ino, offset, data)
+    }
+
+    fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.write_through(ino, offset, data)
+    }
+
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.fallocate(ino, mode, offset, len)
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.setxattr(ino, name, value, mode)
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.removexattr(ino, name)
+    }
+
+    fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.set_tag(ino, tag)
+    }
+
+    fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()> {
+        let (mut names, mut found) = (Vec::new(), Vec::new());
+        self.core.readdir(dir, cookie, &mut |entry| {
+            let begin = names.len();
+            names.extend_from_slice(entry.name);
+            found.push((begin..names.len(), entry.ino));
+            each(entry)
+        })?;
+        // Whoever lists a directory asks for the attributes of what is in it next.
+        for (name, ino) in found {
+            let name = &names[name];
+            if !self.names.tells_name(dir, name) || !self.names.tells_attr(ino) {
+                let _ = self.lookup(dir, name);
+            }
+        }
+        Ok(())
+    }
+
+    fn block_map(&self) -> Option<&dyn BlockMap> {
+        self.core.block_map()
+    }
+
+    weft_vfs::forward! {
+        create_unnamed => core.create_unnamed(args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
+        readlink => core.readlink(ino: Ino) -> FsResult<Vec<u8>>;
+        open => core.open(ino: Ino) -> FsResult<()>;
+        release => core.release(ino: Ino);
+        read => core.read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
+        write_back => core.write_back(ino: Ino) -> FsResult<()>;
+        seek => core.seek(ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64>;
+        fsync => core.fsync(ino: Ino) -> FsResult<()>;
+        sync => core.sync() -> FsResult<()>;
+        getxattr => core.getxattr(ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
+        listxattr => core.listxattr(ino: Ino) -> FsResult<Vec<Vec<u8>>>;
+        statfs => core.statfs() -> FsResult<FsStats>;
+        tag => core.tag(ino: Ino) -> FsResult<Tag>;
+        is_read_only => core.is_read_only() -> bool;
+    }
+}
+
+impl Core for Cached {
+    weft_vfs::forward! {
+        tick => core.tick() -> FsResult<()>;
+        volume_bytes => core.volume_bytes() -> u64;
+        close => core.close() -> FsResult<()>;
+        set_death_observer => core.set_death_observer(observer: DeathObserver);
+        core_stats => core.core_stats() -> CoreStats;
+    }
+}

@@ -1,0 +1,197 @@
+//! Names and attributes that clients read in shared memory are those that the server would tell: after each change, with
+//! nothing in between, whoever made it and whatever was read before.
+
+#![allow(clippy::unwrap_used)]
+
+mod rig;
+
+use rig::{Rig, connect, is_superuser};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use weft_client::{AttrChange, Client, FileRef, WireAttr};
+
+const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+const RW: i32 = libc::O_RDWR;
+
+/// Numbers that look random, the same for a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
+
+/// All paths that the operations are about: three directories, in one another, and names in each.
+fn paths() -> Vec<String> {
+    let dirs = ["", "/d0", "/d1", "/d0/d2", "/d1/d2"];
+    let names = ["f0", "f1", "l0", "d0", "d1", "d2", "f0/", "d0/.", "d1/..", "d0/../f1", "l0/"];
+    dirs.iter().flat_map(|dir| names.iter().map(move |name| format!("{dir}/{name}"))).collect()
+}
+
+fn calls(client: &Client) -> u64 {
+    client.measured().calls.load(Relaxed)
+}
+
+/// What a client that has to ask is told.
+fn asked(client: &Client, path: &str, flags: i32) -> Result<WireAttr, i32> {
+    client.stat(FileRef::ROOT, path.as_bytes(), flags)
+}
+
+/// One operation of many; whether it succeeds does not matter.
+fn act(dice: &mut Dice, client: &Client, open: &mut Vec<FileRef>, rig: &Rig) {
+    let paths = paths();
+    let mut path = || paths[dice.roll(paths.len() as u64) as usize].clone().into_bytes();
+    let (one, two) = (path(), path());
+    let (root, change) = (FileRef::ROOT, AttrChange::default());
+    let file = |dice: &mut Dice, open: &Vec<FileRef>| {
+        (!open.is_empty()).then(|| open[dice.roll(open.len() as u64) as usize])
+    };
+    match dice.roll(20) {
+        0..3 => {
+            if let Ok(made) = client.open(root, &one, RW | libc::O_CREAT, 0o644) {
+                open.push(made.file);
+            }
+        }
+        3 => drop(client.mkdir(root, &one, 0o755)),
+        4 => drop(client.unlink(root, &one, 0)),
+        5 => drop(client.unlink(root, &one, libc::AT_REMOVEDIR)),
+        6 | 7 => drop(client.rename(root, &one, root, &two, 0)),
+        8 => drop(client.rename(root, &one, root, &two, libc::RENAME_EXCHANGE)),
+        9 => drop(client.link(root, &one, root, &two, 0)),
+        10 => drop(client.symlink(&two[1..], root, &one)),
+        11 => {
+            let mode = [0o755, 0o775, 0o777, 0o1777][dice.roll(4) as usize];
+            let _ = client.set_attr(root, &one, 0, &AttrChange { mode: Some(mode), ..change });
+        }
+        12 => drop(client.set_attr(root, &one, 0, &AttrChange { size: Some(dice.roll(99_999)), ..change })),
+        13 => drop(client.set_xattr(root, &one, 0, b"user.x", &two, 0)),
+        14 => drop(client.set_attr(root, &one, 0, &AttrChange { touch: true, ..change })),
+        15 | 16 => {
+            if let Some(file) = file(dice, open) {
+                let _ = client.pwrite(file, &vec![7; dice.roll(20_000) as usize], dice.roll(50_000));
+            }
+        }
+        17 => {
+            if let Some(file) = file(dice, open) {
+                let end = client.fstat(file).unwrap().size;
+                let _ = client.pwrite(file, &vec![7; dice.roll(9_000) as usize], end);
+                let _ = client.pread(file, &mut [0; 100], 0);
+            }
+        }
+        18 => {
+            if !open.is_empty() {
+                let file = open.swap_remove(dice.roll(open.len() as u64) as usize);
+                client.close(file).unwrap();
+            }
+        }
+        _ => match dice.roll(3) {
+            0 => client.sync().unwrap(),
+            1 => rig.mounted.core().tick().unwrap(),
+            _ => drop(file(dice, open).map(|file| client.fsync(file))),
+        },
+    }
+}
+
+#[test]
+fn what_is_told_without_a_call_is_what_the_server_tells() {
+    if !is_superuser() {
+        return;
+    }
+    let seeds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 1000 } else { 10 };
+    for seed in 1..=seeds {
+        let rig = Rig::new(64 << 20);
+        let (writer, reader) = (rig.client(), rig.client());
+        let all = AttrChange { mode: Some(0o777), ..AttrChange::default() };
+        writer.set_attr(FileRef::ROOT, b"/", 0, &all).unwrap();
+        // A client of another user has no shared memory; it may ask.
+        let asking = rig.as_user(1001, || connect(&rig.path));
+        let (mut dice, mut open) = (Dice(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed)), Vec::new());
+        for step in 0..150 {
+            act(&mut dice, &writer, &mut open, &rig);
+            let what = |path: &str| format!("seed {seed}, step {step}, {path}");
+            for path in paths() {
+                for flags in [0, NOFOLLOW] {
+                    let told = asked(&asking, &path, flags);
+                    for client in [&reader, &writer, &reader] {
+                        assert_eq!(asked(client, &path, flags), told, "{}", what(&path));
+                    }
+                    let may = reader.access(FileRef::ROOT, path.as_bytes(), libc::R_OK, flags);
+                    assert_eq!(may, told.map(drop), "{}", what(&path));
+                    if matches!(told, Err(libc::ENOENT | libc::ENOTDIR)) {
+                        let opened = reader.open(FileRef::ROOT, path.as_bytes(), 0, 0);
+                        assert_eq!(opened.map(drop), told.map(drop), "{}", what(&path));
+                    }
+                }
+            }
+            for file in &open {
+                let told = writer.fstat(*file).unwrap();
+                assert_eq!(writer.fstat(*file), Ok(told));
+                if told.links == 0 {
+                    continue;
+                }
+                assert_eq!(reader.fstat(*file).unwrap(), told, "seed {seed}, step {step}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_told_once_needs_no_call() {
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    client.mkdir(FileRef::ROOT, b"/dir", 0o755).unwrap();
+    let file = client.open(FileRef::ROOT, b"/dir/file", RW | libc::O_CREAT, 0o644).unwrap().file;
+    let all = || {
+        let told = ["/", "/dir", "/dir/file", "/dir/../dir/./file", "/none", "/dir/none", "/none/none"]
+            .map(|path| asked(&client, path, 0));
+        let opened = client.open(FileRef::ROOT, b"/dir/none", 0, 0).map(drop);
+        let may = client.access(FileRef::ROOT, b"/dir/file", libc::R_OK, 0);
+        (told, opened, may, client.fstat(file))
+    };
+    let first = all();
+    let before = calls(&client);
+    assert_eq!(all(), first);
+    assert_eq!(calls(&client), before, "nothing was asked");
+    assert!(first.0[..4].iter().all(Result::is_ok) && first.1 == Err(libc::ENOENT) && first.2.is_ok());
+    // What is appended in shared memory shows without a call, too.
+    client.pwrite(file, b"ten bytes.", 0).unwrap();
+    let before = calls(&client);
+    assert_eq!((client.fstat(file).unwrap().size, asked(&client, "/dir/file", 0).unwrap().size), (10, 10));
+    assert_eq!(calls(&client), before);
+}
+
+#[test]
+fn nothing_old_is_told_after_a_change_that_another_client_knows_of() {
+    let rig = Rig::new(64 << 20);
+    let (writer, readers) = (rig.client(), [rig.client(), rig.client()]);
+    let (made, going) = (AtomicU64::new(0), AtomicU64::new(0));
+    let name = |n: u64| format!("/f{n}").into_bytes();
+    const FILES: u64 = 4000;
+    std::thread::scope(|scope| {
+        for reader in &readers {
+            scope.spawn(|| {
+                while made.load(Acquire) < FILES {
+                    let before = made.load(Acquire);
+                    let newest = reader.stat(FileRef::ROOT, &name(before), 0);
+                    let older = reader.stat(FileRef::ROOT, &name(before.saturating_sub(1)), 0);
+                    let is_going = going.load(Acquire) >= before;
+                    // A file goes once the next one is there; the one before the newest has gone already.
+                    assert!(newest.is_ok() || is_going, "file {before} is not there");
+                    assert_eq!(older.map(drop), Err(libc::ENOENT), "file {before}'s predecessor is there");
+                }
+            });
+        }
+        for n in 1..=FILES {
+            let file = writer.open(FileRef::ROOT, &name(n), RW | libc::O_CREAT, 0o644).unwrap().file;
+            writer.close(file).unwrap();
+            going.store(n - 1, Release);
+            if n > 1 {
+                writer.unlink(FileRef::ROOT, &name(n - 1), 0).unwrap();
+            }
+            made.store(n, Release);
+        }
+    });
+}
