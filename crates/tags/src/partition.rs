@@ -118,7 +118,7 @@ impl Contents {
 
     /// The pages of edge tables without those of counts, first those of the main table.
     pub(crate) fn edge_pages(&self) -> Vec<u32> {
-        let bundles = self.edges.bundles.values().flat_map(Bundle::pages);
+        let bundles = self.edges.bundles.values().flat_map(Bundle::walk);
         self.edges.main.walk().chain(bundles).collect()
     }
 

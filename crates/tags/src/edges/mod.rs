@@ -389,7 +389,7 @@ impl EdgeTable {
         bundle.remove(pages, place)?;
         self.main.remove(pages, head)?;
         let id = bundle.id;
-        freed.extend(self.bundles_mut().remove(&id).iter().flat_map(Bundle::pages));
+        freed.extend(self.bundles_mut().remove(&id).iter().flat_map(Bundle::walk));
         Ok(true)
     }
 

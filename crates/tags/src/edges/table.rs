@@ -110,11 +110,6 @@ impl<const W: usize> Table<W> {
         self.directory.walk()
     }
 
-    /// The table's pages, each once, in the order of their positions.
-    pub(crate) fn pages(&self) -> Vec<u32> {
-        self.walk().collect()
-    }
-
     /// The position of a cell.
     #[inline]
     pub(super) fn position(&self, cell: &[u64; W]) -> u64 {

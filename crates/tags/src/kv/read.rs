@@ -53,7 +53,7 @@ impl<'s> Kv<'s> {
         let counted = self.store.read(self.anchor.home(), |pages, contents| {
             let bundle = contents.edges.bundle(pages, self.anchor, self.etype)?;
             let table = bundle.and_then(|id| contents.edges.bundles.get(&id));
-            if table.is_some_and(|table| table.pages().len() > pages.step_pages()) {
+            if table.is_some_and(|table| table.walk().count() > pages.step_pages()) {
                 return Ok(None);
             }
             contents.edges.count_out(pages, self.anchor, |of| of == self.etype, u64::MAX).map(Some)

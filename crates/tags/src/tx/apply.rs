@@ -129,19 +129,15 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
     Ok(())
 }
 
-/// Takes back the room of a node or body that was made and never committed.
-pub(crate) fn take_back(store: &Store, partition: &mut Partition, node: NodeId) -> Result<()> {
-    release(store, partition, node, NodeScope::Reserved)
-}
-
+/// Takes back the room of a node or body: of one that is committed, or of one that was made and never was.
 #[inline]
-fn release(store: &Store, partition: &mut Partition, node: NodeId, which: NodeScope) -> Result<()> {
+pub(super) fn release(store: &Store, partition: &mut Partition, node: NodeId, of: NodeScope) -> Result<()> {
     let cell = node.page().and_then(|page| Some((page, store.pool.table.desc(page)?)));
     let (page, slot_cell) = cell.ok_or(Error::NoSuchNode(node))?;
     store.pool.versions.note_freed(page, slot_cell, node.offset());
     store.watchers.forget(node);
     let mut desc = slot_cell.lock();
-    let (NodePlace { slot, .. }, _) = place_in(&desc, page, node, which)?;
+    let (NodePlace { slot, .. }, _) = place_in(&desc, page, node, of)?;
     if desc.kind != PageKind::Slab {
         let (pages, numbers) = (run_of(&desc), run_numbers(&desc));
         drop(desc);

@@ -6,7 +6,7 @@
 //!    a record that survives a power cut without its pages does not count.
 
 use super::Transaction;
-use super::apply::{change_edges, free_nodes, overwrite, take_back};
+use super::apply::{change_edges, free_nodes, overwrite, release};
 use super::patch::apply_to_node;
 use super::runs::{NewPage, apply_run};
 use super::write_set::{Change, NONE, Summed};
@@ -20,7 +20,7 @@ use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::page_store::PageAddresses;
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
-use crate::partition::{Partition, RemainingEdges};
+use crate::partition::{NodeScope, Partition, RemainingEdges};
 use crate::reserve::{Blocks, Room};
 use crate::space::Run;
 use crate::store::Store;
@@ -262,7 +262,7 @@ impl<'s> Transaction<'s> {
         let snode = partition.snode;
         let is_mine = |page: &&SlabPage| page.home == snode;
         for garbage in nodes.edges.garbage.iter().filter(|node| node.home() == snode) {
-            take_back(store, partition, *garbage)?;
+            release(store, partition, *garbage, NodeScope::Reserved)?;
         }
         let mut touched = Vec::new();
         for SlabPage { page, slots, .. } in nodes.filled.iter().filter(is_mine) {

@@ -230,7 +230,7 @@ impl<'s> Transaction<'s> {
             store.checkpoint()?;
         }
         let partition = store.partition(node.home())?;
-        apply::take_back(store, &mut partition.write(), node)
+        apply::release(store, &mut partition.write(), node, NodeScope::Reserved)
     }
 
     fn which(&mut self, node: NodeId) -> NodeScope {
