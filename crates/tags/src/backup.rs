@@ -68,14 +68,13 @@ impl Store {
             target.reserve(journal_end, end.saturating_sub(journal_end))
         });
         room.map_err(Error::io("make room for a backup", 0)).map_err(Error::of_target)?;
+        let put = |what, at, tag: &Tag, raw: &[u8]| target.put(what, at, tag, raw).map_err(Error::of_target);
         let zeros = AlignedBuf::zeroed(COPY_BLOCKS as usize * PAGE_BYTES);
         // What was there must not pass for a store of its own, nor its records for this one's.
         let cleared = if is_used { journal_end } else { COPIES };
         for block in (0..cleared).step_by(COPY_BLOCKS as usize) {
             let bytes = COPY_BLOCKS.min(cleared - block) as usize * PAGE_BYTES;
-            target
-                .put("clear a backup's medium", block, &Tag::METADATA, &zeros[..bytes])
-                .map_err(Error::of_target)?;
+            put("clear a backup's medium", block, &Tag::METADATA, &zeros[..bytes])?;
         }
         let total = blocks.len() as u64 * PAGE_BYTES as u64;
         let mut copied = 0;
@@ -94,16 +93,14 @@ impl Store {
             for alike in run.chunk_by(|(_, (_, a)), (_, (_, b))| a == b) {
                 let (part, rest) = bytes.split_at(alike.len() * PAGE_BYTES);
                 let (block, (_, tag)) = alike[0];
-                target.put("write a backup", block, &tag, part).map_err(Error::of_target)?;
+                put("write a backup", block, &tag, part)?;
                 bytes = rest;
             }
             progress(copied, total);
         }
         target.flush("sync a backup").map_err(Error::of_target)?;
         for block in 0..COPIES {
-            target
-                .put("write a backup's superblock", block, &Tag::METADATA, &superblock.encode())
-                .map_err(Error::of_target)?;
+            put("write a backup's superblock", block, &Tag::METADATA, &superblock.encode())?;
             target.flush("sync a backup").map_err(Error::of_target)?;
         }
         Ok(BackupReport { bytes: total, last_commit: superblock.lsn })

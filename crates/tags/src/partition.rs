@@ -5,7 +5,7 @@
 
 use crate::edges::many::Candidate;
 use crate::edges::table::{CellAddr, Table};
-use crate::edges::{Bundle, COUNTS, Counts, EdgeTable};
+use crate::edges::{Bundle, COUNTS, Counts, EdgeTable, Main};
 use crate::error::{Error, Result, Step, StepError};
 use crate::hash::Secret;
 use crate::ids::{EdgeType, HomeId, NodeId, PAGE_BYTES};
@@ -43,6 +43,8 @@ pub(crate) struct Contents {
 /// Times that the pages of a group are read together, those of cells and then those of nodes. In a cache that cannot hold
 /// all of them the rest comes one by one.
 pub(crate) const FAULT_ROUNDS: usize = 2;
+/// Sources of edges that each node of many is compared with.
+const SOURCES_MAX: usize = 4;
 
 impl Partition {
     pub(crate) fn new(snode: HomeId, root: NodeId, secret: Secret) -> Partition {
@@ -150,6 +152,17 @@ impl Contents {
             Ok((!is_body).then_some(()))
         })?;
         Ok(left)
+    }
+
+    /// The sources of all edges that are in no bundle, where it is seen at once that they are few and that each node has one in-edge: any
+    /// other node has no more than that edge. The s-node of a key-value store is such a one.
+    pub(crate) fn few_sources(&self, pages: &impl Pages) -> Step<Option<Vec<u64>>> {
+        let mut main = self.edges.main.walk();
+        let pages_of_all = (main.next(), main.next(), self.counts.walk().next());
+        let (Some(page), None, None) = pages_of_all else { return Ok(None) };
+        let sources: Vec<_> =
+            Main::cells(pages.words(page)?).map(|cell| cell[0]).take(SOURCES_MAX + 1).collect();
+        Ok((sources.len() <= SOURCES_MAX).then_some(sources))
     }
 
     /// Whether more than `few` of the edges that go out from a node keep it. Looks no further than it has to.
@@ -262,18 +275,14 @@ pub(crate) fn find_body(table: &impl Descriptors, body: NodeId, which: NodeScope
 }
 
 /// Finds a node or a body; whether it is a body.
-pub(crate) fn find_any(
-    table: &impl Descriptors,
-    node: NodeId,
-    which: NodeScope,
-) -> Result<(NodePlace, bool)> {
+pub(crate) fn find_any(of: &impl Descriptors, node: NodeId, scope: NodeScope) -> Result<(NodePlace, bool)> {
     let absent = || Error::NoSuchNode(node);
     let page = node.page().ok_or_else(absent)?;
-    table.look_up(page, |desc| place_in(desc, page, node, which)).ok_or_else(absent)?
+    of.look_up(page, |desc| place_in(desc, page, node, scope)).ok_or_else(absent)?
 }
 
 /// Where a node or a body is in the page of this descriptor; whether it is a body.
-#[inline]
+#[inline(always)]
 pub(crate) fn place_in(desc: &Desc, page: u32, node: NodeId, which: NodeScope) -> Result<(NodePlace, bool)> {
     let absent = || Error::NoSuchNode(node);
     let offset = node.offset();

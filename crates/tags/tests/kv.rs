@@ -203,3 +203,37 @@ fn a_pair_with_an_edge_out_of_its_node_stays_a_node_when_its_batch_is_deleted() 
     // The root, the anchor, and these two.
     assert_eq!(report.nodes, 4);
 }
+
+#[test]
+fn of_a_batch_that_is_deleted_a_moved_pair_takes_its_body_along_and_a_pair_with_another_edge_stays() {
+    let keys: Vec<[u8; 1]> = (0..60).map(|n| [n]).collect();
+    let puts: Vec<_> = keys.iter().map(|key| KvChange::Put(key, b"value")).collect();
+    let deletes: Vec<_> = keys.iter().map(|key| KvChange::Delete(key)).collect();
+    for (moves, is_held) in [(true, false), (false, true), (true, true)] {
+        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        kv.change(&puts).unwrap();
+        let names = store.edge_type("weft.kv.name", InfoForm::Key).unwrap();
+        let pairs = store.edge_type("weft.kv", InfoForm::Key).unwrap();
+        let other = store.edge_type("other", InfoForm::Number).unwrap();
+        let root = store.root(SnodeId::FIRST).unwrap();
+        let anchor = store.edge(root, names, Info::Key(b"pairs")).unwrap().unwrap();
+        let node = |key: &[u8]| store.edge(anchor, pairs, Info::Key(key)).unwrap().unwrap();
+        let held = node(&[9]);
+        let mut tx = store.begin();
+        if moves {
+            // Larger than its slot: what it holds goes to a body.
+            let pair = NodeType(NodeType::KEYED | 0x6b76_0002);
+            tx.append(node(&[8]), pair, &[7; 2000]).unwrap();
+        }
+        if is_held {
+            tx.create_edge(root, other, Info::Number(0), held).unwrap();
+        }
+        tx.commit().unwrap();
+        assert_eq!(kv.change(&deletes).unwrap(), 60);
+        let report = store.check().unwrap();
+        assert_eq!(report.problems, Vec::<String>::new());
+        assert_eq!(report.nodes, if is_held { 3 } else { 2 }, "moved {moves}, held {is_held}");
+        assert_eq!(store.edge(root, other, Info::Number(0)).unwrap(), is_held.then_some(held));
+    }
+}

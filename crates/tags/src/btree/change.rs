@@ -3,7 +3,7 @@
 //! Where a pair fits a leaf, the leaf is patched. Everything else is rare and goes one way: the cells of the nodes
 //! concerned are taken apart and put together anew, and the edges follow from the difference.
 
-use super::look::{Pair, TreePath};
+use super::look::{Pair, TreePath, Turn};
 use super::node::{
     BTreeForm, Cell, FIXED_KEY, FIXED_VALUE, KEY_INLINE, Key, KeyPart, LEAF_PAIRS, LONG, NODE, Node,
     VALUE_INLINE, ValuePart, build, capacity, cell_child, cell_key, cell_longs, far_key, inner_cell,
@@ -68,7 +68,7 @@ impl BTree<'_> {
             Ok(at) => {
                 let before = self.cell(tx, way.leaf, at)?;
                 let cell = leaf_cell(self.form, cell_key(self.form, 0, &before), value);
-                self.replace(tx, &way, at, &before, cell)?;
+                self.replace(tx, &way, &before, cell)?;
                 return Ok(true);
             }
             Err(at) => at,
@@ -191,10 +191,8 @@ impl BTree<'_> {
 
     fn edges_of_parts(&self, parts: &NodeCells) -> BTreeSet<(EdgeType, NodeId)> {
         let first = (parts.level > 0).then_some((self.children, parts.first));
-        first
-            .into_iter()
-            .chain(parts.cells.iter().flat_map(|cell| self.edges_of(parts.level, cell)))
-            .collect()
+        let of_cells = parts.cells.iter().flat_map(|cell| self.edges_of(parts.level, cell));
+        first.into_iter().chain(of_cells).collect()
     }
 
     /// Makes edges out of a node, or deletes them.
@@ -235,14 +233,7 @@ impl BTree<'_> {
     }
 
     /// Puts a cell in a node, in place or by parting it.
-    fn put(
-        &self,
-        tx: &mut Transaction<'_>,
-        inner: &[(NodeId, usize)],
-        id: NodeId,
-        at: usize,
-        cell: Cell,
-    ) -> Result<()> {
+    fn put(&self, tx: &mut Transaction<'_>, inner: &[Turn], id: NodeId, at: usize, cell: Cell) -> Result<()> {
         let (level, changes) = self.look_in(tx, |look| {
             let node = look.node(id)?;
             Ok((node.level(), node.insertion(at, &cell)))
@@ -258,16 +249,10 @@ impl BTree<'_> {
     }
 
     /// Puts another cell in the place of one.
-    fn replace(
-        &self,
-        tx: &mut Transaction<'_>,
-        way: &TreePath,
-        at: usize,
-        before: &[u8],
-        cell: Cell,
-    ) -> Result<()> {
-        let (old, new) = (self.edges_of(0, before), self.edges_of(0, &cell));
-        if old == new && before.len() == cell.len() {
+    fn replace(&self, tx: &mut Transaction<'_>, way: &TreePath, was: &[u8], cell: Cell) -> Result<()> {
+        let (Ok(at) | Err(at)) = way.at;
+        let (old, new) = (self.edges_of(0, was), self.edges_of(0, &cell));
+        if old == new && was.len() == cell.len() {
             // Only a value of the same length differs: no cell moves.
             let removal = self.look_in(tx, |look| Ok(look.node(way.leaf)?.value_change(at, &cell)))?;
             return tx.patch_node(way.leaf, NODE, &[removal]);
@@ -302,7 +287,7 @@ impl BTree<'_> {
     fn set_or_split(
         &self,
         tx: &mut Transaction<'_>,
-        inner: &[(NodeId, usize)],
+        inner: &[Turn],
         id: NodeId,
         parts: NodeCells,
         appended: bool,
@@ -323,7 +308,7 @@ impl BTree<'_> {
     fn hang(
         &self,
         tx: &mut Transaction<'_>,
-        inner: &[(NodeId, usize)],
+        inner: &[Turn],
         id: NodeId,
         left: &NodeCells,
         key: KeyPart<'_>,
@@ -360,17 +345,15 @@ impl BTree<'_> {
     /// Where both sides hold about the same.
     fn middle(&self, cells: &[Cell]) -> usize {
         let (all, mut before) = (self.weight_of(cells), 0);
-        cells
-            .iter()
-            .position(|cell| {
-                before += weight(self.form, cell);
-                before * 2 > all
-            })
-            .unwrap_or(cells.len() / 2)
+        let is_behind = |cell: &Cell| {
+            before += weight(self.form, cell);
+            before * 2 > all
+        };
+        cells.iter().position(is_behind).unwrap_or(cells.len() / 2)
     }
 
     /// Joins a node that is less than a third full with one beside it, or evens the two out.
-    fn relieve(&self, tx: &mut Transaction<'_>, inner: &[(NodeId, usize)], id: NodeId) -> Result<()> {
+    fn relieve(&self, tx: &mut Transaction<'_>, inner: &[Turn], id: NodeId) -> Result<()> {
         let (level, count, used) = self.look_in(tx, |look| {
             let node = look.node(id)?;
             Ok((node.level(), node.count(), node.used()))

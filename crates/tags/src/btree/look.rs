@@ -28,9 +28,12 @@ pub(super) struct TreeView<'a, P> {
     pub form: BTreeForm,
 }
 
+/// An inner node on the way to a leaf, and which of its children the way goes to.
+pub(super) type Turn = (NodeId, usize);
+
 /// The path from the root to a leaf: inner nodes, each with the child that is taken.
 pub(super) struct TreePath {
-    pub inner: Vec<(NodeId, usize)>,
+    pub inner: Vec<Turn>,
     pub leaf: NodeId,
     /// Where the key is in the leaf, or would be.
     pub at: Result<usize, usize>,

@@ -268,18 +268,13 @@ impl<const W: usize> Table<W> {
     }
 
     /// Gives up links of a page that have no cell; whether it has others.
-    fn drop_empty_links(
-        &mut self,
-        pages: &mut PageWriter<'_>,
-        page: u32,
-        freed: &mut Vec<u32>,
-    ) -> Step<bool> {
+    fn drop_empty_links(&mut self, pages: &mut PageWriter<'_>, page: u32, gone: &mut Vec<u32>) -> Step<bool> {
         while let Some(link) = self.directory.links(page).last().copied() {
             if Self::counted(pages, link)? > 0 {
                 return Ok(true);
             }
             self.directory.unlink(page);
-            freed.push(link);
+            gone.push(link);
         }
         Ok(false)
     }

@@ -6,7 +6,7 @@
 //! on behind a line that it was asked for only when it knows where that line is, which in a virtual machine is a wait of its own.
 
 use super::table::Table;
-use super::{EdgeChange, EdgeTable};
+use super::{Bundle, EdgeChange, EdgeTable};
 use crate::error::{Step, StepError};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
 use crate::pages::access::{PageWriter, Pages};
@@ -62,8 +62,9 @@ impl EdgeTable {
         let id = self.bundle(pages, first.source, first.etype)?;
         let bundle = id.and_then(|id| self.bundles.get(&id));
         if let Some(bundle) = bundle {
-            // The lines where probing begins are waited for, to see whether it goes on.
-            bundle.ask_for(pages, changes.clone().map(|change| change.key), &mut Cells::<GROUP>::default());
+            let mut cells = Cells::<GROUP>::default();
+            bundle.ask_for(pages, changes.clone().map(|change| change.key), &mut cells);
+            cells.ask_further();
         }
         for change in changes {
             let is_within = bundle.map_or(Ok(false), |bundle| bundle.change_within(pages, change))?;
@@ -100,6 +101,13 @@ impl<'p, const N: usize> Cells<'p, N> {
         let each = self.positions.iter().zip(&self.pages).zip(&self.frames).take(count);
         each.map(|((position, page), frame)| (*position, *page, frame.map(as_words)))
     }
+
+    /// Waits for the lines where probing begins, and asks for those where it goes on.
+    #[inline]
+    fn ask_further(&self) {
+        let there = self.of(N).filter_map(|(position, _, words)| Some((words?, position)));
+        there.for_each(|(words, position)| Bundle::prefetch_behind(words, position));
+    }
 }
 
 impl Table<2> {
@@ -129,6 +137,7 @@ impl Table<2> {
         let keys = &keys[..keys.len().min(N)];
         let (mut missing, mut cells) = (Vec::new(), Cells::<N>::default());
         self.ask_for(pages, keys.iter().copied(), &mut cells);
+        cells.ask_further();
         let mut nodes = [NodeId(0); N];
         for (at, (position, page, words)) in cells.of(keys.len()).enumerate() {
             match words.map(|words| Self::probe(words, position, keys[at], |_, cell| Ok(Some(cell)))) {

@@ -247,19 +247,15 @@ impl<const W: usize> Table<W> {
     }
 
     /// The cells of a page, counted now if they were not before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn counted(pages: &mut PageWriter<'_>, page: u32) -> Step<usize> {
-        match pages.cells(page) {
-            Some(cells) => {
-                debug_assert!(pages.words(page).map_or(true, |words| Self::count(words) == cells));
-                Ok(cells)
-            }
-            None => {
-                let cells = Self::count(pages.words(page)?);
-                pages.note_cells(page, cells);
-                Ok(cells)
-            }
+        if let Some(cells) = pages.cells(page) {
+            debug_assert!(pages.words(page).map_or(true, |words| Self::count(words) == cells));
+            return Ok(cells);
         }
+        let cells = Self::count(pages.words(page)?);
+        pages.note_cells(page, cells);
+        Ok(cells)
     }
 
     /// Whether the cell at `place` is the only one. Other pages are looked at only when it is that of its page, the nearest first: up to one
@@ -309,12 +305,13 @@ impl<const W: usize> Table<W> {
         let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
         self.check_room(&cell)?;
-        let cells = Self::counted(pages, page)?;
+        let (words, count) = pages.words_counted(page)?;
+        let cells = count.get().unwrap_or_else(|| Self::count(words));
         if cells >= Self::FULL {
             return Ok(Some(Full::Page(page)));
         }
-        Self::put(pages.words_mut(page)?, position, cell);
-        pages.note_cells(page, cells + 1);
+        Self::put(words, position, cell);
+        count.note(cells + 1);
         Ok(None)
     }
 
@@ -322,6 +319,18 @@ impl<const W: usize> Table<W> {
     #[inline]
     pub(crate) fn prefetch_cell(words: &Words, position: u64) {
         weft_sys::prefetch(Self::line(words, Self::home_line_of(position)).as_ptr());
+    }
+
+    /// Asks the processor for the two lines behind the one where probing for a position begins, where it goes on there.
+    #[inline]
+    pub(crate) fn prefetch_behind(words: &Words, position: u64) {
+        let mut number = Self::home_line_of(position);
+        if Self::free_in(Self::line(words, number)) == 0 {
+            for _ in 0..2 {
+                number = Self::line_behind(number);
+                weft_sys::prefetch(Self::line(words, number).as_ptr());
+            }
+        }
     }
 
     /// Puts a cell in, with the pages that this takes. What halts has put nothing in.
@@ -406,15 +415,15 @@ impl<const W: usize> Table<W> {
     pub(super) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {
         let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(false) };
-        let cells = Self::counted(pages, page)?;
+        let (words, count) = pages.words_counted(page)?;
+        let cells = count.get().unwrap_or_else(|| Self::count(words));
         if cells <= 1 || self.directory.has_links() {
             return Ok(false);
         }
-        let words = pages.words_mut(page)?;
         let place = Self::probe(words, position, cell[0], |at, found| Ok((found == cell).then_some(at)))?;
         let Some(place) = place else { return Ok(false) };
         self.close_gap(words, place);
-        pages.note_cells(page, cells - 1);
+        count.note(cells - 1);
         Ok(true)
     }
 

@@ -84,16 +84,10 @@ impl<'s> Kv<'s> {
         Ok(KvSnapshot { kv: self, snapshot })
     }
 
-    fn get_at_on(
-        &self,
-        state: &impl Committed,
-        key: &[u8],
-        at: u64,
-        out: &mut [u8],
-    ) -> Result<Option<usize>> {
+    fn get_at_on(&self, of: &impl Committed, key: &[u8], at: u64, out: &mut [u8]) -> Result<Option<usize>> {
         let hash = self.hash(key)?;
         // One step, so that the value is still that of the key.
-        state.step(self.anchor.home(), |pages, contents| {
+        of.step(self.anchor.home(), |pages, contents| {
             let is_it = |to| begins_with_key(pages, to, key);
             let found = contents.edges.find(pages, self.anchor, self.etype, hash, is_it)?;
             let Some((_, node)) = found else { return Ok(None) };

@@ -3,7 +3,7 @@
 //! Writes go past the kernel's cache where the file system allows it (`O_DIRECT`), so that the kernel never writes the
 //! store back by itself, in an order of its own. Reads may use the kernel's cache or not.
 
-use super::{Mapping, PageStore, PendingWrite, beyond_end};
+use super::{Mapping, PageAddress, PageStore, PendingWrite, beyond_end};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use std::fs::{File, OpenOptions};
@@ -193,12 +193,7 @@ impl PageStore for FileStore {
         Ok(())
     }
 
-    unsafe fn begin_write(
-        &self,
-        block: u64,
-        tag: &Tag,
-        pages: &[*const [u8; PAGE_BYTES]],
-    ) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(&self, block: u64, tag: &Tag, pages: &[PageAddress]) -> io::Result<PendingWrite> {
         let blocks = pages.len() as u64;
         let fits = block + blocks <= self.blocks() && pages.len() <= PARTS_MAX;
         let rings = self.rings.as_ref().filter(|_| self.overlaps() && fits);

@@ -18,6 +18,9 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use weft_core::Tag;
 
+/// Where a page can be read.
+pub type PageAddress = *const [u8; PAGE_BYTES];
+
 /// A medium of blocks of [`PAGE_BYTES`](crate::PAGE_BYTES).
 pub trait PageStore: Send + Sync {
     /// Reads whole blocks from `block` on. `out` is aligned to a page and a multiple of it.
@@ -49,12 +52,7 @@ pub trait PageStore: Send + Sync {
     ///
     /// # Safety
     /// The pages can be read at their addresses until the returned write was waited for or dropped.
-    unsafe fn begin_write(
-        &self,
-        block: u64,
-        tag: &Tag,
-        pages: &[*const [u8; PAGE_BYTES]],
-    ) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(&self, block: u64, tag: &Tag, pages: &[PageAddress]) -> io::Result<PendingWrite> {
         // SAFETY: the caller's promise; what is changed meanwhile is not read by this program.
         let parts: Vec<_> = pages.iter().map(|page| IoSlice::new(unsafe { &**page })).collect();
         self.write(block, tag, &parts)?;
@@ -145,7 +143,7 @@ impl dyn PageStore + '_ {
 }
 
 /// Where pages can be read, in any thread: who makes the list says until when.
-pub(crate) struct PageAddresses(pub Vec<*const [u8; PAGE_BYTES]>);
+pub(crate) struct PageAddresses(pub Vec<PageAddress>);
 
 // SAFETY: addresses alone; they are read by promise of `PageStore::begin_write`, which does not ask for a thread.
 unsafe impl Send for PageAddresses {}
@@ -205,12 +203,7 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         fn cut(&self, blocks: u64) -> io::Result<u64>;
     }
 
-    unsafe fn begin_write(
-        &self,
-        block: u64,
-        tag: &Tag,
-        pages: &[*const [u8; PAGE_BYTES]],
-    ) -> io::Result<PendingWrite> {
+    unsafe fn begin_write(&self, block: u64, tag: &Tag, pages: &[PageAddress]) -> io::Result<PendingWrite> {
         // SAFETY: the caller's promise is the same.
         unsafe { (**self).begin_write(block, tag, pages) }
     }

@@ -8,7 +8,7 @@
 use super::classes::ClassCounter;
 use super::desc::Desc;
 use super::pool::Pool;
-use super::table::{Descriptors, Hot};
+use super::table::{CellCount, Descriptors, Hot};
 use crate::error::{Error, Step, StepError};
 use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
 use crate::pages::{Words, as_words};
@@ -118,12 +118,12 @@ impl<'g> Hold<'g> {
 
     /// As [`Hold::locate`], for a page that differs from the medium from now on, in a frame of its own; whether it did not before.
     #[inline]
-    fn locate_own(&self, page: u32) -> Step<(*mut [u8; PAGE_BYTES], bool)> {
+    fn locate_own(&self, page: u32) -> Step<(*mut [u8; PAGE_BYTES], &'g AtomicU64, bool)> {
         let (mut frame, hot) = self.locate(page)?;
         if self.pool.is_mapped(hot) {
             frame = self.pool.bring_in(page, hot, frame).ok_or(StepError::NoFrames(1))?;
         }
-        Ok((frame, self.pool.mark_dirty(hot)))
+        Ok((frame, hot, self.pool.mark_dirty(hot)))
     }
 
     /// As [`Hold::locate`], for a page that is in memory.
@@ -171,7 +171,7 @@ impl<'g> PageReader<'g> {
     /// The bytes of a page that is about to be written, in a frame of its own that stays until the page is [clean](Pool::clean), and
     /// whether it was clean until now. The caller has the s-node's lock, or its partition alone, so nobody else changes where its pages are.
     pub(crate) fn keep(&self, page: u32) -> Step<(&[u8; PAGE_BYTES], bool)> {
-        let (frame, was_clean) = self.hold.locate_own(page)?;
+        let (frame, _, was_clean) = self.hold.locate_own(page)?;
         // SAFETY: as in `bytes`.
         Ok((unsafe { &*frame }, was_clean))
     }
@@ -187,22 +187,34 @@ impl<'g> PageWriter<'g> {
     /// The bytes of a page, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
-        let (frame, _) = self.hold.locate_own(page)?;
+        Ok(self.bytes_counted(page)?.0)
+    }
+
+    /// The bytes of a page of an edge table, to be changed, with what counts its cells.
+    #[inline]
+    pub(crate) fn bytes_counted(&mut self, page: u32) -> Step<(&mut [u8; PAGE_BYTES], CellCount<'g>)> {
+        let (frame, hot, _) = self.hold.locate_own(page)?;
         if self.hold.pool.versions.newest() > 0 {
             // SAFETY: as below; the reference ends before another begins.
             self.hold.pool.versions.note_bytes(page, unsafe { &*frame });
         }
         // SAFETY: the page belongs to this s-node, whose token is borrowed alone for 'g, and `self` is borrowed alone;
         // the residency lock keeps the frame.
-        Ok(unsafe { &mut *frame })
+        Ok((unsafe { &mut *frame }, CellCount(hot)))
     }
 
     /// The page as words, to be changed.
     #[inline]
     pub(crate) fn words_mut(&mut self, page: u32) -> Step<&mut Words> {
-        let bytes = self.bytes_mut(page)?;
+        Ok(self.words_counted(page)?.0)
+    }
+
+    /// As [`PageWriter::bytes_counted`], as words.
+    #[inline]
+    pub(crate) fn words_counted(&mut self, page: u32) -> Step<(&mut Words, CellCount<'g>)> {
+        let (bytes, count) = self.bytes_counted(page)?;
         // SAFETY: as in `as_words`.
-        Ok(unsafe { &mut *std::ptr::from_mut(bytes).cast::<Words>() })
+        Ok((unsafe { &mut *std::ptr::from_mut(bytes).cast::<Words>() }, count))
     }
 
     /// How many cells of an edge table are in use in a page, where that was noted.
@@ -214,7 +226,7 @@ impl<'g> PageWriter<'g> {
     /// Notes how many cells of an edge table are in use in a page.
     #[inline]
     pub(crate) fn note_cells(&mut self, page: u32, cells: usize) {
-        self.hold.pool.table.note_cells(page, cells);
+        self.hold.pool.table.hot(page).into_iter().for_each(|hot| CellCount(hot).note(cells));
     }
 
     /// Puts a new page of zeros in memory.

@@ -60,6 +60,27 @@ impl Hot {
     }
 }
 
+/// What counts the cells of an edge table that are in use in a page: a part of its hot word, of whoever holds the partition alone.
+#[derive(Clone, Copy)]
+pub(crate) struct CellCount<'t>(pub &'t AtomicU64);
+
+impl CellCount<'_> {
+    /// As [`Hot::cells`].
+    #[inline]
+    pub(crate) fn get(self) -> Option<usize> {
+        Hot(self.0.load(Ordering::Relaxed)).cells()
+    }
+
+    /// Notes how many there are.
+    #[inline]
+    pub(crate) fn note(self, cells: usize) {
+        let now = self.0.load(Ordering::Relaxed) & CELLS_MASK;
+        // Others change other bits meanwhile.
+        let wanted = (cells as u64 + 1) << CELLS_SHIFT & CELLS_MASK;
+        self.0.fetch_add(wanted.wrapping_sub(now), Ordering::Relaxed);
+    }
+}
+
 /// The descriptors of pages that follow each other.
 type Chunk = Box<[Line<Mutex<Desc>>]>;
 
@@ -123,16 +144,6 @@ impl PageTable {
     #[inline]
     pub(crate) fn hot(&self, page: u32) -> Option<&AtomicU64> {
         self.group(page).map(|group| &group.hot[page as usize % GROUP_PAGES])
-    }
-
-    /// Notes how many cells of an edge table are in use in a page. The caller holds the partition alone.
-    #[inline]
-    pub(crate) fn note_cells(&self, page: u32, cells: usize) {
-        let Some(hot) = self.hot(page) else { return };
-        let now = hot.load(Ordering::Relaxed) & CELLS_MASK;
-        // Others change other bits meanwhile.
-        let wanted = (cells as u64 + 1) << CELLS_SHIFT & CELLS_MASK;
-        hot.fetch_add(wanted.wrapping_sub(now), Ordering::Relaxed);
     }
 
     /// Asks the processor for the hot word.

@@ -133,7 +133,7 @@ pub(crate) fn clear_snode(store: &Store, partition: &mut Partition) -> Result<()
 #[inline]
 pub(super) fn release(store: &Store, partition: &mut Partition, node: NodeId, of: NodeScope) -> Result<()> {
     let cell = node.page().and_then(|page| Some((page, store.pool.table.desc(page)?)));
-    let (page, slot_cell) = cell.ok_or(Error::NoSuchNode(node))?;
+    let Some((page, slot_cell)) = cell else { return Err(Error::NoSuchNode(node)) };
     store.pool.versions.note_freed(page, slot_cell, node.offset());
     store.watchers.forget(node);
     let mut desc = slot_cell.lock();

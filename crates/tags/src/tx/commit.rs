@@ -26,6 +26,8 @@ use crate::space::Run;
 use crate::store::Store;
 use weft_core::checksum::crc32c;
 
+/// Nodes that lose their edge for which it is worth a look at all sources of edges.
+const LEAVES_MIN: usize = 16;
 /// Pages written by one call.
 const WRITE_PAGES: usize = 512;
 /// The most bytes that an edge takes in a record, with the count and the end of its destination.
@@ -112,10 +114,8 @@ impl<'s> Transaction<'s> {
     fn check_ending_types(&self) -> Result<()> {
         let ending = self.store.ending_types.read();
         let is_late = |change: &&Change| change.new != NONE && ending.contains(&change.etype);
-        match self.set.changes.iter().filter(|_| !ending.is_empty()).find(is_late) {
-            Some(late) => Err(Error::NoSuchEdgeType(late.etype)),
-            None => Ok(()),
-        }
+        let late = self.set.changes.iter().filter(|_| !ending.is_empty()).find(is_late);
+        late.map_or(Ok(()), |late| Err(Error::NoSuchEdgeType(late.etype)))
     }
 
     /// Writes the pages that the new nodes have filled, or plans to. Where this fails, they still differ from what their blocks hold, so the
@@ -332,7 +332,15 @@ impl<'s> Transaction<'s> {
         let mut bodies = Vec::new();
         let mut next = 0;
         store.write(partition, |pages, contents| {
+            let few = if mine.len() < LEAVES_MIN { None } else { contents.few_sources(pages)? };
             while let Some((node, touched)) = mine.get(next).copied() {
+                if (touched.created, touched.ins) == (false, -1)
+                    && few.as_ref().is_some_and(|few| !few.contains(&node.0))
+                {
+                    gone.push(node);
+                    next += 1;
+                    continue;
+                }
                 let before = if touched.created { 0 } else { contents.count_of(pages, node)? };
                 let count = before.checked_add_signed(touched.ins).ok_or_else(|| {
                     Error::damaged(format!("node {node}: {} in-edges and {before} known", -touched.ins))
