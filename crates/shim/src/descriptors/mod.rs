@@ -2,6 +2,8 @@
 //!
 //! Each descriptor in the table holds one reference of this process to the server's open file.
 
+pub mod blank;
+pub mod keep;
 pub mod limit;
 pub mod passing;
 pub mod placeholder;
@@ -57,9 +59,15 @@ pub fn open(place: Place, flags: c_int, mode: u32) -> Result<c_int, Errno> {
 /// Gives an open file a descriptor; takes over the reference also when it fails.
 fn enter(client: &Client, file: FileRef, flags: c_int) -> Result<c_int, Errno> {
     let cloexec = flags & libc::O_CLOEXEC != 0;
-    let made = placeholder::create(client.session(), file, cloexec).and_then(|fd| {
+    let is_path = flags & libc::O_PATH != 0;
+    let blank = if is_path { Ok(None) } else { blank::create(client, cloexec) };
+    let made = blank.and_then(|blank| match blank {
+        Some(fd) => Ok(fd),
+        None => placeholder::create(client.session(), file, cloexec),
+    });
+    let made = made.and_then(|fd| {
         // The kernel's answer to `poll` and `select`.
-        if flags & libc::O_PATH != 0 {
+        if is_path {
             placeholder::become_path(*fd, cloexec)?;
         }
         Ok(fd.keep())
@@ -88,6 +96,7 @@ fn lead_to(
         !matches!(file, table::OWN | table::LOST),
         "a new descriptor leads to a file of the volume"
     );
+    blank::note(fd);
     let before = table::swap(fd, Some(file));
     streams::adopt_standard(fd);
     Ok((fd, before))
@@ -102,6 +111,7 @@ pub fn close(fd: c_int) -> Result<c_int, Errno> {
     }
     // The entry goes first: once the placeholder is closed, the kernel gives its number to others.
     let file = table::swap(fd, None);
+    blank::wait(fd);
     let closed = weft_client::sys::close(fd);
     let heard = match file {
         None | Some(table::OWN | table::LOST) => Ok(()),
@@ -164,6 +174,7 @@ pub fn duplicate_to(old: c_int, new: c_int, flags: c_int) -> Result<c_int, Errno
     if table::get(new) == Some(table::OWN) {
         return Err(refuse(Refusal::OwnDescriptor));
     }
+    let _held = blank::hold(new);
     match table::get(old) {
         Some(file) => duplicate(file, || sys::dup3(old, new, flags)),
         None => {
@@ -197,7 +208,9 @@ pub fn close_range(first: u32, last: u32, flags: c_int) -> Result<(), Errno> {
             }
             from = own + 1;
         } else if !cloexec_only {
-            release(table::swap(fd, None));
+            let before = table::swap(fd, None);
+            blank::wait(fd);
+            release(before);
         }
     });
     result?;

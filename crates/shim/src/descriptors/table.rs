@@ -50,7 +50,8 @@ pub fn swap(fd: c_int, file: Option<FileRef>) -> Option<FileRef> {
     if file.is_some() && fd >= 0 {
         USED.fetch_max(fd as usize + 1, AcqRel);
     }
-    decode(ENTRIES.get(fd as u32 as usize)?.swap(word, AcqRel))
+    // Before a look at who holds the number ([`super::blank`]).
+    decode(ENTRIES.get(fd as u32 as usize)?.swap(word, SeqCst))
 }
 
 /// Whether the table has a place for this number.

@@ -1,6 +1,6 @@
 //! `fcntl`, `ioctl` and locks.
 
-use crate::descriptors::{self, table};
+use crate::descriptors::{self, blank, table};
 use crate::hooks::change::place_for_data;
 use crate::report::{Refusal, refuse};
 use crate::routing::{fail, finish, on_file};
@@ -110,6 +110,7 @@ unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Resul
         // Close-on-exec is the placeholder's.
         libc::F_GETFD | libc::F_SETFD => {
             client.flags(file)?;
+            let _held = (command == libc::F_SETFD).then(|| blank::hold(fd));
             sys::fcntl(fd, command, arg).map(|flags| flags as c_int)
         }
         libc::F_GETFL => {

@@ -6,7 +6,8 @@
 //!
 //! A table tells how much of the copy lies behind each map, so that a map that is to grow beyond it is refused instead.
 
-use super::{PAGE_BYTES, Request, keep, let_go, page_up};
+use super::{PAGE_BYTES, Request, page_up};
+use crate::descriptors::keep::{keep, let_go};
 use crate::lock::Locked;
 use crate::owned::Fd;
 use crate::process::program;

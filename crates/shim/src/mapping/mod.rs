@@ -14,9 +14,7 @@ pub mod object;
 pub mod pages;
 pub mod stores;
 
-use crate::descriptors::table;
-use crate::owned::Fd;
-use crate::{process, sys};
+use crate::process;
 use libc::{c_int, c_void};
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::{Errno, FileRef};
@@ -103,22 +101,4 @@ pub fn map(file: FileRef, request: Request) -> Result<*mut c_void, Errno> {
 /// Rounds up to whole pages.
 pub fn page_up(bytes: u64) -> u64 {
     bytes.next_multiple_of(PAGE_BYTES)
-}
-
-/// Moves a descriptor of ours out of the program's way and marks it.
-fn keep(fd: Fd) -> c_int {
-    /// Programs count on low numbers.
-    const FLOOR: usize = 700;
-    let high = sys::fcntl(*fd, libc::F_DUPFD_CLOEXEC, FLOOR);
-    let high = high.map_or_else(|_| fd.keep(), |high| high as c_int);
-    table::swap(high, Some(table::OWN));
-    high
-}
-
-/// Closes a descriptor that [`keep`] gave.
-fn let_go(fd: c_int) {
-    if fd >= 0 {
-        table::swap(fd, None);
-        let _ = weft_client::sys::close(fd);
-    }
 }

@@ -22,7 +22,8 @@
 
 use super::pages::Maps;
 use super::stores::WINDOW_BYTES;
-use super::{PAGE_BYTES, keep, let_go, page_up};
+use super::{PAGE_BYTES, page_up};
+use crate::descriptors::keep::{keep, let_go};
 use crate::ipc::shadow;
 use crate::ipc::shadow::{Path, path_of};
 use crate::owned::Fd;

@@ -9,7 +9,7 @@
 //! Where the kernel cannot do this (it is older, a sandbox forbids it, no descriptor is free), a scan fails, and the caller
 //! assumes that all pages were stored to.
 
-use super::{keep, let_go};
+use crate::descriptors::keep::{keep, let_go};
 use crate::owned::Fd;
 use crate::sys;
 use libc::c_int;

@@ -4,7 +4,7 @@
 //! The new array lies in memory of its own (no `malloc`: this runs in forked children), the strings that stay are the
 //! caller's.
 
-use crate::descriptors::table;
+use crate::descriptors::{blank, table};
 use crate::hooks::exec;
 use crate::interception::dispatch;
 use crate::owned::Memory;
@@ -184,6 +184,7 @@ impl Environment {
         }
         if process::is_connected() && (inherits_more || inherits()) {
             let client = process::client()?;
+            blank::name_all(client)?;
             let ticket = crate::descriptors::limit::with_descriptors(|| client.prepare_child(child))?;
             let socket = ticket.socket();
             self.ticket = Some((client, ticket));

@@ -117,6 +117,7 @@ pub fn in_child(ticket: Ticket) {
     crate::interception::dispatch::arm();
     limit::restore(&ticket.limit);
     process::open_locks();
+    crate::descriptors::blank::open_locks();
     crate::hooks::spawn::open_locks();
     crate::mapping::copies::open_locks();
     crate::file::requests::in_child();

@@ -422,7 +422,7 @@ fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool
         let Some((server, file, _)) = placeholder::identify(fd) else { return };
         let known = client.is_some_and(|client| client.session() == server);
         match kept.get_mut(count) {
-            Some(place) if known => {
+            Some(place) if known && file != table::LOST => {
                 *place = file;
                 count += 1;
                 table::swap(fd, Some(file));
