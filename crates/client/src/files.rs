@@ -8,7 +8,7 @@ use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr, is_readable
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::volume::RING_BYTES;
 use crate::sys::{self, Errno};
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use weft_core::refuse;
 
 /// Most bytes of one read or write call, as in Linux.
@@ -55,9 +55,32 @@ impl Client {
         Ok(OpenFile { file: FileRef(answer.response.values[0]), mode: answer.response.values[2] as u32 })
     }
 
-    /// Gives back the reference of a descriptor that is closed.
+    /// Gives back the reference of a descriptor that is closed, which the caller does not use any more. The server may hear of it
+    /// later: for a file that was opened for reading there is no call, and nothing is said of a reference that was not held.
     pub fn close(&self, file: FileRef) -> Result<(), Errno> {
+        if self.close_later(file) {
+            return Ok(());
+        }
         self.call(Op::Close, &[file.0])?.run().map(drop)
+    }
+
+    /// Leaves a reference in the channel, where the server finds it when there is more to do; false where somebody could miss it
+    /// meanwhile.
+    fn close_later(&self, file: FileRef) -> bool {
+        let Some(leases) = self.leases() else { return false };
+        let Ok((open, inode, _)) = leases.open_file(file) else { return false };
+        let waits = is_writable(open.flags.load(Relaxed) as i32) || inode.attended.load(SeqCst) != 0;
+        if waits || !leases.control().volume.is_alive() {
+            return false;
+        }
+        let (closed, word) = (&self.channel().closed, file.0 + 1);
+        let enter = |place: &&AtomicU64| {
+            place.load(Relaxed) == 0 && place.compare_exchange(0, word, SeqCst, Relaxed).is_ok()
+        };
+        let Some(place) = closed.files.iter().find(enter) else { return false };
+        closed.added.fetch_add(1, SeqCst);
+        // The server may have looked just before, because of what happens to the inode now.
+        inode.attended.load(SeqCst) == 0 || place.compare_exchange(word, 0, SeqCst, Relaxed).is_err()
     }
 
     /// Gives back a reference that no descriptor stood for: unlike [`close`](Self::close), which drops the process's record

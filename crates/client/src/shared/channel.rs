@@ -89,6 +89,22 @@ pub struct ClientCounters {
     pub calls: AtomicU64,
 }
 
+/// Closed files of a process that it has not told the server of yet, at most.
+pub const CLOSED_MAX: usize = 63;
+
+/// Open files that the process has closed, and tells the server of with its next request.
+///
+/// A process adds one that nobody can miss: it was open for reading only, and its inode has [all its
+/// names](super::volume::Inode::attended) and no locks. The server takes them before it answers a request of the process,
+/// makes it a child, or takes a name from an inode that is open.
+#[repr(C, align(4096))]
+pub struct Closed {
+    /// Counts those that were added since the server took them.
+    pub added: AtomicU32,
+    /// References plus 1; 0 in a free place.
+    pub files: [AtomicU64; CLOSED_MAX],
+}
+
 /// What the server tells without being asked.
 #[repr(C, align(4096))]
 #[derive(Default)]
@@ -128,6 +144,8 @@ pub struct Channel {
     pub events: Events,
     /// Who the process is.
     pub identity: Identity,
+    /// What it has closed.
+    pub closed: Closed,
     /// Slots.
     pub slots: [Slot; SLOTS],
     /// Payloads, one per slot.

@@ -97,6 +97,8 @@ pub struct Inode {
     pub write_lock: Lock,
     /// `st_mode` bits that tell regular files from others.
     pub kind: AtomicU32,
+    /// Non-zero since a lock of it was asked for or it has lost a name: whoever closes it tells the server at once.
+    pub attended: AtomicU32,
     /// Map pages that hold the directories; 0 = none.
     pub directories: [AtomicU32; DIRECTORIES],
 }

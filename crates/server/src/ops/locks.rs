@@ -32,6 +32,7 @@ impl Session<'_> {
         let open = self.open_data(file)?;
         let flags = self.open_flags(&open);
         refuse(exclusive.is_some() && !is_readable(flags) && !is_writable(flags), Errno(libc::EBADF))?;
+        self.volume.inodes.attend(&open.inode);
         let waiter = (operation & libc::LOCK_NB == 0).then(|| self.process.waiter(thread));
         let (ino, owner) = (open.inode.ino, Owner::File(open.file.0));
         let set = || self.volume.locks.set_whole(ino, owner, exclusive, waiter.as_ref());
@@ -86,6 +87,7 @@ impl Session<'_> {
 
     fn lockable(&self, file: FileRef, owner: LockOwner, range: &LockRange) -> Result<(Arc<OpenFile>, Owner)> {
         let open = self.open_data(file)?;
+        self.volume.inodes.attend(&open.inode);
         refuse(!matches!(range.kind, libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK), Errno(libc::EINVAL))?;
         let owner = match owner {
             LockOwner::Process => Owner::Process(self.process.id),

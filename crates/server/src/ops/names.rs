@@ -106,12 +106,15 @@ impl Session<'_> {
             return Err(Errno(if is_dir { libc::EISDIR } else { libc::ENOTDIR }));
         }
         let fs = &self.volume.fs;
-        let _alone = self.volume.permissions.write();
+        let alone = self.volume.permissions.write();
         // Looked up again: somebody else's file may have got the name since.
         let victim = fs.lookup(place.dir, &place.name)?;
         let dir = fs.getattr(place.dir)?;
         self.cred().check_remove(&dir, &victim)?;
-        Ok(if rmdir { fs.rmdir(place.dir, &place.name) } else { fs.unlink(place.dir, &place.name) }?)
+        if rmdir { fs.rmdir(place.dir, &place.name) } else { fs.unlink(place.dir, &place.name) }?;
+        drop(alone);
+        self.volume.name_lost(victim.ino);
+        Ok(())
     }
 
     /// Gives a file another name; `flags` are those of `renameat2`.
@@ -305,7 +308,7 @@ impl Renaming {
     /// Moves, unless the names belong to somebody else by now.
     fn carry_out(mut self, session: &Session<'_>, flags: RenameFlags) -> Result<()> {
         let fs = session.volume.fs.as_ref();
-        let _alone = session.volume.permissions.write();
+        let alone = session.volume.permissions.write();
         self.attr = fs.lookup(self.from.dir, &self.from.name)?;
         self.there = match fs.lookup(self.to.dir, &self.to.name) {
             Ok(there) => Some(there),
@@ -313,7 +316,12 @@ impl Renaming {
             Err(error) => return Err(error.into()),
         };
         self.check_permission(session)?;
-        Ok(fs.rename(self.from.dir, &self.from.name, self.to.dir, &self.to.name, flags)?)
+        fs.rename(self.from.dir, &self.from.name, self.to.dir, &self.to.name, flags)?;
+        drop(alone);
+        if let Some(there) = self.there.filter(|_| !self.exchange) {
+            session.volume.name_lost(there.ino);
+        }
+        Ok(())
     }
 }
 

@@ -219,6 +219,7 @@ impl Inodes {
         shared.atime_after_ns.store(0, Relaxed);
         shared.ring.store(0, Relaxed);
         shared.write_lock.clear();
+        shared.attended.store(0, Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);
         self.maps.add(attr.ino, slot);
         self.publish_slot(attr.ino, Some(slot));
@@ -279,6 +280,11 @@ impl Inodes {
         if let Some(names) = self.names.as_ref().filter(|_| !self.fs.is_read_only()) {
             names.slot_changed(ino, slot);
         }
+    }
+
+    /// From now on the server hears at once of whoever closes an open file of the inode.
+    pub fn attend(&self, open: &OpenInode) {
+        self.shared(open.slot).attended.store(1, SeqCst);
     }
 
     /// Bytes that were accepted for an inode could not be stored.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use weft_client::FileRef;
 use weft_client::shared::channel::ClientCounters;
-use weft_core::BLOCK_BYTES;
+use weft_core::{BLOCK_BYTES, Ino};
 use weft_volume::ProgramView;
 
 /// How the state reaches a process by way of the front that serves it.
@@ -24,6 +24,11 @@ pub trait Peer: Send + Sync {
     /// Whether the process has ended, although the front may not have noticed yet.
     fn has_ended(&self) -> bool {
         false
+    }
+
+    /// Calls `each` with the files that the process has closed and not told of. It may name any file, and more than once.
+    fn take_closed(&self, each: &mut dyn FnMut(FileRef)) {
+        let _ = each;
     }
 
     /// Locks have changed for which threads of the process wait: they ask again.
@@ -152,6 +157,7 @@ impl Volume {
             files: Mutex::default(),
             peer,
         });
+        parent.into_iter().for_each(|parent| self.take_closed(parent));
         for (file, count) in parent.map(Process::held).unwrap_or_default() {
             for _ in 0..count {
                 if self.files.reference(file) {
@@ -164,6 +170,24 @@ impl Volume {
             return None;
         }
         Some(process)
+    }
+
+    /// Gives back what a process has closed and not told of.
+    pub(crate) fn take_closed(&self, process: &Process) {
+        process.peer.take_closed(&mut |file| {
+            if process.give_up(file)
+                && let Some(last) = self.files.release(file, 1)
+            {
+                self.close(&last, false);
+            }
+        });
+    }
+
+    /// An inode has lost a name, perhaps its last one: what of it is closed is given back now and from now on.
+    pub(crate) fn name_lost(&self, ino: Ino) {
+        let Some(open) = self.inodes.find(ino) else { return };
+        self.inodes.attend(&open);
+        self.processes.all().iter().for_each(|process| self.take_closed(process));
     }
 
     /// A process is gone. Everything that it held is given back, but for its record locks when it has become the program
@@ -272,10 +296,13 @@ impl Processes {
         self.table.lock().live.len()
     }
 
+    fn all(&self) -> Vec<Arc<Process>> {
+        self.table.lock().live.values().map(|live| live.process.clone()).collect()
+    }
+
     /// Whether some process has ended and not yet given back everything.
     pub fn any_is_ending(&self) -> bool {
-        let all: Vec<_> = self.table.lock().live.values().map(|live| live.process.clone()).collect();
-        all.iter().any(|process| process.is_ending() || process.peer.has_ended())
+        self.all().iter().any(|process| process.is_ending() || process.peer.has_ended())
     }
 
     /// No process comes any more, and the fronts end those that are there.

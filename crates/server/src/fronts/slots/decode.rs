@@ -92,6 +92,7 @@ pub fn answer(connection: &Connection, request: &Request, payload: Payload<'_>) 
     let Some(caller) = connection.caller(request.thread) else {
         return returned(-i64::from(IDENTITY_UNKNOWN));
     };
+    connection.volume.take_closed(&connection.process);
     let session = Session::new(&connection.volume, &connection.process, &caller);
     let call = Call { request, payload };
     let outcome = Op::from_u32(request.op).ok_or(Error::Errno(libc::ENOSYS));

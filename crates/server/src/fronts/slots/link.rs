@@ -8,6 +8,7 @@ use std::net::Shutdown;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{Ordering::*, fence};
+use weft_client::FileRef;
 use weft_client::shared::channel::{Channel, ClientCounters, GROUPS_MAX, PAYLOAD_BYTES, Request, Response};
 use weft_client::sys;
 use weft_sys::SharedMemory;
@@ -102,6 +103,16 @@ impl<'a> Payload<'a> {
 impl Peer for Link {
     fn has_ended(&self) -> bool {
         has_hung_up(&self.socket)
+    }
+
+    fn take_closed(&self, each: &mut dyn FnMut(FileRef)) {
+        let closed = &self.channel().closed;
+        if closed.added.load(SeqCst) == 0 {
+            return;
+        }
+        closed.added.store(0, SeqCst);
+        let taken = closed.files.iter().map(|place| place.swap(0, SeqCst)).filter(|word| *word != 0);
+        taken.for_each(|word| each(FileRef(word - 1)));
     }
 
     fn locks_changed(&self) {
