@@ -58,8 +58,9 @@ impl Client {
     ) -> Option<Result<(), Errno>> {
         let leases = self.leases()?;
         let plain = flags & !(WALK_FLAGS | libc::AT_EACCESS) == 0 && !path.is_empty();
-        // The server knows whether anything can be written.
-        if !plain || mode as u32 & access::WRITE != 0 || !leases.control().volume.is_alive() {
+        // What of a volume that is read-only can be written depends on its kind.
+        let asks = mode as u32 & access::WRITE != 0 && leases.names().head.writable.load(Relaxed) == 0;
+        if !plain || asks || !leases.control().volume.is_alive() {
             return None;
         }
         self.judge(|caller| {

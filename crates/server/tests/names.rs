@@ -118,8 +118,10 @@ fn what_is_told_without_a_call_is_what_the_server_tells() {
                     for client in [&reader, &writer, &reader] {
                         assert_eq!(asked(client, &path, flags), told, "{}", what(&path));
                     }
-                    let may = reader.access(FileRef::ROOT, path.as_bytes(), libc::R_OK, flags);
-                    assert_eq!(may, told.map(drop), "{}", what(&path));
+                    for mode in [libc::R_OK, libc::W_OK] {
+                        let may = reader.access(FileRef::ROOT, path.as_bytes(), mode, flags);
+                        assert_eq!(may, told.map(drop), "{}", what(&path));
+                    }
                     if matches!(told, Err(libc::ENOENT | libc::ENOTDIR)) {
                         let opened = reader.open(FileRef::ROOT, path.as_bytes(), 0, 0);
                         assert_eq!(opened.map(drop), told.map(drop), "{}", what(&path));
@@ -148,7 +150,7 @@ fn what_was_told_once_needs_no_call() {
         let told = ["/", "/dir", "/dir/file", "/dir/../dir/./file", "/none", "/dir/none", "/none/none"]
             .map(|path| asked(&client, path, 0));
         let opened = client.open(FileRef::ROOT, b"/dir/none", 0, 0).map(drop);
-        let may = client.access(FileRef::ROOT, b"/dir/file", libc::R_OK, 0);
+        let may = client.access(FileRef::ROOT, b"/dir/file", libc::R_OK | libc::W_OK, 0);
         (told, opened, may, client.fstat(file))
     };
     let first = all();

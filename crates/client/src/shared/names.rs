@@ -33,6 +33,8 @@ pub struct Head {
     pub secret: [AtomicU64; 2],
     /// Sets in use, of names and of attributes each; a power of two.
     pub sets: AtomicU64,
+    /// Non-zero when the volume can be changed.
+    pub writable: AtomicU64,
 }
 
 /// The sequence lock of a set, and what the server keeps there for itself.

@@ -103,8 +103,8 @@ impl Drop for Held<'_> {
 }
 
 impl Published {
-    /// Memory in which nothing is told yet; `device` is the `st_dev` of all files.
-    pub fn create(device: u64) -> io::Result<Published> {
+    /// Memory in which nothing is told yet; `device` is the `st_dev` of all files, which may be `writable`.
+    pub fn create(device: u64, writable: bool) -> io::Result<Published> {
         let memory = SharedMemory::create("weft-names", size_of::<Names>())?;
         let locks = || std::array::from_fn(|_| Mutex::default());
         let published = Published { memory, name_locks: locks(), attr_locks: locks(), device };
@@ -112,6 +112,7 @@ impl Published {
         for half in &head.secret {
             half.store(super::volume::secret()?, Relaxed);
         }
+        head.writable.store(writable.into(), Relaxed);
         head.sets.store(SETS as u64, Release);
         Ok(published)
     }

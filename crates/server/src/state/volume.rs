@@ -57,7 +57,8 @@ impl Volume {
         let direct = mounted.direct()?;
         let names = match direct {
             Some(_) => {
-                Some(Arc::new(Published::create(device(mounted.id())).map_err(system("names memory"))?))
+                let created = Published::create(device(mounted.id()), !mounted.core().is_read_only());
+                Some(Arc::new(created.map_err(system("names memory"))?))
             }
             // Nobody gets any memory but slots.
             None => None,
