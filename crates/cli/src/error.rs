@@ -86,6 +86,12 @@ fn look_closer(image: &str) -> String {
     )
 }
 
+/// Whether the directory that a file is to be in is missing.
+fn has_no_directory(file: &Path) -> bool {
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+    dir.is_some_and(|dir| !dir.is_dir())
+}
+
 fn is_missing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
@@ -246,6 +252,11 @@ impl CliError {
             }
             CliError::File { source, .. } if source.raw_os_error() == Some(libc::EIO) => {
                 "the volume could not be read, or its server has ended; 'weft fsck IMAGE' checks the volume"
+            }
+            CliError::Tags { source: weft_tags::Error::Open { path, source }, .. }
+                if is_missing(source) && has_no_directory(path) =>
+            {
+                "the file's directory is not there: make it first, or name another one"
             }
             CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. } if is_missing(source) => {
                 "'weft tags create STORE' makes a store; 'weft kv put --create STORE KEY VALUE' makes one with a pair"

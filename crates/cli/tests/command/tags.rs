@@ -288,6 +288,10 @@ fn a_backup_is_a_store_of_its_own() {
     bench.weft(&["tags", "backup", "--force", "--quiet", "a.tags", "b.tags"]).success().stdout(is_empty());
     assert_eq!(bench.stdout(&["kv", "get", "b.tags", "apple"]), "brown");
     bench.weft(&["tags", "backup", "none.tags", "c.tags"]).code(1).stderr(contains("none.tags"));
+    for command in ["backup", "salvage"] {
+        let refused = bench.weft(&["tags", command, "a.tags", "none/c.tags"]).code(1);
+        refused.stderr(contains("none/c.tags").and(contains("directory is not there")));
+    }
     assert!(!bench.path("c.tags").exists());
 }
 
