@@ -245,7 +245,8 @@ impl Store {
 
     /// Writes the leaves that are stale, and the list of all.
     fn write_leaves(&self, leaves: &mut Leaves, runs: [Run; 2]) -> Result<Blob> {
-        let stale: Vec<u32> = std::mem::take(&mut leaves.stale).into_iter().collect();
+        let mut stale: Vec<u32> = std::mem::take(&mut leaves.stale).into_iter().collect();
+        stale.sort_unstable();
         for group in stale.chunks(WRITE_PAGES) {
             self.write_leaf_group(leaves, group)?;
         }

@@ -1,7 +1,8 @@
 //! Leaves: pages of descriptors, and the list that says where they are.
 
 use crate::ids::PAGE_BYTES;
-use std::collections::{BTreeMap, BTreeSet};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 
 /// Bytes of a descriptor.
 pub(crate) const DESC_BYTES: usize = 64;
@@ -22,7 +23,8 @@ pub(crate) struct Leaf {
 #[derive(Default)]
 pub(crate) struct Leaves {
     pub at: BTreeMap<u32, Leaf>,
-    pub stale: BTreeSet<u32>,
+    /// In no order: a commit may touch as many as it frees nodes.
+    pub stale: FxHashSet<u32>,
 }
 
 impl Leaves {
