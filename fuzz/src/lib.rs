@@ -1,7 +1,7 @@
 //! Fuzzing on a stable compiler: `suites/fuzz.sh [SECONDS] [TARGET...]`.
 //!
 //! A [`Target`] makes something of any bytes: a text to parse, or a script of damages to an image or of a client's deeds.
-//! [`drive`] keeps a corpus of inputs, changes them ([`mutate`]) and keeps what reaches new code. What code was reached is
+//! [`mod@drive`] keeps a corpus of inputs, changes them ([`mutate`]) and keeps what reaches new code. What code was reached is
 //! read from the counters that `-C instrument-coverage` puts into the program ([`coverage`]); without them, as in the
 //! ordinary tests, all inputs are equal and the search is a random one.
 //!

@@ -1,11 +1,11 @@
 //! Mounted volumes: what lies between the name of a volume and a file core that can be served.
 //!
 //! - [`spec`]: what a user calls a volume; [`device`]: the device under it;
-//! - [`mount`]: opening, mounting and closing; [`direct`]: what programs may reach without the server;
+//! - [`mod@mount`]: opening, mounting and closing; [`direct`]: what programs may reach without the server;
 //! - [`policy`]: reading placement policies; [`recorder`]: a recording of what programs do to their files;
 //! - [`report`]: what a volume has counted, as reports show it.
 //!
-//! A core's place in here is one variant of `Store` in [`mount`]: everything above reaches a core by [`weft_vfs::Core`].
+//! A core's place in here is one variant of `Store` in [`mod@mount`]: everything above reaches a core by [`weft_vfs::Core`].
 //! The crate knows neither how programs ask (the wire) nor the command line.
 //!
 //! ```

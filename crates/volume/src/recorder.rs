@@ -1,7 +1,7 @@
 //! Writing down what programs do to their files, in the form that `weft_sim` plays
 //! (`docs/formats/recording.md`).
 //!
-//! Two places see what happens. [`RecordedCore`] stands before the core and sees data, sizes, fsyncs, and which files
+//! Two places see what happens. `RecordedCore` stands before the core and sees data, sizes, fsyncs, and which files
 //! are gone; there the order is the one in which the core is asked, whoever asks. Who opens a file, under which path
 //! and with which hint, only the front knows; it tells [`Recorder`] before it answers, and so before the
 //! program can write.

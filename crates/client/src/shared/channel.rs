@@ -111,7 +111,7 @@ pub struct Closed {
 pub struct Events {
     /// Counts changes of locks that some thread of the process waits for; those threads sleep on it.
     pub locks: AtomicU32,
-    /// Non-zero while more threads want the processors than there are ([`crate::patience::Crowd`]).
+    /// Non-zero while more threads want the processors than there are (`patience::Crowd`).
     pub oversubscribed: AtomicU32,
 }
 

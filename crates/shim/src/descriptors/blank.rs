@@ -1,6 +1,6 @@
 //! Placeholders that do not say yet which file they stand for.
 //!
-//! To make a [placeholder](super::placeholder) with the name of its file takes some five microseconds, as long as all else that
+//! To make a [placeholder] with the name of its file takes some five microseconds, as long as all else that
 //! opening a file takes, and only a program that is executed reads the name. So the descriptor of a file that is opened
 //! is a duplicate of one *blank* placeholder of the process, and a placeholder with the file's name takes its number before a
 //! program is executed that may inherit it.

@@ -2,7 +2,7 @@
 //!
 //! A stream on a weft directory lives in a region that this library reserves; its address tells it from libc's streams.
 //! libc's `scandir`, `glob`, `nftw` and `ftw` read directories by libc's inner functions, so they are in files of their own
-//! ([`super::walk`]).
+//! (`libc/walk.rs`).
 
 use crate::descriptors::{self, table};
 use crate::report::{Refusal, refuse};

@@ -1,6 +1,6 @@
 //! The hooks: libc's functions as the program sees them, one group per file.
 //!
-//! [`hooks!`] declares a function, exports it under all names that [`crate::surface`] gives it (`open64` is `open` on 64-bit
+//! `hooks!` declares a function, exports it under all names that [`crate::surface`] gives it (`open64` is `open` on 64-bit
 //! systems), and gives the group's `real` module a caller of libc's own. A body decides by [`crate::descriptors::table`] or
 //! [`crate::routing`] whether the call is weft's. Bodies do not allocate, do not panic, and reach the kernel only by raw
 //! system calls.

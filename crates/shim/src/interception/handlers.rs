@@ -1,4 +1,4 @@
-//! The program's signal handlers: while weft is on, [`on_signal`] stands in front of each and puts a signal off that comes in
+//! The program's signal handlers: while weft is on, `on_signal` stands in front of each and puts a signal off that comes in
 //! the middle of a call on a weft file ([`weft_client::busy`]).
 //!
 //! The kernel knows only ours. A table has the handlers of the program, and answers when the program asks. Mask, stack and

@@ -7,7 +7,7 @@
 //! A process that maps an inode also keeps its own `write`s, `read`s and truncations of it in step with the pages. What
 //! other processes `write` without mapping the file is not seen through the maps: see `docs/shim.md`.
 //!
-//! Locks: [`STATE`] excludes the threads of this process, [`Object::exclusively`] other processes.
+//! Locks: `STATE` excludes the threads of this process, [`Object::exclusively`] other processes.
 
 use super::object::{NO_OBJECT, Object, close_pair};
 use super::stores::Stores;
