@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use weft_tags::{
-    Durability, FileStore, Info, InfoForm, Kv, KvChange, MemoryStore, NodeType, Options, ReadPath, SnodeId,
-    Store,
+    Durability, FileStore, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType, Options, ReadPath,
+    SnodeId, Store,
 };
 
 fn key(n: u64) -> [u8; 16] {
@@ -14,6 +14,15 @@ fn key(n: u64) -> [u8; 16] {
     key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
     key[8..].copy_from_slice(&n.to_be_bytes());
     key
+}
+
+/// The node of a key in the key space "pairs".
+fn node_of(store: &Store, key: &[u8]) -> NodeId {
+    let names = store.edge_type("weft.kv.name", InfoForm::Key).unwrap();
+    let pairs = store.edge_type("weft.kv", InfoForm::Key).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let anchor = store.edge(root, names, Info::Key(b"pairs")).unwrap().unwrap();
+    store.edge(anchor, pairs, Info::Key(key)).unwrap().unwrap()
 }
 
 fn check(store: &Store) {
@@ -184,12 +193,8 @@ fn a_pair_with_an_edge_out_of_its_node_stays_a_node_when_its_batch_is_deleted() 
     let keys: Vec<[u8; 1]> = (0..60).map(|n| [n]).collect();
     let puts: Vec<_> = keys.iter().map(|key| KvChange::Put(key, b"value")).collect();
     kv.change(&puts).unwrap();
-    let names = store.edge_type("weft.kv.name", InfoForm::Key).unwrap();
-    let pairs = store.edge_type("weft.kv", InfoForm::Key).unwrap();
     let other = store.edge_type("other", InfoForm::Number).unwrap();
-    let root = store.root(SnodeId::FIRST).unwrap();
-    let anchor = store.edge(root, names, Info::Key(b"pairs")).unwrap().unwrap();
-    let from = store.edge(anchor, pairs, Info::Key(&[7])).unwrap().unwrap();
+    let from = node_of(&store, &[7]);
     let mut tx = store.begin();
     let to = tx.create_node(SnodeId::FIRST, NodeType(9), b"held by a pair").unwrap();
     tx.create_edge(from, other, Info::Number(0), to).unwrap();
@@ -213,18 +218,13 @@ fn of_a_batch_that_is_deleted_a_moved_pair_takes_its_body_along_and_a_pair_with_
         let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
         let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
         kv.change(&puts).unwrap();
-        let names = store.edge_type("weft.kv.name", InfoForm::Key).unwrap();
-        let pairs = store.edge_type("weft.kv", InfoForm::Key).unwrap();
         let other = store.edge_type("other", InfoForm::Number).unwrap();
-        let root = store.root(SnodeId::FIRST).unwrap();
-        let anchor = store.edge(root, names, Info::Key(b"pairs")).unwrap().unwrap();
-        let node = |key: &[u8]| store.edge(anchor, pairs, Info::Key(key)).unwrap().unwrap();
-        let held = node(&[9]);
+        let (root, held) = (store.root(SnodeId::FIRST).unwrap(), node_of(&store, &[9]));
         let mut tx = store.begin();
         if moves {
             // Larger than its slot: what it holds goes to a body.
             let pair = NodeType(NodeType::KEYED | 0x6b76_0002);
-            tx.append(node(&[8]), pair, &[7; 2000]).unwrap();
+            tx.append(node_of(&store, &[8]), pair, &[7; 2000]).unwrap();
         }
         if is_held {
             tx.create_edge(root, other, Info::Number(0), held).unwrap();
