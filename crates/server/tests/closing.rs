@@ -6,6 +6,7 @@ mod rig;
 
 use rig::Rig;
 use std::sync::atomic::Ordering::*;
+use weft_client::proto::ITSELF;
 use weft_client::{Child, Client, FileRef, LockRange};
 
 const ROOT: FileRef = FileRef::ROOT;
@@ -134,6 +135,17 @@ fn locks_end_with_the_descriptor_that_is_closed() {
     assert_eq!(other.record_lock(theirs, libc::F_SETLK, &all(libc::F_WRLCK)).err(), Some(libc::EAGAIN));
     one.close(file).unwrap();
     other.record_lock(theirs, libc::F_SETLK, &all(libc::F_WRLCK)).unwrap();
+}
+
+#[test]
+fn a_file_that_never_had_a_name_is_closed_by_a_call() {
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    let file = client.open(ROOT, b"/", RW | libc::O_TMPFILE, 0o600).unwrap().file;
+    let reader = client.open(file, ITSELF, libc::O_RDONLY, 0).unwrap().file;
+    let before = calls(&client);
+    client.close(reader).unwrap();
+    assert_eq!(calls(&client), before + 1);
 }
 
 #[test]

@@ -209,7 +209,7 @@ impl Inodes {
         };
         // The attributes were read before this lock; nobody else had the inode open, but a truncate by path may have
         // come between.
-        let Attr { size, perm, .. } = self.fs.getattr(attr.ino).unwrap_or(*attr);
+        let Attr { size, perm, links, .. } = self.fs.getattr(attr.ino).unwrap_or(*attr);
         let shared = self.shared(slot);
         shared.ino.store(attr.ino.0, Relaxed);
         shared.size.store(size, Relaxed);
@@ -219,7 +219,8 @@ impl Inodes {
         shared.atime_after_ns.store(0, Relaxed);
         shared.ring.store(0, Relaxed);
         shared.write_lock.clear();
-        shared.attended.store(0, Relaxed);
+        // It may have lost its last name on the way here, or never had one.
+        shared.attended.store(u32::from(links == 0), Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);
         self.maps.add(attr.ino, slot);
         self.publish_slot(attr.ino, Some(slot));

@@ -27,9 +27,7 @@ pub trait Peer: Send + Sync {
     }
 
     /// Calls `each` with the files that the process has closed and not told of. It may name any file, and more than once.
-    fn take_closed(&self, each: &mut dyn FnMut(FileRef)) {
-        let _ = each;
-    }
+    fn take_closed(&self, _each: &mut dyn FnMut(FileRef)) {}
 
     /// Locks have changed for which threads of the process wait: they ask again.
     fn locks_changed(&self) {}

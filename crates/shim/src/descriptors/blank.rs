@@ -1,9 +1,8 @@
 //! Placeholders that do not say yet which file they stand for.
 //!
-//! To make a [placeholder] with the name of its file takes some five microseconds, as long as all else that
-//! opening a file takes, and only a program that is executed reads the name. So the descriptor of a file that is opened
-//! is a duplicate of one *blank* placeholder of the process, and a placeholder with the file's name takes its number before a
-//! program is executed that may inherit it.
+//! To make a [placeholder] with the name of its file takes some five microseconds, and only a program that is executed reads the
+//! name. So the descriptor of a file that is opened is a duplicate of one *blank* placeholder of the process. Before a program is
+//! executed that may inherit it, a placeholder with the file's name takes the descriptor's number.
 //!
 //! Nobody may close the number meanwhile or lead it elsewhere. Whoever names a descriptor holds its number, and looks at the
 //! table again when it does; whoever closes one has taken it out of the table, and waits until nobody holds its number.

@@ -321,7 +321,7 @@ impl<const W: usize> Table<W> {
         weft_sys::prefetch(Self::line(words, Self::home_line_of(position)).as_ptr());
     }
 
-    /// Asks the processor for the two lines behind the one where probing for a position begins, where it goes on there.
+    /// Asks the processor for the two lines behind the one where probing for a position begins, if that is full.
     #[inline]
     pub(crate) fn prefetch_behind(words: &Words, position: u64) {
         let mut number = Self::home_line_of(position);
