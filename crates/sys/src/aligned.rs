@@ -1,8 +1,7 @@
 //! Buffers that direct I/O takes: their start is aligned to a page.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of a page; an alignment that every device and file system accepts.
 pub const PAGE_BYTES: usize = 4096;
@@ -18,10 +17,7 @@ pub struct AlignedBuf(Box<[Page]>);
 impl AlignedBuf {
     /// A buffer of at least `bytes` zero bytes, at least one page.
     pub fn zeroed(bytes: usize) -> AlignedBuf {
-        match <[Page]>::new_box_zeroed_with_elems(bytes.div_ceil(PAGE_BYTES).max(1)) {
-            Ok(pages) => AlignedBuf(pages),
-            Err(_) => handle_alloc_error(Layout::new::<Page>()),
-        }
+        AlignedBuf(crate::zeroed(bytes.div_ceil(PAGE_BYTES).max(1)))
     }
 }
 

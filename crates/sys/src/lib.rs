@@ -26,7 +26,15 @@ pub use aligned::AlignedBuf;
 pub use map::{Advice, Map, ReadMap};
 pub use memory::SharedMemory;
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::io;
+use zerocopy::FromZeros;
+
+/// So many zeros. The kernel gives memory for them as they are used.
+pub fn zeroed<T: FromZeros>(count: usize) -> Box<[T]> {
+    <[T]>::new_box_zeroed_with_elems(count)
+        .unwrap_or_else(|_| handle_alloc_error(Layout::array::<T>(count).unwrap_or(Layout::new::<T>())))
+}
 
 /// The user and the group by whose rights this process acts.
 pub fn effective_user() -> (u32, u32) {

@@ -97,6 +97,12 @@ impl Directory {
         }
     }
 
+    /// Asks the processor for what [`Directory::page_of`] looks at.
+    pub(super) fn prefetch(&self, position: u32) {
+        let at = (u64::from(position) >> self.shift) as usize;
+        weft_sys::prefetch(self.index.as_ptr().wrapping_add(at).cast::<u8>());
+    }
+
     /// As [`Directory::page_of`], with the page's last position.
     #[cold]
     pub(super) fn until(&self, position: u32) -> Option<PageEnd> {
@@ -168,7 +174,7 @@ impl Directory {
     pub(super) fn replace(&mut self, first: u32, new: &[PageEnd]) {
         let Some((end, _)) = new.last().copied() else { return };
         let pages = Arc::make_mut(&mut self.pages);
-        let old: Vec<u32> = pages.range(first..=end).map(|(last, _)| *last).collect();
+        let old: Vec<u32> = pages.range(first..end).map(|(last, _)| *last).collect();
         for last in &old {
             pages.remove(last);
         }

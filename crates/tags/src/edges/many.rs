@@ -5,7 +5,7 @@
 //! that the processor has many under way. Passes are short on purpose: what counts is how many of their rounds it has in sight, for it goes
 //! on behind a line that it was asked for only when it knows where that line is, which in a virtual machine is a wait of its own.
 
-use super::table::Table;
+use super::table::{Table, upper};
 use super::{Bundle, EdgeChange, EdgeTable};
 use crate::error::{Step, StepError};
 use crate::ids::{EdgeType, NodeId, PAGE_BYTES};
@@ -185,6 +185,7 @@ impl Table<2> {
         let mut count = 0;
         for (position, key) in cells.positions.iter_mut().zip(keys) {
             *position = self.position_of(key);
+            self.directory.prefetch(upper(*position));
             count += 1;
         }
         for (page, position) in cells.pages.iter_mut().zip(&cells.positions[..count]) {

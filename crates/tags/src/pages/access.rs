@@ -229,11 +229,6 @@ impl<'g> PageWriter<'g> {
         self.hold.pool.table.hot(page).into_iter().for_each(|hot| CellCount(hot).note(cells));
     }
 
-    /// Puts a new page of zeros in memory.
-    pub(crate) fn place_new(&mut self, page: u32, desc: Desc) -> Step<()> {
-        self.place_all_new(vec![(page, desc)])
-    }
-
     /// Puts new pages of zeros in memory, all of them or none.
     pub(crate) fn place_all_new(&mut self, new: Vec<(u32, Desc)>) -> Step<()> {
         debug_assert!(new.iter().all(|(_, desc)| desc.snode == self.hold.snode.0));
@@ -241,13 +236,13 @@ impl<'g> PageWriter<'g> {
         if self.hold.pool.place_all_new(new) { Ok(()) } else { Err(StepError::NoFrames(frames)) }
     }
 
-    /// As [`PageWriter::place_new`], before the commit: a page that leaves enough frames to reads.
+    /// As [`PageWriter::place_all_new`], of one page, before the commit: one that leaves enough frames to reads.
     ///
     /// # Errors
     /// [`Error::CacheFull`]: a checkpoint makes room.
     pub(crate) fn place_uncommitted(&mut self, page: u32, desc: Desc) -> Step<()> {
         self.may_change()?;
-        self.place_new(page, desc)
+        self.place_all_new(vec![(page, desc)])
     }
 
     /// As [`PageWriter::bytes_mut`], before the commit: a page that leaves enough frames to reads.
@@ -313,7 +308,8 @@ impl<T> Pages for Access<'_, T> {
 
     #[inline]
     fn peek_all<'p>(&'p self, pages: &[u32], found: &mut [Option<&'p [u8; PAGE_BYTES]>]) {
-        pages.iter().for_each(|page| self.hold.pool.table.prefetch_hot(*page));
+        let hots = pages.iter().filter_map(|page| self.hold.pool.table.hot(*page));
+        hots.for_each(|hot| weft_sys::prefetch(hot));
         for (found, page) in found.iter_mut().zip(pages) {
             *found = self.peek(*page);
         }

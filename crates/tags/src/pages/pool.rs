@@ -192,7 +192,7 @@ impl Pool {
         holds.resize_with(cache_pages, || AtomicU64::new(NOBODY));
         let frames = Frames::reserve(cache_pages, huge_pages, mapped).map_err(no_memory())?;
         Ok(Pool {
-            table: PageTable::new(),
+            table: PageTable::new(huge_pages),
             numbers: Numbers::new(LEAVES_MAX * LEAF_PAGES),
             holds: holds.into_boxed_slice(),
             free: CachePadded::default(),

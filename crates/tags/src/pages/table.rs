@@ -5,16 +5,17 @@
 
 use super::desc::{Desc, PageKind};
 use crate::sync::Mutex;
-use std::alloc::{Layout, handle_alloc_error};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use zerocopy::FromZeros;
+use weft_sys::huge::{HugeArena, HugeSlice};
 
 /// Pages of a group, whose hot words lie together: 8 MiB of addresses, of which the kernel gives what is used.
 const GROUP_PAGES: usize = 1 << 20;
 const GROUPS: usize = 1 << 12;
 /// Pages of a chunk, whose descriptors are made together.
 const CHUNK_PAGES: usize = 1024;
+/// Chunks that are made before those that lie on huge pages.
+const SMALL_CHUNKS: usize = 16;
 /// The page in memory differs from the medium.
 pub(crate) const DIRTY: u64 = 1 << 48;
 /// One use since the clock's hand last passed; two bits.
@@ -82,7 +83,7 @@ impl CellCount<'_> {
 }
 
 /// The descriptors of pages that follow each other.
-type Chunk = Box<[Line<Mutex<Desc>>]>;
+type Chunk = HugeSlice<Line<Mutex<Desc>>>;
 
 struct Group {
     hot: Box<[AtomicU64]>,
@@ -93,8 +94,7 @@ impl Group {
     fn new() -> Group {
         Group {
             // The kernel gives memory for them as they are used.
-            hot: <[AtomicU64]>::new_box_zeroed_with_elems(GROUP_PAGES)
-                .unwrap_or_else(|_| handle_alloc_error(Layout::new::<[AtomicU64; GROUP_PAGES]>())),
+            hot: weft_sys::zeroed(GROUP_PAGES),
             desc: (0..GROUP_PAGES / CHUNK_PAGES).map(|_| OnceLock::new()).collect(),
         }
     }
@@ -120,11 +120,13 @@ impl Descriptors for PageTable {
 /// What is known of every page.
 pub(crate) struct PageTable {
     groups: Box<[OnceLock<Group>]>,
+    arena: HugeArena,
 }
 
 impl PageTable {
-    pub(crate) fn new() -> PageTable {
-        PageTable { groups: (0..GROUPS).map(|_| OnceLock::new()).collect() }
+    pub(crate) fn new(huge_pages: bool) -> PageTable {
+        let arena = HugeArena::new(huge_pages, SMALL_CHUNKS);
+        PageTable { groups: (0..GROUPS).map(|_| OnceLock::new()).collect(), arena }
     }
 
     #[inline]
@@ -135,8 +137,8 @@ impl PageTable {
     fn make(&self, page: u32) -> (&AtomicU64, &Mutex<Desc>) {
         let group = self.groups[page as usize / GROUP_PAGES].get_or_init(Group::new);
         let at = page as usize % GROUP_PAGES;
-        let chunk = group.desc[at / CHUNK_PAGES]
-            .get_or_init(|| (0..CHUNK_PAGES).map(|_| Line(Mutex::new(Desc::default()))).collect());
+        let descs = || (0..CHUNK_PAGES).map(|_| Line(Mutex::new(Desc::default())));
+        let chunk = group.desc[at / CHUNK_PAGES].get_or_init(|| self.arena.slice(descs()));
         (&group.hot[at], &chunk[at % CHUNK_PAGES].0)
     }
 
@@ -144,14 +146,6 @@ impl PageTable {
     #[inline]
     pub(crate) fn hot(&self, page: u32) -> Option<&AtomicU64> {
         self.group(page).map(|group| &group.hot[page as usize % GROUP_PAGES])
-    }
-
-    /// Asks the processor for the hot word.
-    #[inline]
-    pub(crate) fn prefetch_hot(&self, page: u32) {
-        if let Some(hot) = self.hot(page) {
-            weft_sys::prefetch(hot);
-        }
     }
 
     /// The hot word. Acquire: what was put in the frame before it was published is seen.
@@ -216,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_page_far_from_others_takes_no_more_than_a_chunk() {
-        let table = PageTable::new();
+        let table = PageTable::new(true);
         for n in 0..8 {
             table.set(n * 100_000, Desc::default());
         }
@@ -227,7 +221,7 @@ mod tests {
 
     #[test]
     fn pages_that_are_far_apart_are_found_without_a_look_at_all_between() {
-        let table = PageTable::new();
+        let table = PageTable::new(true);
         assert_eq!(table.known(u32::MAX).next(), None);
         for page in [7, 1_030, 2_000_000_000, u32::MAX - 1] {
             table.set(page, Desc { snode: 1, ..Desc::default() });

@@ -154,7 +154,7 @@ impl<'s> Copy<'s> {
         self.change(snode, |store, partition| {
             store.write(partition, |pages, _| {
                 if store.pool.table.describe(page).kind == PageKind::Free {
-                    pages.place_new(page, placed.clone())?;
+                    pages.place_all_new(vec![(page, placed.clone())])?;
                 }
                 let out = pages.bytes_mut(page)?;
                 out.copy_from_slice(raw);

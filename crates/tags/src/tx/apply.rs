@@ -237,7 +237,7 @@ pub(crate) fn put_slots(
     let (snode, size) = (partition.snode, slot_bytes(class).unwrap_or(PAGE_BYTES));
     store.write(partition, |pages, _| {
         if store.pool.table.describe(page).kind == PageKind::Free {
-            pages.place_new(page, Desc::slab(snode, class))?;
+            pages.place_all_new(vec![(page, Desc::slab(snode, class))])?;
         }
         pages.bytes_mut(page)?[first * size..][..bytes.len()].copy_from_slice(bytes);
         if let Some(desc) = store.pool.table.desc(page) {
