@@ -50,20 +50,20 @@ impl EdgeTable {
     /// another, and advances `made` by one for each, also before an error. Calls `each` with them. Pages of a bundle that goes
     /// are appended to `freed`.
     #[inline]
-    pub(crate) fn change<'c>(
+    pub(crate) fn change(
         &mut self,
         pages: &mut PageWriter<'_>,
-        changes: impl Iterator<Item = &'c EdgeChange> + Clone,
+        changes: &[&EdgeChange],
         made: &mut usize,
         freed: &mut Vec<u32>,
         mut each: impl FnMut(&EdgeChange),
     ) -> Step<()> {
-        let Some(first) = changes.clone().next() else { return Ok(()) };
+        let Some(first) = changes.first() else { return Ok(()) };
         let id = self.bundle(pages, first.source, first.etype)?;
         let bundle = id.and_then(|id| self.bundles.get(&id));
         if let Some(bundle) = bundle {
             let mut cells = Cells::<GROUP>::default();
-            bundle.ask_for(pages, changes.clone().map(|change| change.key), &mut cells);
+            bundle.ask_for(pages, changes.iter().map(|change| change.key), &mut cells);
             cells.ask_further();
         }
         for change in changes {

@@ -19,26 +19,27 @@ const DESCS_AHEAD: usize = 16;
 pub(crate) fn change_edges<'c>(
     store: &Store,
     partition: &mut Partition,
-    changes: impl Iterator<Item = &'c EdgeChange> + Clone,
+    changes: impl Iterator<Item = &'c EdgeChange>,
     mut each: impl FnMut(&EdgeChange),
 ) -> Result<()> {
     let (snode, mut freed) = (partition.snode, Vec::new());
-    let mut rest = changes.filter(|change| change.source.home() == snode && change.old != change.new);
-    if rest.clone().next().is_none() {
+    let mut rest = changes.filter(|it| it.source.home() == snode && it.old != it.new).peekable();
+    if rest.peek().is_none() {
         return Ok(());
     }
+    let (mut group, mut made) = (Vec::new(), 0);
     store.write(partition, |pages, contents| {
-        while let Some(first) = rest.clone().next() {
-            // Changes of one source follow each other: its bundle is looked for once.
-            let alike = rest.clone().take(GROUP);
-            let alike =
-                alike.take_while(|change| (change.source, change.etype) == (first.source, first.etype));
-            let mut made = 0;
-            let done = contents.edges.change(pages, alike, &mut made, &mut freed, &mut each);
-            rest.by_ref().take(made).for_each(drop);
-            done?;
+        loop {
+            group.drain(..std::mem::take(&mut made));
+            if group.is_empty() {
+                // Changes of one source follow each other: its bundle is looked for once.
+                let of = |change: &EdgeChange| (change.source, change.etype);
+                let Some(first) = rest.next() else { return Ok(()) };
+                let alike = std::iter::from_fn(|| rest.next_if(|change| of(change) == of(first)));
+                group.extend(std::iter::once(first).chain(alike).take(GROUP));
+            }
+            contents.edges.change(pages, &group, &mut made, &mut freed, &mut each)?;
         }
-        Ok(())
     })?;
     drop_table_pages(store, freed);
     Ok(())
