@@ -206,7 +206,9 @@ fn pages_that_have_arrived_differ_from_the_medium_no_more_some_commits_later() {
         kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
     }
     let report = store.report();
-    assert!(report.data_pages > 900 && report.dirty_pages < 280, "{report:?}");
+    // Pages of edges are written by checkpoints alone.
+    let dirty = report.dirty_pages - report.table_pages;
+    assert!(report.data_pages > 900 && dirty < 205, "{dirty} of {report:?}");
 }
 
 #[test]

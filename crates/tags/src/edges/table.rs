@@ -84,7 +84,7 @@ impl<const W: usize> Table<W> {
     /// Cells of a page.
     pub(crate) const CELLS: usize = LINES as usize * Self::PER_LINE;
     /// Cells of a page that is full.
-    pub(super) const FULL: usize = (Self::CELLS * 14) / 16;
+    pub(super) const FULL: usize = (Self::CELLS * 13) / 16;
 
     /// A table without pages.
     pub(crate) fn new(id: u64, is_hashed: bool, secret: Secret) -> Table<W> {
