@@ -323,6 +323,13 @@ fn a_backup_takes_the_place_of_another_when_it_is_whole() {
     assert!(!bench.path("c.tags").exists(), "what is no store is left");
     bench.file("a.tags", whole);
     bench.weft(&["kv", "put", "a.tags", "apple", "brown"]).success();
+    // Somebody's own store has this name.
+    bench.weft(&["kv", "put", "--create", "b.tags.weft-part", "own", "data"]).success();
+    bench
+        .weft(&["tags", "backup", "--force", "a.tags", "link.tags"])
+        .code(1)
+        .stderr(contains("b.tags.weft-part: this store is in the way"));
+    assert_eq!(bench.stdout(&["kv", "get", "b.tags.weft-part", "own"]), "data");
     // One that was killed leaves this.
     bench.file("b.tags.weft-part", "half a backup");
     bench.weft(&["tags", "backup", "--force", "a.tags", "link.tags"]).success();
@@ -364,6 +371,10 @@ fn a_salvage_refuses_at_once_what_is_no_file_and_no_device() {
     let bench = Bench::empty();
     std::fs::create_dir(bench.path("folder")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(bench.path("fifo")).status().unwrap().success());
+    bench
+        .weft(&["tags", "check", "fifo"])
+        .code(2)
+        .stderr(contains("fifo: neither a file nor a block device"));
     for (source, why) in [("folder", "Is a directory"), ("fifo", "neither a file nor a block device")] {
         bench.weft(&["tags", "salvage", source, "new.tags"]).code(2).stderr(contains(why));
     }

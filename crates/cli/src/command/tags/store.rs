@@ -14,9 +14,11 @@ use weft_tags::{
     ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, ReadPath, Store,
 };
 
-/// Heading of the options that every command on a store has.
 /// Bytes of the journal of a store that is made for one structure.
 const JOURNAL_BYTES: u64 = 64 << 20;
+/// Cache for a look at whether a file is a store.
+const PART_CACHE_BYTES: u64 = 4 << 20;
+/// Heading of the options that every command on a store has.
 const CACHE_AND_ERASE: &str = "Cache and secure deletion";
 
 /// Which store, with how much memory.
@@ -118,6 +120,7 @@ pub fn open(args: &StoreArgs) -> Result<Store, CliError> {
 /// As [`open`], with these options.
 pub fn open_with(args: &StoreArgs, options: Options) -> Result<Store, CliError> {
     let path = &args.path;
+    check_kind(path).map_err(|e| failed(path, e))?;
     let store = match FileStore::open(path, ReadPath::Kernel) {
         Err(Error::Open { source, .. }) if is_of_writing(&source) => read_only(path, &options),
         medium => medium.and_then(|medium| Store::open(Box::new(medium), &options)),
@@ -141,8 +144,14 @@ pub fn open_to_copy(args: &StoreArgs) -> Result<Store, CliError> {
     }
 }
 
-/// Opens a store's file or block device that is only read. Nothing else is opened: a FIFO would wait for a writer.
+/// Opens a store's file or block device that is only read.
 pub fn open_to_read(path: &Path) -> weft_tags::Result<FileStore> {
+    check_kind(path)?;
+    FileStore::open_read_only(path)
+}
+
+/// Refuses what is neither a file nor a block device. A FIFO, say, would wait for a writer.
+fn check_kind(path: &Path) -> weft_tags::Result<()> {
     let failed = |source| Error::Open { path: path.to_owned(), source };
     let kind = fs::metadata(path).map_err(failed)?.file_type();
     if kind.is_dir() {
@@ -151,7 +160,7 @@ pub fn open_to_read(path: &Path) -> weft_tags::Result<FileStore> {
     if !kind.is_file() && !kind.is_block_device() {
         return Err(failed(io::Error::other("neither a file nor a block device")));
     }
-    FileStore::open_read_only(path)
+    Ok(())
 }
 
 /// Makes a file for a store. Only its owner has access: whoever reads the file reads all s-nodes, and can lock the store.
@@ -165,8 +174,13 @@ pub fn make_file(path: &Path) -> weft_tags::Result<FileStore> {
 pub fn make_whole<T>(target: &Path, make: impl FnOnce(&Path) -> Result<T, CliError>) -> Result<T, CliError> {
     let part = with_suffix(target, ".weft-part");
     if part.exists() {
-        // One that was killed has left it; of one that is under way, the lock is held.
-        open_to_read(&part).map_err(|e| failed(&part, e))?;
+        // One that was killed has left it; of one that is under way, the lock is held. A whole store may be somebody's.
+        let medium = open_to_read(&part).map_err(|e| failed(&part, e))?;
+        let options = Options { cache_bytes: PART_CACHE_BYTES, huge_pages: false, ..Options::default() };
+        if Store::open_read_only(Box::new(medium), &options).is_ok() {
+            let what = "this store is in the way: the command writes the new store under this name first";
+            return Err(CliError::of(&part, what, "move it to another name, or remove it"));
+        }
         fs::remove_file(&part).map_err(|e| CliError::io("remove", &part, e))?;
     }
     let made = make(&part).and_then(|made| {
