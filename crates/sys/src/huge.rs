@@ -79,7 +79,7 @@ impl HugeArena {
         HugeArena { huge_pages, small, open: Mutex::default() }
     }
 
-    /// As many values as `make` gives. Those that no region has room for, or that the system has none for, are the allocator's.
+    /// The values, side by side. The allocator has those that are too many for a region, or for which the system has no region.
     pub fn slice<T>(&self, values: impl ExactSizeIterator<Item = T>) -> HugeSlice<T> {
         let wanted = values.len() * size_of::<T>();
         let Some((region, start)) = self.room(wanted, align_of::<T>()) else {

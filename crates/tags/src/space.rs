@@ -165,10 +165,10 @@ impl Space {
     /// [`Error::Io`] when the medium cannot grow for another reason than that it is full.
     pub(crate) fn reserve(&mut self, blocks: u64, more: u64, store: &dyn PageStore) -> Result<bool> {
         let wanted = self.reserved + blocks + more;
-        // By a mebibyte at a time, of which a small store does not pay for much: less than for what is written, for one that was made
-        // smaller stays small.
-        let more = 256.min((self.end - self.front.first.min(self.end)) / 16);
-        let fits = self.free >= wanted || self.grow(wanted - self.free, more, store)?;
+        // By a mebibyte, or by a sixteenth of a small store: each growth is two calls of the file system. By less than for what is
+        // written: a store that was made smaller stays small.
+        let step = 256.min((self.end - self.front.first.min(self.end)) / 16);
+        let fits = self.free >= wanted || self.grow(wanted - self.free, step, store)?;
         self.reserved += if fits { blocks } else { 0 };
         Ok(fits)
     }

@@ -18,7 +18,7 @@ use weft_tags::{BackupReport, Error, FileStore, ReadPath, Store};
 #[command(
     after_help = "The command verifies the checksum of every page, and copies only blocks in use. The copy is a complete \
     store. The command writes it to TARGET.weft-part, and renames it to TARGET when it is complete and durable. Until then, an \
-    older TARGET stays unchanged. A program that has the store open copies it online with weft_tags::Store::backup."
+    older TARGET stays unchanged. The command refuses to start where TARGET.weft-part is a complete store. A program that has the store open copies it online with weft_tags::Store::backup."
 )]
 pub struct BackupArgs {
     #[command(flatten)]
