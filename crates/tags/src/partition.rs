@@ -174,6 +174,7 @@ impl Contents {
     /// Looks together for the edges by key out of one node that have these `hashes`, up to `N` of them, and calls `each` with the place of
     /// a key, its node and, where that is at hand, what follows the key in the node's data, until it returns `false`. Pages are read
     /// together as often as `rounds` says.
+    #[inline(always)]
     pub(crate) fn find_pairs<'k, const N: usize>(
         &self,
         pages: &impl StatePages,

@@ -47,7 +47,7 @@ impl EdgeTable {
     }
 
     /// Makes changes of up to [`GROUP`] edges of one type out of one node, in their order, up to one behind which their bundle may be
-    /// another, and advances `made` by one for each, also before an error. Calls `each` with them. Pages of a bundle that goes
+    /// another, and counts them in `made`, which is 0 before, also before an error. Calls `each` with them. Pages of a bundle that goes
     /// are appended to `freed`.
     #[inline]
     pub(crate) fn change(
@@ -60,20 +60,21 @@ impl EdgeTable {
     ) -> Step<()> {
         let Some(first) = changes.first() else { return Ok(()) };
         let id = self.bundle(pages, first.source, first.etype)?;
-        let bundle = id.and_then(|id| self.bundles.get(&id));
-        if let Some(bundle) = bundle {
+        if let Some(bundle) = id.and_then(|id| self.bundles.get(&id)) {
             let mut cells = Cells::<GROUP>::default();
             bundle.ask_for(pages, changes.iter().map(|change| change.key), &mut cells);
             cells.ask_further();
-        }
-        for change in changes {
-            let is_within = bundle.map_or(Ok(false), |bundle| bundle.change_within(pages, change))?;
-            if !is_within {
-                self.change_one(pages, change, freed)?;
+            // Changes within pages leave it as it is which page answers for a position.
+            for (change, at) in changes.iter().zip(cells.pages.into_iter().zip(cells.positions)) {
+                if !bundle.change_within(pages, change, at)? {
+                    break;
+                }
                 each(change);
                 *made += 1;
-                return Ok(());
             }
+        }
+        if let Some(change) = changes.get(*made) {
+            self.change_one(pages, change, freed)?;
             each(change);
             *made += 1;
         }
@@ -111,15 +112,19 @@ impl<'p, const N: usize> Cells<'p, N> {
 }
 
 impl Table<2> {
-    /// Makes a change in the page of its cell; `false` where it takes more: a new page, the end of the table, or that the cell is there.
+    /// Makes a change in the page that answers for the position of its cell, or 0; `false` where it takes more: a new page, the end of the
+    /// table, or that the cell is there.
     #[inline]
-    fn change_within(&self, pages: &mut PageWriter<'_>, change: &EdgeChange) -> Step<bool> {
+    fn change_within(&self, pages: &mut PageWriter<'_>, change: &EdgeChange, at: (u32, u64)) -> Step<bool> {
         let EdgeChange { key, old, new, .. } = *change;
+        if at.0 == 0 {
+            return Ok(false);
+        }
         if old.0 == 0 {
-            return Ok(self.try_insert(pages, [key, new.0])?.is_none());
+            return Ok(self.insert_at(pages, at, [key, new.0])?.is_none());
         }
         if new.0 == 0 {
-            return self.take(pages, [key, old.0]);
+            return self.take(pages, at, [key, old.0]);
         }
         let place = self.find(pages, key, |place, cell| Ok((cell[1] == old.0).then_some(place)))?;
         let Some(place) = place else { return Ok(false) };

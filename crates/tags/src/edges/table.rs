@@ -261,7 +261,7 @@ impl<const W: usize> Table<W> {
     /// Whether the cell at `place` is the only one. Other pages are looked at only when it is that of its page, the nearest first: up to one
     /// that has a cell. So who empties a table, in whatever order, looks at few.
     pub(crate) fn is_last(&self, pages: &mut PageWriter<'_>, place: CellAddr) -> Step<bool> {
-        if Self::counted(pages, place.page)? > 1 || Self::count(pages.words(place.page)?) > 1 {
+        if Self::counted(pages, place.page)? > 1 {
             return Ok(false);
         }
         let position = upper(self.position(&self.cell_at(pages.words(place.page)?, place)));
@@ -270,7 +270,8 @@ impl<const W: usize> Table<W> {
             // Links have cells only where the page that they are linked to has.
             let next = [behind.next(), before.next()];
             if next == [None; 2] {
-                return Ok(true);
+                // What is noted may be wrong where a page was damaged, and all others would go with it.
+                return Ok(Self::count(pages.words(place.page)?) <= 1);
             }
             for (_, page) in next.into_iter().flatten() {
                 if page != place.page && Self::counted(pages, page)? > 0 {
@@ -304,14 +305,24 @@ impl<const W: usize> Table<W> {
     pub(crate) fn try_insert(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<Option<Full>> {
         let position = self.position(&cell);
         let Some(page) = self.page_of(position) else { return Ok(Some(Full::NoPage)) };
+        self.insert_at(pages, (page, position), cell)
+    }
+
+    /// As [`Table::try_insert`], of a position and the page that answers for it.
+    #[inline]
+    pub(super) fn insert_at(
+        &self,
+        pages: &mut PageWriter<'_>,
+        (page, position): (u32, u64),
+        cell: [u64; W],
+    ) -> Step<Option<Full>> {
         self.check_room(&cell)?;
-        let (words, count) = pages.words_counted(page)?;
-        let cells = count.get().unwrap_or_else(|| Self::count(words));
+        let cells = Self::counted(pages, page)?;
         if cells >= Self::FULL {
             return Ok(Some(Full::Page(page)));
         }
-        Self::put(words, position, cell);
-        count.note(cells + 1);
+        Self::put(pages.words_mut(page)?, position, cell);
+        pages.note_cells(page, cells + 1);
         Ok(None)
     }
 
@@ -409,21 +420,20 @@ impl<const W: usize> Table<W> {
         Ok(())
     }
 
-    /// Takes a cell out of its page with few looks at what is known of the page; `false` where it is not there, where it may be the
+    /// Takes a cell out of the page of its position with few looks at what is known of it; `false` where it is not there, where it may be the
     /// last one, or where pages are linked.
     #[inline]
-    pub(super) fn take(&self, pages: &mut PageWriter<'_>, cell: [u64; W]) -> Step<bool> {
-        let position = self.position(&cell);
-        let Some(page) = self.page_of(position) else { return Ok(false) };
-        let (words, count) = pages.words_counted(page)?;
-        let cells = count.get().unwrap_or_else(|| Self::count(words));
+    pub(super) fn take(&self, pages: &mut PageWriter<'_>, at: (u32, u64), cell: [u64; W]) -> Step<bool> {
+        let (page, position) = at;
+        let cells = Self::counted(pages, page)?;
         if cells <= 1 || self.directory.has_links() {
             return Ok(false);
         }
+        let words = pages.words_mut(page)?;
         let place = Self::probe(words, position, cell[0], |at, found| Ok((found == cell).then_some(at)))?;
         let Some(place) = place else { return Ok(false) };
         self.close_gap(words, place);
-        count.note(cells - 1);
+        pages.note_cells(page, cells - 1);
         Ok(true)
     }
 

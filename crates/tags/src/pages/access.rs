@@ -8,7 +8,7 @@
 use super::classes::ClassCounter;
 use super::desc::Desc;
 use super::pool::Pool;
-use super::table::{CellCount, Descriptors, Hot};
+use super::table::{Descriptors, Hot};
 use crate::error::{Error, Step, StepError};
 use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
 use crate::pages::{Words, as_words};
@@ -187,46 +187,34 @@ impl<'g> PageWriter<'g> {
     /// The bytes of a page, to be changed.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, page: u32) -> Step<&mut [u8; PAGE_BYTES]> {
-        Ok(self.bytes_counted(page)?.0)
-    }
-
-    /// The bytes of a page of an edge table, to be changed, with what counts its cells.
-    #[inline]
-    pub(crate) fn bytes_counted(&mut self, page: u32) -> Step<(&mut [u8; PAGE_BYTES], CellCount<'g>)> {
-        let (frame, hot, _) = self.hold.locate_own(page)?;
+        let (frame, ..) = self.hold.locate_own(page)?;
         if self.hold.pool.versions.newest() > 0 {
             // SAFETY: as below; the reference ends before another begins.
             self.hold.pool.versions.note_bytes(page, unsafe { &*frame });
         }
         // SAFETY: the page belongs to this s-node, whose token is borrowed alone for 'g, and `self` is borrowed alone;
         // the residency lock keeps the frame.
-        Ok((unsafe { &mut *frame }, CellCount(hot)))
+        Ok(unsafe { &mut *frame })
     }
 
     /// The page as words, to be changed.
     #[inline]
     pub(crate) fn words_mut(&mut self, page: u32) -> Step<&mut Words> {
-        Ok(self.words_counted(page)?.0)
-    }
-
-    /// As [`PageWriter::bytes_counted`], as words.
-    #[inline]
-    pub(crate) fn words_counted(&mut self, page: u32) -> Step<(&mut Words, CellCount<'g>)> {
-        let (bytes, count) = self.bytes_counted(page)?;
         // SAFETY: as in `as_words`.
-        Ok((unsafe { &mut *std::ptr::from_mut(bytes).cast::<Words>() }, count))
+        Ok(unsafe { &mut *std::ptr::from_mut(self.bytes_mut(page)?).cast::<Words>() })
     }
 
     /// How many cells of an edge table are in use in a page, where that was noted.
     #[inline]
     pub(crate) fn cells(&self, page: u32) -> Option<usize> {
-        self.hold.pool.table.load(page).cells()
+        usize::from(self.hold.pool.table.cells(page)?.load(Ordering::Relaxed)).checked_sub(1)
     }
 
     /// Notes how many cells of an edge table are in use in a page.
     #[inline]
     pub(crate) fn note_cells(&mut self, page: u32, cells: usize) {
-        self.hold.pool.table.hot(page).into_iter().for_each(|hot| CellCount(hot).note(cells));
+        let count = self.hold.pool.table.cells(page);
+        count.into_iter().for_each(|count| count.store(cells as u16 + 1, Ordering::Relaxed));
     }
 
     /// Puts new pages of zeros in memory, all of them or none.

@@ -7,14 +7,14 @@
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, HomeId};
 use crate::sync::Mutex;
-use std::collections::BTreeSet;
+use roaring::RoaringBitmap;
 
 const ORDERS: usize = 32;
 
 /// Which page numbers of a range are free.
 pub(crate) struct PageNumbers {
     /// By order: the first numbers of blocks, divided by their size.
-    free: [BTreeSet<u32>; ORDERS],
+    free: [RoaringBitmap; ORDERS],
     first: u32,
     /// Numbers from here on were never given out.
     end: u32,
@@ -36,9 +36,12 @@ impl PageNumbers {
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let order = count.max(1).next_power_of_two().trailing_zeros() as usize;
         let size = 1u32 << order;
-        let found = (order..ORDERS).find_map(|at| Some((at, self.free[at].pop_first()?)));
+        let found = (order..ORDERS).find_map(|at| Some((at, self.free[at].min()?)));
         let (start, spare) = match found {
-            Some((at, block)) => (block << at, 1u32 << at),
+            Some((at, block)) => {
+                self.free[at].remove(block);
+                (block << at, 1u32 << at)
+            }
             None => {
                 let start = self.end.checked_next_multiple_of(size)?;
                 let end = start.checked_add(size).filter(|end| *end <= self.limit)?;
@@ -59,7 +62,7 @@ impl PageNumbers {
             let mut order = aligned.min(count.ilog2()) as usize;
             let taken = 1u32 << order;
             let mut block = start >> order;
-            while order + 1 < ORDERS && self.free[order].remove(&(block ^ 1)) {
+            while order + 1 < ORDERS && self.free[order].remove(block ^ 1) {
                 block >>= 1;
                 order += 1;
             }
@@ -82,7 +85,7 @@ impl PageNumbers {
             self.give_back(before, self.end - before);
         }
         for page in start..start + count {
-            let found = (0..ORDERS).find(|order| self.free[*order].remove(&(page >> order)));
+            let found = (0..ORDERS).find(|order| self.free[*order].remove(page >> order));
             if let Some(order) = found {
                 let block = page >> order << order;
                 self.give_back(block, page - block);
@@ -93,7 +96,7 @@ impl PageNumbers {
 
     /// Numbers that are in use.
     pub(crate) fn used(&self) -> u64 {
-        let free: u64 = self.free.iter().enumerate().map(|(order, set)| (set.len() as u64) << order).sum();
+        let free: u64 = self.free.iter().enumerate().map(|(order, set)| set.len() << order).sum();
         u64::from(self.end - self.first) - free
     }
 }
@@ -183,7 +186,7 @@ mod tests {
             numbers.give_back(start, count);
         }
         assert_eq!(numbers.used(), 0);
-        let blocks: usize = numbers.free.iter().map(BTreeSet::len).sum();
+        let blocks: usize = numbers.free.iter().map(|set| set.len() as usize).sum();
         assert!(blocks <= 40, "free space is in few blocks, not {blocks}");
     }
 

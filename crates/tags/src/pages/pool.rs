@@ -395,8 +395,11 @@ impl Pool {
         let (Some(hot), Some(slot)) = (self.table.hot(page), self.table.desc(page)) else { return false };
         // Shared: nobody takes the frame away meanwhile. To wait for the readers of all s-nodes took a fifth of their rate.
         let _stays = self.residency.read();
-        let before = slot.lock().clone();
         let now = Hot(hot.load(Ordering::Acquire));
+        // Frames of a mapped medium have no such word: the address is not used.
+        let word = |frame: u32| self.holds.as_ptr().wrapping_add(frame as usize);
+        now.frame().into_iter().for_each(|frame| weft_sys::prefetch(word(frame)));
+        let before = slot.lock().clone();
         let dirty = now.frame().filter(|_| now.is_dirty());
         // SAFETY: the partition is held alone, so nobody has a reference into the frame.
         let dirty = dirty.map(|frame| unsafe { &*self.frames.frame(frame) });

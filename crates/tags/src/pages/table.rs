@@ -6,7 +6,7 @@
 use super::desc::{Desc, PageKind};
 use crate::sync::Mutex;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use weft_sys::huge::{HugeArena, HugeSlice};
 
 /// Pages of a group, whose hot words lie together: 8 MiB of addresses, of which the kernel gives what is used.
@@ -23,9 +23,6 @@ pub(crate) const USE_ONE: u64 = 1 << 49;
 /// Both bits of the use counter.
 pub(crate) const USE_MASK: u64 = 3 << 49;
 const OWNER_SHIFT: u32 = 32;
-/// Where the cells of a page of an edge table are counted; only whoever holds the partition alone changes these bits.
-const CELLS_SHIFT: u32 = 51;
-const CELLS_MASK: u64 = 0x1ff << CELLS_SHIFT;
 
 /// A hot word.
 #[derive(Clone, Copy)]
@@ -44,12 +41,6 @@ impl Hot {
         (self.0 >> OWNER_SHIFT) as u16
     }
 
-    /// How many cells of an edge table are in use in the page; `None` where they have not been counted.
-    #[inline]
-    pub(crate) fn cells(self) -> Option<usize> {
-        (((self.0 & CELLS_MASK) >> CELLS_SHIFT) as usize).checked_sub(1)
-    }
-
     #[inline]
     pub(crate) fn is_dirty(self) -> bool {
         self.0 & DIRTY != 0
@@ -61,32 +52,14 @@ impl Hot {
     }
 }
 
-/// What counts the cells of an edge table that are in use in a page: a part of its hot word, of whoever holds the partition alone.
-#[derive(Clone, Copy)]
-pub(crate) struct CellCount<'t>(pub &'t AtomicU64);
-
-impl CellCount<'_> {
-    /// As [`Hot::cells`].
-    #[inline]
-    pub(crate) fn get(self) -> Option<usize> {
-        Hot(self.0.load(Ordering::Relaxed)).cells()
-    }
-
-    /// Notes how many there are.
-    #[inline]
-    pub(crate) fn note(self, cells: usize) {
-        let now = self.0.load(Ordering::Relaxed) & CELLS_MASK;
-        // Others change other bits meanwhile.
-        let wanted = (cells as u64 + 1) << CELLS_SHIFT & CELLS_MASK;
-        self.0.fetch_add(wanted.wrapping_sub(now), Ordering::Relaxed);
-    }
-}
-
 /// The descriptors of pages that follow each other.
 type Chunk = HugeSlice<Line<Mutex<Desc>>>;
 
 struct Group {
     hot: Box<[AtomicU64]>,
+    /// Of pages of edge tables: one more than the cells in use, or 0 where nobody has counted. They belong to who holds the partition alone.
+    /// In the hot word, which others change meanwhile, a count would wait for all writes before it.
+    cells: Box<[AtomicU16]>,
     desc: Box<[OnceLock<Chunk>]>,
 }
 
@@ -95,6 +68,7 @@ impl Group {
         Group {
             // The kernel gives memory for them as they are used.
             hot: weft_sys::zeroed(GROUP_PAGES),
+            cells: weft_sys::zeroed(GROUP_PAGES),
             desc: (0..GROUP_PAGES / CHUNK_PAGES).map(|_| OnceLock::new()).collect(),
         }
     }
@@ -146,6 +120,12 @@ impl PageTable {
     #[inline]
     pub(crate) fn hot(&self, page: u32) -> Option<&AtomicU64> {
         self.group(page).map(|group| &group.hot[page as usize % GROUP_PAGES])
+    }
+
+    /// What counts the cells of a page of an edge table; `None` as for [`PageTable::hot`].
+    #[inline]
+    pub(crate) fn cells(&self, page: u32) -> Option<&AtomicU16> {
+        self.group(page).map(|group| &group.cells[page as usize % GROUP_PAGES])
     }
 
     /// The hot word. Acquire: what was put in the frame before it was published is seen.
@@ -200,6 +180,7 @@ impl PageTable {
         let mut slot = slot.lock();
         let snode = desc.snode;
         *slot = desc;
+        self.cells(page).into_iter().for_each(|cells| cells.store(0, Ordering::Relaxed));
         hot.store(Hot::owned_by(snode).0, Ordering::Release);
     }
 }

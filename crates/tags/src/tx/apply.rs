@@ -27,7 +27,7 @@ pub(crate) fn change_edges<'c>(
     if rest.peek().is_none() {
         return Ok(());
     }
-    let (mut group, mut made) = (Vec::new(), 0);
+    let (mut group, mut made) = (Vec::with_capacity(GROUP), 0);
     store.write(partition, |pages, contents| {
         loop {
             group.drain(..std::mem::take(&mut made));

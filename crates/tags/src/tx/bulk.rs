@@ -58,7 +58,7 @@ impl Transaction<'_> {
         changes: &[KvChange<'_>],
         nodes: &mut Vec<NodeId>,
     ) -> Result<()> {
-        nodes.clear();
+        *nodes = Vec::with_capacity(changes.len());
         let mut puts = changes.iter().filter_map(KvChange::put).peekable();
         if puts.peek().is_none() {
             return Ok(());
@@ -120,7 +120,6 @@ impl Transaction<'_> {
         changes: &[KvChange<'_>],
         pairs: &Pairs,
     ) -> u64 {
-        self.set.reserve(changes.len());
         let mut nodes = pairs.nodes.iter();
         let (mut found, mut outs) = (0, 0);
         for ((change, key), old) in changes.iter().zip(&pairs.hashes).zip(&pairs.before) {

@@ -72,6 +72,7 @@ impl<'s> Transaction<'s> {
         let writes = self.write_filled(&nodes)?;
         // From here on a failure leaves memory between two states.
         let mut record = RecordWriter::default();
+        record.bytes.reserve(EDGE_ENTRY_BYTES / 4 * self.set.changes.len());
         // The homes that are new come before anything of them.
         self.set.new_homes.iter().for_each(|(_, root)| record.snode(*root));
         let applied = self.apply(&nodes, &mut record);
@@ -328,7 +329,7 @@ impl<'s> Transaction<'s> {
             // An s-node of which nothing changes is not taken for one that has.
             return Ok(());
         }
-        let mut gone = Vec::new();
+        let mut gone = Vec::with_capacity(mine.len());
         let mut bodies = Vec::new();
         let mut next = 0;
         store.write(partition, |pages, contents| {

@@ -304,7 +304,8 @@ impl Transaction<'_> {
         let (store, Pairs { hashes, before: found, .. }) = (self.store, pairs);
         hashes.clear();
         hashes.extend(changes.iter().map(|change| store.secret.bytes(change.key())));
-        found.clear();
+        *found = Vec::with_capacity(changes.len());
+        self.set.reserve(changes.len(), changes.iter().map(|change| change.key().len()).sum());
         for (hashes, changes) in hashes.chunks(GROUP).zip(changes.chunks(GROUP)) {
             let (start, mut rounds) = (found.len(), FAULT_ROUNDS);
             store.read(source.home(), |pages, contents| {

@@ -173,10 +173,13 @@ impl WriteSet {
             && self.changes.iter().all(|change| change.old != NONE || change.new == NONE)
     }
 
-    /// Makes room for so many edges at once.
-    pub(crate) fn reserve(&mut self, edges: usize) {
+    /// Makes room for so many edges at once, whose infos have so many bytes.
+    pub(crate) fn reserve(&mut self, edges: usize, info_bytes: usize) {
         self.changes.reserve(edges);
-        self.created.reserve(edges);
+        self.infos.reserve(info_bytes);
+        [&mut self.created, &mut self.gained, &mut self.lost]
+            .into_iter()
+            .for_each(|nodes| nodes.reserve(edges));
         let (changes, infos) = (&self.changes, &self.infos);
         self.index.reserve(edges, |at| rehash(&changes[*at as usize], infos));
     }
@@ -334,7 +337,8 @@ impl WriteSet {
         let mut known: Vec<_> = wanted.map(|(node, touched)| (*node, *touched)).collect();
         known.sort_unstable_by_key(|(node, _)| *node);
         let mut known = &known[..];
-        let mut summed = Summed { counted: Vec::with_capacity(lost.len()), garbage: Vec::new(), touched };
+        let counted = Vec::with_capacity(known.len() + lost.len());
+        let mut summed = Summed { counted, garbage: Vec::new(), touched };
         let first = |nodes: &[NodeId]| nodes.first().map_or(u64::MAX, |node| node.0);
         loop {
             let next_known = known.first().map_or(u64::MAX, |(node, _)| node.0);
