@@ -6,9 +6,9 @@ use crate::lease::{Appended, LeaseRead};
 use crate::names::{self, LockRange};
 use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr, is_readable, is_writable};
 use crate::shared::channel::PAYLOAD_BYTES;
-use crate::shared::volume::RING_BYTES;
+use crate::shared::volume::{MAPPED, RING_BYTES};
 use crate::sys::{self, Errno};
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use weft_core::refuse;
 
 /// Most bytes of one read or write call, as in Linux.
@@ -43,8 +43,8 @@ fn waiting<T>(act: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
 impl Client {
     /// Opens (and with `O_CREAT` creates) a file. `mode` has the umask applied.
     pub fn open(&self, at: FileRef, path: &[u8], flags: i32, mode: u32) -> Result<OpenFile, Errno> {
-        if let Some(error) = self.missing_here(at, path, flags) {
-            return Err(error);
+        if let Some(done) = self.open_here(at, path, flags) {
+            return done;
         }
         let mut name = [0; 16];
         let answer = self
@@ -58,7 +58,7 @@ impl Client {
     /// Gives back the reference of a descriptor that is closed, which the caller does not use any more. The server may hear of it
     /// later: for a file that was opened for reading there is no call, and nothing is said of a reference that was not held.
     pub fn close(&self, file: FileRef) -> Result<(), Errno> {
-        if self.close_later(file) {
+        if self.close_here(file) || self.close_later(file) {
             return Ok(());
         }
         self.call(Op::Close, &[file.0])?.run().map(drop)
@@ -170,6 +170,9 @@ impl Client {
                     let (open, inode, _) = leases.open_file(file)?;
                     refuse(!is_readable(open.flags.load(Relaxed) as i32), libc::EBADF)?;
                     let here = self.read_here(leases, inode, at, part)?;
+                    // Another thread may have closed the file: what was read is another one's then.
+                    fence(Acquire);
+                    refuse(open.generation.load(Relaxed) != file.generation(), libc::EBADF)?;
                     if noted && matches!(here, LeaseRead::Done(_)) {
                         self.note_read(open, inode);
                     }
@@ -543,6 +546,16 @@ impl Client {
         let leases = self.leases()?;
         let (_, inode, _) = leases.open_file(file).ok()?;
         (inode.kind.load(Relaxed) == libc::S_IFREG).then(|| inode.size.load(Acquire))
+    }
+
+    /// Memory that stands for the file is about to be stored to, which may leave something for the server to merge when the process is
+    /// killed: whoever opens the file asks the server from now on.
+    pub fn note_mapped(&self, file: FileRef) {
+        if let Some(leases) = self.leases()
+            && let Ok((_, inode, _)) = leases.open_file(file)
+        {
+            inode.by_call.fetch_or(MAPPED, SeqCst);
+        }
     }
 
     /// Inode number of an open file without asking the server, when a lease allows.

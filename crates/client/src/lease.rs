@@ -373,7 +373,7 @@ fn copy_from_ring(ring: *const u8, at: u64, out: &mut [u8]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::client::Image;
     use crate::shared::names::Names;
@@ -396,7 +396,7 @@ mod tests {
     /// Rigs must not share what the process has verified.
     static NEXT_SESSION: AtomicU64 = AtomicU64::new(1);
 
-    fn set_meanwhile(act: impl FnOnce() + 'static) {
+    pub fn set_meanwhile(act: impl FnOnce() + 'static) {
         MEANWHILE.with(|m| *m.borrow_mut() = Some(Box::new(act)));
     }
 
@@ -408,9 +408,9 @@ mod tests {
 
     /// A device of 16 blocks, one open file of two blocks at device blocks 3 and 4, an empty ring behind them.
     #[derive(Clone, Copy)]
-    struct Rig {
-        client: &'static Client,
-        leases: &'static Leases,
+    pub struct Rig {
+        pub client: &'static Client,
+        pub leases: &'static Leases,
         image: *mut u8,
         crc: *const AtomicU32,
         map: *mut MapPage,
@@ -418,7 +418,7 @@ mod tests {
     }
 
     impl Rig {
-        fn new() -> Rig {
+        pub fn new() -> Rig {
             let control: *mut Control = leaked(1);
             let (image, crc, map, rings, names): (_, _, _, _, *const Names) =
                 (leaked(16 * BLOCK_BYTES), leaked(16), leaked(8), leaked(RING_BYTES), leaked(1));
@@ -483,7 +483,7 @@ mod tests {
             matches!(outcome, Ok(LeaseRead::NotHere { want_map: false }))
         }
 
-        fn inode(&self) -> &'static Inode {
+        pub fn inode(&self) -> &'static Inode {
             &self.leases.control().inodes[0]
         }
 

@@ -24,6 +24,7 @@ mod lease;
 mod lease_use;
 mod lookup;
 mod names;
+mod opening;
 
 pub use client::{Child, Client, ForkTicket, OpenFile};
 pub use connect::ConnectOptions;

@@ -6,6 +6,7 @@
 use crate::client::{Client, Leases};
 use crate::proto::{FileRef, ITSELF, WireAttr};
 use crate::shared::channel::{GROUPS_MAX, Identity};
+use crate::shared::names::Seen;
 use crate::shared::volume::Inode;
 use crate::sys::Errno;
 use std::sync::atomic::{Ordering::*, fence};
@@ -17,7 +18,16 @@ use weft_vfs::{NAME_MAX, PATH_MAX, TimeSpec, atime_after_read};
 const WALK_FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT;
 
 /// The calling process, as the server judges it.
-struct Caller<'a>(&'a Identity);
+pub(crate) struct Caller<'a>(&'a Identity);
+
+/// Where a path leads.
+pub(crate) struct Found<'a> {
+    pub attr: WireAttr,
+    /// The slot of the inode, if the server has it open.
+    pub slot: Option<u32>,
+    /// The directory that has the name, and what tells whether it still has; of a path that ends with a name.
+    pub name: Option<(u64, Seen<'a>)>,
+}
 
 impl Subject for Caller<'_> {
     fn uid(&self) -> u32 {
@@ -43,9 +53,12 @@ impl Client {
         }
         if path.is_empty() {
             let open = flags & libc::AT_EMPTY_PATH != 0;
-            return if open { leases.attr(leases.base(at)?).map(Ok) } else { None };
+            return if open { leases.attr(leases.base(at)?).map(|(attr, _)| Ok(attr)) } else { None };
         }
-        self.judge(|caller| leases.walk(caller, at, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0))
+        self.judge(|caller| {
+            let found = leases.walk(caller, at, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
+            Some(found.map(|found| found.attr))
+        })
     }
 
     /// Whether the caller may do `mode`, as [`Client::access`] tells it.
@@ -65,24 +78,12 @@ impl Client {
         }
         self.judge(|caller| {
             let found = leases.walk(caller, at, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
-            Some(found.and_then(|attr| check(caller, &attr, mode as u32 & 7)))
+            Some(found.and_then(|found| check(caller, &found.attr, mode as u32 & 7)))
         })
     }
 
-    /// Why a path cannot be opened that need not be made, if that is known.
-    pub(crate) fn missing_here(&self, at: FileRef, path: &[u8], flags: i32) -> Option<Errno> {
-        let leases = self.leases()?;
-        if flags & (libc::O_CREAT | libc::O_PATH) != 0
-            || path.is_empty()
-            || !leases.control().volume.is_alive()
-        {
-            return None;
-        }
-        self.judge(|caller| leases.walk(caller, at, path, flags & libc::O_NOFOLLOW == 0))?.err()
-    }
-
     /// What `look` finds by the rights of the process, when all its threads have the same and they did not change meanwhile.
-    fn judge<T>(&self, look: impl FnOnce(&Caller<'_>) -> Option<T>) -> Option<T> {
+    pub(crate) fn judge<T>(&self, look: impl FnOnce(&Caller<'_>) -> Option<T>) -> Option<T> {
         if self.identities.load(Relaxed) != 0 {
             return None;
         }
@@ -106,25 +107,26 @@ impl Leases {
         self.open_file(file).ok().map(|(_, inode, _)| inode.ino.load(Relaxed))
     }
 
-    /// Attributes of an inode, with what clients have changed in shared memory.
-    fn attr(&self, ino: u64) -> Option<WireAttr> {
+    /// Attributes of an inode, with what clients have changed in shared memory, and its slot if it is open.
+    fn attr(&self, ino: u64) -> Option<(WireAttr, Option<u32>)> {
         self.names().attr(ino, |mut attr, slot| {
-            let Some(slot) = slot else { return Some(attr) };
-            if attr.mode & libc::S_IFMT == libc::S_IFREG {
+            if let Some(slot) = slot
+                && attr.mode & libc::S_IFMT == libc::S_IFREG
+            {
                 overlay(&mut attr, self.control().inodes.get(slot as usize)?);
             }
-            Some(attr)
+            Some((attr, slot))
         })
     }
 
     /// Where a path leads.
-    fn walk(
+    pub(crate) fn walk(
         &self,
         caller: &Caller<'_>,
         at: FileRef,
         path: &[u8],
         follow: bool,
-    ) -> Option<Result<WireAttr, Errno>> {
+    ) -> Option<Result<Found<'_>, Errno>> {
         if path == ITSELF || path.len() >= PATH_MAX {
             return None;
         }
@@ -135,12 +137,12 @@ impl Leases {
             let end = rest[begin..].iter().position(|&byte| byte == b'/').map_or(rest.len(), |at| begin + at);
             let (name, tail) = (&rest[begin..end], &rest[end..]);
             let last = tail.iter().all(|&byte| byte == b'/');
-            let here = self.attr(dir)?;
+            let (here, slot) = self.attr(dir)?;
             if here.mode & libc::S_IFMT != libc::S_IFDIR {
                 return Some(Err(libc::ENOTDIR));
             }
             if name.is_empty() {
-                return Some(Ok(here));
+                return Some(Ok(Found { attr: here, slot, name: None }));
             }
             if let Err(error) = check(caller, &here, access::EXECUTE) {
                 return Some(Err(error));
@@ -148,22 +150,26 @@ impl Leases {
             if name.len() > NAME_MAX {
                 return None;
             }
-            let ino = if name == b"." { dir } else { self.names().ino(dir, name)? };
+            let (ino, seen) = match name {
+                b"." => (dir, None),
+                name => self.names().ino(dir, name).map(|(ino, seen)| (ino, Some(seen)))?,
+            };
             if ino == 0 {
                 return Some(Err(libc::ENOENT));
             }
             if last {
-                let attr = self.attr(ino)?;
+                let (attr, slot) = self.attr(ino)?;
                 let kind = attr.mode & libc::S_IFMT;
                 let must_be_dir = !tail.is_empty();
                 if kind == libc::S_IFLNK && (follow || must_be_dir) {
                     return None;
                 }
                 let refused = must_be_dir && kind != libc::S_IFDIR;
-                return Some(if refused { Err(libc::ENOTDIR) } else { Ok(attr) });
+                let found = Found { attr, slot, name: seen.map(|seen| (dir, seen)) };
+                return Some(if refused { Err(libc::ENOTDIR) } else { Ok(found) });
             }
             // A symlink is no directory that the next turn could go on from.
-            if name != b"." && self.attr(ino)?.mode & libc::S_IFMT == libc::S_IFLNK {
+            if name != b"." && self.attr(ino)?.0.mode & libc::S_IFMT == libc::S_IFLNK {
                 return None;
             }
             dir = ino;
@@ -172,7 +178,7 @@ impl Leases {
     }
 }
 
-fn check(caller: &Caller<'_>, attr: &WireAttr, wanted: u32) -> Result<(), Errno> {
+pub(crate) fn check(caller: &Caller<'_>, attr: &WireAttr, wanted: u32) -> Result<(), Errno> {
     let granted = access::is_granted(caller, attr.mode, attr.uid, attr.gid, wanted);
     if granted { Ok(()) } else { Err(libc::EACCES) }
 }

@@ -98,6 +98,8 @@ impl FileRef {
     }
 }
 
+/// Of [`Op::Close`]: nothing is given back, but an inode may be open no more.
+pub const CLOSE_SETTLE: u64 = 2;
 /// As an offset: at the open file's own offset, which advances.
 pub const AT_FILE_OFFSET: u64 = u64::MAX;
 
@@ -148,7 +150,8 @@ pub const ITSELF: &[u8] = b"\0";
 ops! {
     /// at, flags, mode (umask applied), thread id; path, thread name -> slot; values: file, inode slot, `st_mode`.
     Open = 1,
-    /// file, 0 or 1 when no descriptor is closed (record locks stay): gives back one reference.
+    /// file, 0 or 1 when no descriptor is closed (record locks stay): gives back one reference. With [`CLOSE_SETTLE`], inode slot:
+    /// the process has closed a file of the inode by itself.
     Close = 2,
     /// file: one more reference (a duplicated descriptor).
     Ref = 3,

@@ -161,6 +161,7 @@ impl Server {
             std::thread::sleep(LAST_LOOKS_PAUSE);
         }
         self.volume.orphans.end(&self.volume);
+        self.volume.inodes.give_up_kept();
         if let Some((release, thread)) = self.keeper.take() {
             drop(release);
             let _ = thread.join();

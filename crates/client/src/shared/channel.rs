@@ -3,7 +3,8 @@
 //! A thread claims a free slot, writes a request and its payload, sets `SUBMITTED`, and sleeps until `DONE`. Each slot
 //! that was ever used has a server thread of its own, so calls of one process do not queue behind one another.
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use crate::proto::FileRef;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use weft_core::hist::Histogram;
 
 /// Call slots of a channel.
@@ -105,6 +106,111 @@ pub struct Closed {
     pub files: [AtomicU64; CLOSED_MAX],
 }
 
+/// Open files that a process has been granted at once, at most.
+pub const GRANTS_MAX: usize = 64;
+/// Bytes of the path of a file that a process opens by itself, at most; a multiple of 8.
+pub const GRANT_PATH_MAX: usize = 1024;
+
+/// What a place of [`Grants`] is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GrantWord(pub u64);
+
+impl GrantWord {
+    /// No open file is granted in this place.
+    pub const NONE: GrantWord = GrantWord(0);
+    /// The process may use the open file.
+    pub const FREE: u64 = 1 << 24;
+    /// A thread of the process is about to use it, or to give it back.
+    pub const TAKEN: u64 = 2 << 24;
+    /// The process has opened an inode with it, which the server does not know yet.
+    pub const USED: u64 = 3 << 24;
+
+    /// The word of an open file in one of the states.
+    pub fn new(file: FileRef, state: u64) -> GrantWord {
+        GrantWord(file.0 | state)
+    }
+
+    /// Its state; 0 where there is none.
+    pub fn state(self) -> u64 {
+        self.0 & GrantWord::USED
+    }
+
+    /// The open file.
+    pub fn file(self) -> FileRef {
+        FileRef(self.0 & !GrantWord::USED)
+    }
+}
+
+/// What a process says of an inode that it has opened by itself.
+#[repr(C)]
+pub struct OpenedHere {
+    /// The directory that the path begins in, unless it begins with `/`.
+    pub at: AtomicU64,
+    /// Inode number of the directory that has the name.
+    pub dir: AtomicU64,
+    /// The inode's slot.
+    pub inode: AtomicU32,
+    /// Bytes of the path.
+    pub path_len: AtomicU32,
+    /// The path, little-endian.
+    pub path: [AtomicU64; GRANT_PATH_MAX / 8],
+}
+
+/// Open files that a process may use by itself, to open for reading what is open already or was not long ago.
+///
+/// The process takes a free one, writes down what it opens, and makes it a used one; then it looks whether the server still
+/// has the inode. The server looks for used ones before it gives an inode up, and makes one an open file like others, with
+/// another one granted in its place, when it has to know of it: for a request that names it, and for whoever shares the
+/// process's open files.
+#[repr(C, align(4096))]
+pub struct Grants {
+    /// [`GrantWord`]s.
+    pub words: [AtomicU64; GRANTS_MAX],
+    /// What has been opened.
+    pub opened: [OpenedHere; GRANTS_MAX],
+}
+
+impl Grants {
+    /// The word in a place.
+    pub fn word(&self, place: usize) -> GrantWord {
+        GrantWord(self.words[place].load(SeqCst))
+    }
+
+    /// Replaces a word, if it is still what it was.
+    pub fn replace(&self, place: usize, was: GrantWord, now: GrantWord) -> bool {
+        self.words[place].compare_exchange(was.0, now.0, SeqCst, Relaxed).is_ok()
+    }
+
+    /// The places whose words are in a state.
+    pub fn in_state(&self, state: u64) -> impl Iterator<Item = (usize, GrantWord)> + '_ {
+        let all = (0..GRANTS_MAX).map(|place| (place, self.word(place)));
+        all.filter(move |(_, word)| word.state() == state)
+    }
+}
+
+impl OpenedHere {
+    /// Writes down what is opened; the path is at most [`GRANT_PATH_MAX`] bytes long.
+    pub fn set(&self, at: FileRef, dir: u64, inode: u32, path: &[u8]) {
+        self.at.store(at.0, Relaxed);
+        self.dir.store(dir, Relaxed);
+        self.inode.store(inode, Relaxed);
+        self.path_len.store(path.len() as u32, Relaxed);
+        for (word, piece) in self.path.iter().zip(path.chunks(8)) {
+            let mut bytes = [0; 8];
+            bytes[..piece.len()].copy_from_slice(piece);
+            word.store(u64::from_le_bytes(bytes), Relaxed);
+        }
+    }
+
+    /// Copies the path into `out`; as much as there can be of it.
+    pub fn path<'o>(&self, out: &'o mut [u8; GRANT_PATH_MAX]) -> &'o [u8] {
+        for (piece, word) in out.as_chunks_mut::<8>().0.iter_mut().zip(&self.path) {
+            *piece = word.load(Relaxed).to_le_bytes();
+        }
+        &out[..(self.path_len.load(Relaxed) as usize).min(GRANT_PATH_MAX)]
+    }
+}
+
 /// What the server tells without being asked.
 #[repr(C, align(4096))]
 #[derive(Default)]
@@ -146,6 +252,8 @@ pub struct Channel {
     pub identity: Identity,
     /// What it has closed.
     pub closed: Closed,
+    /// What it may open by itself.
+    pub grants: Grants,
     /// Slots.
     pub slots: [Slot; SLOTS],
     /// Payloads, one per slot.

@@ -51,6 +51,20 @@ pub struct SetHead {
     pub reserved: AtomicU32,
 }
 
+/// A set, as somebody saw it.
+#[derive(Clone, Copy)]
+pub struct Seen<'a> {
+    head: &'a SetHead,
+    seq: u32,
+}
+
+impl Seen<'_> {
+    /// Whether nothing that the set tells has changed, or is about to.
+    pub fn is_still(&self) -> bool {
+        self.head.seq.load(SeqCst) == self.seq
+    }
+}
+
 /// A name in a directory, as 128 bits that nobody can aim at without the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NameKey(pub u64, pub u64);
@@ -136,11 +150,14 @@ impl Names {
         self.set_of(ino.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Who has a name: an inode, or 0 when nobody does. `None` when the cache does not tell.
-    pub fn ino(&self, dir: u64, name: &[u8]) -> Option<u64> {
+    /// Who has a name: an inode, or 0 when nobody does; and what tells whether that is still so. `None` when the cache does not
+    /// tell.
+    pub fn ino(&self, dir: u64, name: &[u8]) -> Option<(u64, Seen<'_>)> {
         let (key, set) = self.key(dir, name);
         let set = &self.name_sets[set];
-        set.head.read(|| Some(set.cell(key)?.ino.load(Relaxed)))
+        let seen = Seen { head: &set.head, seq: set.head.seq.load(Acquire) };
+        let ino = set.head.read(|| Some(set.cell(key)?.ino.load(Relaxed)))?;
+        seen.is_still().then_some((ino, seen))
     }
 
     /// Attributes of an inode, passed through `overlay` with the slot of the inode if it is open. `None` when the cache does

@@ -23,6 +23,11 @@ pub const DIRECTORIES: usize = 16;
 /// Pages of the map memfd.
 pub const MAP_PAGES_MAX: usize = 1 << 18;
 
+/// In [`Inode::by_call`]: the server is about to give the inode up, or has.
+pub const GOING: u32 = 1;
+/// In [`Inode::by_call`]: a process stores to it by a map, which may leave something to be merged when it is killed.
+pub const MAPPED: u32 = 2;
+
 /// Set by the kernel in a robust lock word when its owner died (`FUTEX_OWNER_DIED`).
 const OWNER_DIED: u32 = 0x4000_0000;
 
@@ -99,6 +104,8 @@ pub struct Inode {
     pub kind: AtomicU32,
     /// Non-zero since a lock of it was asked for or it has lost a name: whoever closes it tells the server at once.
     pub attended: AtomicU32,
+    /// Why the server has to be asked to open it: [`GOING`], [`MAPPED`].
+    pub by_call: AtomicU32,
     /// Map pages that hold the directories; 0 = none.
     pub directories: [AtomicU32; DIRECTORIES],
 }

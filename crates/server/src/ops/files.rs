@@ -12,6 +12,7 @@ impl Session<'_> {
     /// it, and the result says whether bytes that it had written could not be stored.
     pub fn close(&self, file: FileRef, descriptor: bool) -> Result<()> {
         let open = self.open_file(file)?;
+        self.volume.before_close(self.process, &open);
         refuse(!self.process.give_up(file), Errno(libc::EBADF))?;
         if descriptor {
             // After the descriptor: a thread that is given a lock from now on finds the descriptor closed.
@@ -20,6 +21,11 @@ impl Session<'_> {
         let last = self.volume.files.release(file, 1);
         // The reference is given back whatever is said of it.
         last.and_then(|last| self.volume.close(&last, descriptor)).map_or(Ok(()), |errno| Err(Errno(errno)))
+    }
+
+    /// The process has closed a file by itself, of an inode that the server may have kept for that.
+    pub fn closed_itself(&self, inode_slot: u32) {
+        self.volume.inodes.settle(inode_slot);
     }
 
     /// One more reference: a descriptor is duplicated.

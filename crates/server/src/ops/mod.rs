@@ -148,7 +148,10 @@ impl<'a> Session<'a> {
 
     /// An open file that the process holds.
     fn open_file(&self, file: FileRef) -> Result<Arc<OpenFile>> {
-        refuse(!self.process.holds(file), Errno(libc::EBADF))?;
+        if !self.process.holds(file) {
+            self.volume.bind(self.process, file);
+            refuse(!self.process.holds(file), Errno(libc::EBADF))?;
+        }
         self.volume.files.get(file).ok_or(Errno(libc::EBADF))
     }
 

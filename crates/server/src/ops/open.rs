@@ -3,11 +3,12 @@
 use super::Error::{Errno, Outside};
 use super::{At, Result, Session, found, is_file};
 use crate::state::inodes::OpenInode;
-use crate::state::open_files::{Name, OpenFile, Opener};
+use crate::state::open_files::{Name, OpenFile, Opener, path_from};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
+use weft_client::shared::volume::MAPPED;
 use weft_core::{Ino, Tag, refuse};
 use weft_placement::recording::Opener as RecordedOpener;
 use weft_placement::{FileContext, OpenIntent, WriteHint};
@@ -167,7 +168,9 @@ impl Session<'_> {
         let volume = self.volume;
         let inode = volume.inodes.acquire(attr)?;
         if is_file(attr.kind) && !created {
-            volume.orphans.settle(volume, attr);
+            if volume.orphans.settle(volume, attr) {
+                volume.inodes.shared(inode.slot).by_call.fetch_or(MAPPED, SeqCst);
+            }
             if let Err(error) = self.reopen(attr, &inode, opening, &path) {
                 volume.inodes.release(&inode, None);
                 return Err(error);
@@ -182,6 +185,10 @@ impl Session<'_> {
             return Err(Errno(libc::ENFILE));
         };
         self.process.hold(open.file);
+        if is_file(attr.kind) && flags & libc::O_ACCMODE == libc::O_RDONLY {
+            // Where one is opened for reading, more are.
+            volume.grant(self.process);
+        }
         Ok((open, attr.mode()))
     }
 
@@ -242,17 +249,10 @@ impl Session<'_> {
 
     /// The path as placement and reports see it: absolute, from the volume's root, `.` and empty components left out.
     pub(super) fn canonical(&self, at: At<'_>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(at.path.len() + 1);
-        if at.path.first() != Some(&b'/')
-            && let Ok(dir) = self.open_file(at.dir)
-        {
-            out.extend_from_slice(&dir.path);
+        match self.open_file(at.dir) {
+            Ok(dir) => path_from(&dir.path, at.path),
+            Err(_) => path_from(b"", at.path),
         }
-        append_components(&mut out, at.path);
-        if out.is_empty() {
-            out.push(b'/');
-        }
-        out
     }
 
     /// The flags of an open file: those that it was opened with, and what was changed since.
@@ -300,23 +300,4 @@ pub fn intent(flags: i32, created: bool) -> OpenIntent {
     intent.set(OpenIntent::EXCL, flags & libc::O_EXCL != 0);
     intent.set(OpenIntent::TRUNC, flags & libc::O_TRUNC != 0);
     intent
-}
-
-fn append_components(out: &mut Vec<u8>, path: &[u8]) {
-    if out.as_slice() == b"/" {
-        out.clear();
-    }
-    for part in path.split(|&b| b == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => {
-                let cut = out.iter().rposition(|&b| b == b'/').unwrap_or(0);
-                out.truncate(cut);
-            }
-            name => {
-                out.push(b'/');
-                out.extend_from_slice(name);
-            }
-        }
-    }
 }

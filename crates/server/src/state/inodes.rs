@@ -5,17 +5,19 @@
 //!
 //! Lock order: an inode's shared write lock, the table of open inodes, `OpenInode::ring`, the core, the maps.
 
+use super::grants::GrantBook;
 use super::maps::Maps;
 use super::names::Published;
 use super::shared::{ControlMemory, RingMemory};
 use super::writeback_errors::{ErrorCursor, WritebackErrors};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::time::{Duration, Instant};
 use weft_client::shared::lock;
-use weft_client::shared::volume::{INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
+use weft_client::shared::volume::{GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
 use weft_core::{BLOCK_BYTES, Ino};
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
@@ -26,6 +28,11 @@ const WRITE_LOCK_PATIENCE: Duration =
 const MARGIN_BYTES_MAX: u64 = 64 << 20;
 /// Pieces at least this large go straight to the device.
 pub const THROUGH_BYTES: usize = 64 * 1024;
+
+/// Inodes that nobody has open, kept for whoever opens them next.
+const KEPT_MAX: usize = INODES_MAX / 8;
+/// Of these, those that are looked at to give one up: processes may have some open by themselves.
+const LOOKS: usize = 64;
 
 /// An inode that some process has open.
 pub struct OpenInode {
@@ -40,6 +47,8 @@ pub struct OpenInode {
     pub errors: WritebackErrors,
     /// Open files that refer to it; guarded by the table's lock for the step to 0.
     users: AtomicU32,
+    /// Which of the closes of all inodes its last one was while it is kept, else 0; guarded by the table's lock.
+    kept: AtomicU64,
     slots: Arc<SlotPool>,
 }
 
@@ -86,6 +95,7 @@ pub struct Inodes {
     maps: Arc<Maps>,
     fs: Arc<dyn FileSystem>,
     names: Option<Arc<Published>>,
+    grants: Arc<GrantBook>,
     table: Mutex<Table>,
     slots: Arc<SlotPool>,
     /// Rings in use, for keeping space free for what they may hold.
@@ -115,8 +125,40 @@ struct Table {
     by_slot: FxHashMap<u32, Arc<OpenInode>>,
     free_rings: Vec<u32>,
     next_ring: u32,
+    /// Inodes that nobody has open, with the number of their last close; the oldest first. One that was opened again since has
+    /// another number.
+    kept: VecDeque<(Ino, u64)>,
+    kept_now: usize,
+    closes: u64,
     /// Errors of inodes that were closed before any open file reported them.
     unseen: FxHashMap<Ino, i32>,
+}
+
+impl Table {
+    /// Counts one more user of an inode.
+    fn use_once_more(&mut self, open: &OpenInode) {
+        if open.users.fetch_add(1, Relaxed) == 0 {
+            self.keep_no_more(open);
+        }
+    }
+
+    /// Nobody has it open from now on; it is kept.
+    fn keep(&mut self, open: &OpenInode) {
+        self.closes += 1;
+        self.kept_now += 1;
+        open.kept.store(self.closes, Relaxed);
+        if self.kept.len() > 2 * KEPT_MAX {
+            let Table { by_ino, kept, .. } = self;
+            kept.retain(|(ino, close)| by_ino.get(ino).is_some_and(|open| open.kept.load(Relaxed) == *close));
+        }
+        self.kept.push_back((open.ino, self.closes));
+    }
+
+    fn keep_no_more(&mut self, open: &OpenInode) {
+        if open.kept.swap(0, Relaxed) != 0 {
+            self.kept_now -= 1;
+        }
+    }
 }
 
 /// WritebackErrors that are kept for inodes that nobody has open, at most.
@@ -144,6 +186,7 @@ impl Inodes {
         maps: Arc<Maps>,
         fs: Arc<dyn FileSystem>,
         names: Option<Arc<Published>>,
+        grants: Arc<GrantBook>,
     ) -> std::io::Result<Inodes> {
         Ok(Inodes {
             control,
@@ -151,6 +194,7 @@ impl Inodes {
             maps,
             fs,
             names,
+            grants,
             table: Mutex::default(),
             slots: Arc::default(),
             rings_used: AtomicU32::new(0),
@@ -195,14 +239,17 @@ impl Inodes {
     /// when the inode is new here and is given back otherwise.
     pub fn acquire(&self, attr: &Attr) -> FsResult<Arc<OpenInode>> {
         let mut table = self.table.lock();
-        if let Some(open) = table.by_ino.get(&attr.ino) {
-            open.users.fetch_add(1, Relaxed);
-            let open = open.clone();
+        if let Some(open) = table.by_ino.get(&attr.ino).cloned() {
+            table.use_once_more(&open);
             drop(table);
             self.fs.release(attr.ino);
             return Ok(open);
         }
-        let Some(slot) = self.slots.take() else {
+        let slot = self.slots.take().or_else(|| {
+            self.give_up_oldest(&mut table);
+            self.slots.take()
+        });
+        let Some(slot) = slot else {
             drop(table);
             self.fs.release(attr.ino);
             return Err(FsError::Unsupported("more than 65,536 files open at once on one volume"));
@@ -222,6 +269,7 @@ impl Inodes {
         // It may have lost its last name on the way here, or never had one.
         shared.attended.store(u32::from(links == 0), Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);
+        shared.by_call.store(0, Release);
         self.maps.add(attr.ino, slot);
         self.publish_slot(attr.ino, Some(slot));
         let open = Arc::new(OpenInode {
@@ -231,6 +279,7 @@ impl Inodes {
             set_id: AtomicBool::new(has_set_id(perm)),
             errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
+            kept: AtomicU64::new(0),
             slots: self.slots.clone(),
         });
         table.by_ino.insert(attr.ino, open.clone());
@@ -238,42 +287,108 @@ impl Inodes {
         Ok(open)
     }
 
-    /// Gives up one user; the last one hands what the ring holds to the core and closes the inode. Returns the failure
-    /// behind the cursor of the user, if it was an open file.
+    /// Counts one more user of the inode in a slot, if one is there.
+    pub fn open_in_slot(&self, slot: u32) -> Option<Arc<OpenInode>> {
+        let mut table = self.table.lock();
+        let open = table.by_slot.get(&slot).cloned()?;
+        table.use_once_more(&open);
+        Some(open)
+    }
+
+    /// Gives up one user; the last one hands what the ring holds to the core and closes the inode, or keeps it for a while. Returns
+    /// the failure behind the cursor of the user, if it was an open file.
     pub fn release(&self, open: &Arc<OpenInode>, cursor: Option<&ErrorCursor>) -> Option<i32> {
-        let failure = {
-            let mut table = self.table.lock();
-            if open.users.load(Relaxed) > 1 {
-                open.users.fetch_sub(1, Relaxed);
-                return cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
+        let mut table = self.table.lock();
+        if open.users.load(Relaxed) > 1 {
+            open.users.fetch_sub(1, Relaxed);
+            return cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
+        }
+        // Hand over while nobody can open the inode anew and miss what the ring holds.
+        self.hand_over(open);
+        debug_assert_eq!(open.users.load(Relaxed), 1, "the last user of an inode");
+        let failure = cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
+        open.users.store(0, Relaxed);
+        let shared = self.shared(open.slot);
+        shared.ring.store(0, Relaxed);
+        if let Some(ring) = open.ring.lock().number.take() {
+            table.free_rings.push(ring);
+            self.rings_used.fetch_sub(1, Relaxed);
+        }
+        let keeps = self.names.is_some() && !self.fs.is_read_only();
+        if keeps && shared.kind.load(Relaxed) == libc::S_IFREG && shared.attended.load(SeqCst) == 0 {
+            // Told again: the times that were just passed on have taken it back. Whoever opens the file next finds it.
+            let _ = self.fs.getattr(open.ino);
+            table.keep(open);
+            if table.kept_now > KEPT_MAX {
+                self.give_up_oldest(&mut table);
             }
-            // Hand over while nobody can open the inode anew and miss what the ring holds.
-            self.hand_over(open);
-            debug_assert_eq!(open.users.load(Relaxed), 1, "the last user of an inode");
-            let failure = cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
-            if let Some(errno) = open.errors.unseen()
-                && table.unseen.len() < UNSEEN_MAX
-            {
-                table.unseen.insert(open.ino, errno);
-            }
-            open.users.store(0, Relaxed);
-            let by_both = (table.by_ino.remove(&open.ino), table.by_slot.remove(&open.slot));
-            assert!(by_both.0.is_some() && by_both.1.is_some(), "an inode that is not open is closed");
-            self.maps.remove(open.ino);
-            self.publish_slot(open.ino, None);
-            if let Some(ring) = open.ring.lock().number.take() {
-                table.free_rings.push(ring);
-                self.rings_used.fetch_sub(1, Relaxed);
-            }
-            self.shared(open.slot).ring.store(0, Relaxed);
-            // Under the lock: an open that comes next watches anew.
-            if let Some(core) = self.fs.block_map() {
-                core.unwatch(open.ino);
-            }
-            failure
-        };
-        self.fs.release(open.ino);
+        } else {
+            self.give_up(&mut table, open);
+        }
         failure
+    }
+
+    /// An inode that processes had open by themselves may be open no more: it goes if it has lost a name, or has locks.
+    pub fn settle(&self, slot: u32) {
+        let mut table = self.table.lock();
+        let Some(open) = table.by_slot.get(&slot).cloned() else { return };
+        if open.users.load(Relaxed) == 0 && self.shared(slot).attended.load(SeqCst) != 0 {
+            self.give_up(&mut table, &open);
+        }
+    }
+
+    /// Gives up every inode that nobody has open.
+    pub fn give_up_kept(&self) {
+        let mut table = self.table.lock();
+        let kept: Vec<_> =
+            table.by_ino.values().filter(|open| open.users.load(Relaxed) == 0).cloned().collect();
+        for open in kept {
+            self.give_up(&mut table, &open);
+        }
+    }
+
+    /// Gives up one of those that were closed longest ago.
+    fn give_up_oldest(&self, table: &mut Table) {
+        for _ in 0..LOOKS {
+            let Some((ino, close)) = table.kept.pop_front() else { return };
+            let open = table.by_ino.get(&ino).filter(|open| open.kept.load(Relaxed) == close).cloned();
+            if let Some(open) = open {
+                if self.give_up(table, &open) {
+                    return;
+                }
+                table.kept.push_back((ino, close));
+            }
+        }
+    }
+
+    /// Closes an inode without users; false when processes have it open by themselves.
+    fn give_up(&self, table: &mut Table, open: &Arc<OpenInode>) -> bool {
+        debug_assert_eq!(open.users.load(Relaxed), 0, "an inode that is open is given up");
+        let shared = self.shared(open.slot);
+        let before = shared.by_call.fetch_or(GOING, SeqCst);
+        // Either a process that is about to open it sees that it goes, or it is seen here.
+        fence(SeqCst);
+        if self.grants.holds(open.slot) {
+            shared.by_call.store(before & !GOING, SeqCst);
+            return false;
+        }
+        table.keep_no_more(open);
+        self.pass_times(open);
+        if let Some(errno) = open.errors.unseen()
+            && table.unseen.len() < UNSEEN_MAX
+        {
+            table.unseen.insert(open.ino, errno);
+        }
+        let by_both = (table.by_ino.remove(&open.ino), table.by_slot.remove(&open.slot));
+        assert!(by_both.0.is_some() && by_both.1.is_some(), "an inode that is not open is closed");
+        self.maps.remove(open.ino);
+        self.publish_slot(open.ino, None);
+        // Under the lock: an open that comes next watches anew.
+        if let Some(core) = self.fs.block_map() {
+            core.unwatch(open.ino);
+        }
+        self.fs.release(open.ino);
+        true
     }
 
     /// Clients find size and times of an open inode in its slot. (Nobody changes what is read-only.)
@@ -296,7 +411,7 @@ impl Inodes {
 
     /// The core may not be able to store what it has accepted: every open file that may have written reports it.
     pub fn all_failed(&self, errno: i32) {
-        for open in self.all() {
+        for open in self.all().iter().filter(|open| open.users.load(Relaxed) > 0) {
             open.errors.record(errno);
         }
         self.errors.record(errno);

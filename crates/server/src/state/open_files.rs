@@ -78,6 +78,38 @@ impl OpenFile {
     }
 }
 
+/// A path from the one of a directory, absolute: `.` and empty components left out.
+pub fn path_from(dir: &[u8], path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(dir.len() + path.len() + 1);
+    if path.first() != Some(&b'/') {
+        out.extend_from_slice(dir);
+    }
+    append_components(&mut out, path);
+    if out.is_empty() {
+        out.push(b'/');
+    }
+    out
+}
+
+fn append_components(out: &mut Vec<u8>, path: &[u8]) {
+    if out.as_slice() == b"/" {
+        out.clear();
+    }
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => {
+                let cut = out.iter().rposition(|&b| b == b'/').unwrap_or(0);
+                out.truncate(cut);
+            }
+            name => {
+                out.push(b'/');
+                out.extend_from_slice(name);
+            }
+        }
+    }
+}
+
 /// All open files.
 pub struct OpenFiles {
     control: Arc<ControlMemory>,
@@ -113,6 +145,16 @@ impl OpenFiles {
         opener: Opener,
         volume_errors_seen: ErrorCursor,
     ) -> Option<Arc<OpenFile>> {
+        let file = self.reserve()?;
+        let shared = self.shared(file);
+        shared.inode.store(inode.slot, Relaxed);
+        shared.flags.store(flags as u32, Relaxed);
+        shared.offset.store(0, Relaxed);
+        Some(self.put(file, inode, flags, path, name, opener, volume_errors_seen))
+    }
+
+    /// A slot that nobody else is given; `None` when there is none.
+    pub fn reserve(&self) -> Option<FileRef> {
         let mut table = self.table.lock();
         let slot = match table.free.pop() {
             Some(slot) => slot,
@@ -122,16 +164,36 @@ impl OpenFiles {
             }
             None => return None,
         };
+        debug_assert!(table.slots[slot as usize].is_none(), "two open files in a slot");
         let shared = self.shared(FileRef::new(slot, 0));
         let generation = shared.generation.load(Relaxed).wrapping_add(1);
-        shared.inode.store(inode.slot, Relaxed);
-        shared.flags.store(flags as u32, Relaxed);
-        shared.offset.store(0, Relaxed);
         shared.lock.clear();
         shared.generation.store(generation, Release);
-        debug_assert!(table.slots[slot as usize].is_none(), "two open files in a slot");
+        Some(FileRef::new(slot, generation))
+    }
+
+    /// Gives back a slot that was reserved and has no open file.
+    pub fn unreserve(&self, slot: u32) {
+        let mut table = self.table.lock();
+        debug_assert!(table.slots[slot as usize].is_none(), "an open file is given up");
+        self.shared(FileRef::new(slot, 0)).generation.fetch_add(1, Release);
+        table.free.push(slot);
+    }
+
+    /// Puts an open file with one reference into a slot that was reserved.
+    #[allow(clippy::too_many_arguments)]
+    pub fn put(
+        &self,
+        file: FileRef,
+        inode: Arc<OpenInode>,
+        flags: i32,
+        path: Vec<u8>,
+        name: Option<Name>,
+        opener: Opener,
+        volume_errors_seen: ErrorCursor,
+    ) -> Arc<OpenFile> {
         let open = Arc::new(OpenFile {
-            file: FileRef::new(slot, generation),
+            file,
             errors_seen: inode.errors.sample(),
             volume_errors_seen,
             inode,
@@ -141,8 +203,12 @@ impl OpenFiles {
             opener,
             references: AtomicU32::new(1),
         });
-        table.slots[slot as usize] = Some(open.clone());
-        Some(open)
+        let shared = self.shared(file);
+        // A client may have written anything there.
+        shared.inode.store(open.inode.slot, Relaxed);
+        shared.generation.store(file.generation(), Release);
+        self.table.lock().slots[file.slot() as usize] = Some(open.clone());
+        open
     }
 
     /// The open file, if it still is one.

@@ -93,20 +93,21 @@ impl Orphans {
     }
 
     /// A file is about to be opened: what was stored by a process that has ended without the server knowing yet is in the file
-    /// afterwards.
-    pub fn settle(&self, volume: &Volume, attr: &Attr) {
+    /// afterwards. Whether there was anything, or may be again: some process maps it.
+    pub fn settle(&self, volume: &Volume, attr: &Attr) -> bool {
         let path = directory(volume.id(), effective_user().0);
         let name = name_of(attr);
         // For nearly all files there is none.
         if !path.join(&name).exists() {
-            return;
+            return false;
         }
-        let Ok(dir) = Directory::open(&path, effective_user().0) else { return };
+        let Ok(dir) = Directory::open(&path, effective_user().0) else { return true };
         let _alone = self.lock_pages(attr.ino);
         // What fails is held until the next look, which tells of it.
         if let Ok(true) = rescue(volume, &dir, &name, attr.ino) {
             let _ = std::fs::remove_dir(&path);
         }
+        true
     }
 
     fn may_hold_stores(&self) -> bool {

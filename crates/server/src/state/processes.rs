@@ -7,6 +7,7 @@
 //! A running process keeps its figures in memory that it shares with the server; the server adds those of a process
 //! that ends to a sum. This happens under the table's lock, so that each process counts once at any moment.
 
+use super::grants::Granted;
 use super::locks::Waiter;
 use super::open_files::OpenFiles;
 use super::volume::Volume;
@@ -15,7 +16,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use weft_client::FileRef;
-use weft_client::shared::channel::ClientCounters;
+use weft_client::shared::channel::{ClientCounters, Grants};
 use weft_core::{BLOCK_BYTES, Ino};
 use weft_volume::ProgramView;
 
@@ -28,6 +29,11 @@ pub trait Peer: Send + Sync {
 
     /// Calls `each` with the files that the process has closed and not told of. It may name any file, and more than once.
     fn take_closed(&self, _each: &mut dyn FnMut(FileRef)) {}
+
+    /// Where the process opens files by itself, if it can.
+    fn grants(&self) -> Option<&Grants> {
+        None
+    }
 
     /// Locks have changed for which threads of the process wait: they ask again.
     fn locks_changed(&self) {}
@@ -52,7 +58,8 @@ pub struct Process {
     ending: AtomicBool,
     /// References to open files that it holds.
     files: Mutex<FxHashMap<u64, u32>>,
-    peer: Arc<dyn Peer>,
+    pub(super) granted: Mutex<Granted>,
+    pub(super) peer: Arc<dyn Peer>,
 }
 
 impl Process {
@@ -153,9 +160,13 @@ impl Volume {
             leased: AtomicBool::new(parent.is_some_and(Process::is_leased)),
             ending: AtomicBool::new(false),
             files: Mutex::default(),
+            granted: Mutex::default(),
             peer,
         });
-        parent.into_iter().for_each(|parent| self.take_closed(parent));
+        if let Some(parent) = parent {
+            self.take_closed(parent);
+            self.bind_all(parent);
+        }
         for (file, count) in parent.map(Process::held).unwrap_or_default() {
             for _ in 0..count {
                 if self.files.reference(file) {
@@ -173,6 +184,9 @@ impl Volume {
     /// Gives back what a process has closed and not told of.
     pub(crate) fn take_closed(&self, process: &Process) {
         process.peer.take_closed(&mut |file| {
+            if let Some(open) = self.files.get(file) {
+                self.before_close(process, &open);
+            }
             if process.give_up(file)
                 && let Some(last) = self.files.release(file, 1)
             {
@@ -186,6 +200,7 @@ impl Volume {
         let Some(open) = self.inodes.find(ino) else { return };
         self.inodes.attend(&open);
         self.processes.all().iter().for_each(|process| self.take_closed(process));
+        self.inodes.settle(open.slot);
     }
 
     /// A process is gone. Everything that it held is given back, but for its record locks when it has become the program
@@ -197,6 +212,7 @@ impl Volume {
 
     fn give_back(&self, process: &Process, heir: Option<&Process>) {
         process.set_ending();
+        self.revoke(process);
         let heir_is_gone = || heir.is_none_or(Process::is_ending);
         self.locks.end_process(process.id, heir.map(|heir| heir.id), heir_is_gone);
         let holder = process.id + 1;
@@ -294,7 +310,7 @@ impl Processes {
         self.table.lock().live.len()
     }
 
-    fn all(&self) -> Vec<Arc<Process>> {
+    pub(super) fn all(&self) -> Vec<Arc<Process>> {
         self.table.lock().live.values().map(|live| live.process.clone()).collect()
     }
 

@@ -1,5 +1,6 @@
 //! A served volume: its core and all state.
 
+use super::grants::GrantBook;
 use super::inodes::Inodes;
 use super::locks::{Locks, Owner};
 use super::maps::Maps;
@@ -38,6 +39,7 @@ pub struct Volume {
     pub(crate) inodes: Inodes,
     names: Option<Arc<Published>>,
     pub(crate) files: OpenFiles,
+    pub(crate) grants: Arc<GrantBook>,
     pub(crate) locks: Locks,
     pub(crate) orphans: Orphans,
     pub(crate) started: Instant,
@@ -72,7 +74,8 @@ impl Volume {
         if let Some(core) = fs.block_map() {
             core.set_observer(maps.clone());
         }
-        let inodes = Inodes::new(control.clone(), maps.clone(), fs.clone(), names.clone())
+        let grants = Arc::<GrantBook>::default();
+        let inodes = Inodes::new(control.clone(), maps.clone(), fs.clone(), names.clone(), grants.clone())
             .map_err(system("ring memory"))?;
         let page = &control.volume;
         if let Some(direct) = &direct {
@@ -84,6 +87,7 @@ impl Volume {
         page.magic.store(MAGIC, Release);
         Ok(Volume {
             files: OpenFiles::new(control.clone()),
+            grants,
             id: mounted.id(),
             mounted,
             fs,
@@ -162,7 +166,8 @@ impl Volume {
 
     /// A file that is open somewhere, perhaps, has got another name.
     pub(crate) fn renamed(&self, ino: Ino, from: &Name, to: &Name) {
-        if self.inodes.find(ino).is_some() {
+        if let Some(open) = self.inodes.find(ino) {
+            self.bind_inode(open.slot);
             self.files.renamed(ino, from, to);
         }
     }

@@ -145,6 +145,7 @@ fn join(pages: c_int, base: c_int) -> Result<u64, Errno> {
 impl Object {
     /// Opens the pages of an inode and holds them.
     pub fn open(client: &Client, attr: &WireAttr, file: FileRef) -> Result<Object, Errno> {
+        client.note_mapped(file);
         shadow::make_directory(client)?;
         loop {
             let (pages, base) = match open_pair(client, attr.ino, attr.btime_ns) {

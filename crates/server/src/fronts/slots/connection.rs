@@ -434,7 +434,7 @@ impl Connection {
     fn confirm(&self, answer: &UnixStream, keeps: bool) -> io::Result<()> {
         let leases = self.volume.direct.is_some() && self.process.is_leased() && keeps;
         if !keeps {
-            self.process.set_leased(false);
+            self.volume.give_leases_up(&self.process);
         }
         let reply = HelloReply { connection: self.process.id, leases: leases.into(), ..HelloReply::zeroed() };
         message::send(answer, bytes_of(&reply), &[])

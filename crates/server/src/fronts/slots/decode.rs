@@ -9,8 +9,8 @@ use super::link::Payload;
 use crate::ops::{At, Canonical, Change, Error, LockOwner, Position, Read, Session};
 use crate::state::open_files::Opener;
 use weft_client::proto::{
-    ASK_AGAIN, AT_FILE_OFFSET, IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF, Op, WireAttr,
-    WireDirent, WireStatfs,
+    ASK_AGAIN, AT_FILE_OFFSET, CLOSE_SETTLE, IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF, Op,
+    WireAttr, WireDirent, WireStatfs,
 };
 use weft_client::shared::channel::{PAYLOAD_BYTES, Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
@@ -108,6 +108,10 @@ pub fn answer(connection: &Connection, request: &Request, payload: Payload<'_>) 
 fn perform(session: &Session<'_>, call: &Call<'_>, op: Op) -> Outcome {
     match op {
         Op::Open => open(session, call),
+        Op::Close if call.arg(1) == CLOSE_SETTLE => {
+            session.closed_itself(call.arg(2) as u32);
+            Ok(done(()))
+        }
         Op::Close => session.close(call.file(0), call.arg(1) == 0).map(done),
         Op::Ref => session.reference(call.file(0)).map(done),
         Op::Retain => {

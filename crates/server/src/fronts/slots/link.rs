@@ -9,7 +9,9 @@ use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{Ordering::*, fence};
 use weft_client::FileRef;
-use weft_client::shared::channel::{Channel, ClientCounters, GROUPS_MAX, PAYLOAD_BYTES, Request, Response};
+use weft_client::shared::channel::{
+    Channel, ClientCounters, GROUPS_MAX, Grants, PAYLOAD_BYTES, Request, Response,
+};
 use weft_client::sys;
 use weft_sys::SharedMemory;
 use weft_sys::peer::has_hung_up;
@@ -113,6 +115,10 @@ impl Peer for Link {
         closed.added.store(0, SeqCst);
         let taken = closed.files.iter().map(|place| place.swap(0, SeqCst)).filter(|word| *word != 0);
         taken.for_each(|word| each(FileRef(word - 1)));
+    }
+
+    fn grants(&self) -> Option<&Grants> {
+        Some(&self.channel().grants)
     }
 
     fn locks_changed(&self) {

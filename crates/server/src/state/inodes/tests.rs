@@ -21,7 +21,7 @@ impl Rig {
         let control = Arc::new(ControlMemory::create().unwrap());
         let maps = Arc::new(Maps::new(control.clone()).unwrap());
         let fs = Arc::new(MemFs::with_capacity(bytes));
-        Rig { inodes: Inodes::new(control, maps, fs.clone(), None).unwrap(), fs }
+        Rig { inodes: Inodes::new(control, maps, fs.clone(), None, Arc::default()).unwrap(), fs }
     }
 
     fn open(&self, name: &[u8]) -> Arc<OpenInode> {
