@@ -63,8 +63,8 @@ pub struct ShrinkReport {
     pub pages_moved: u64,
     /// Pages of edge tables that were merged into others, or had no cell.
     pub tables_merged: u64,
-    /// S-nodes whose edge tables were left as they are, since a transaction held the s-node for longer than a second, or a
-    /// snapshot was open.
+    /// S-nodes whose edge tables were left as they are, or a part of them, since a transaction held the s-node for longer than a second, a
+    /// snapshot was open, or the medium had no room for what merging them writes anew.
     pub snodes_skipped: u64,
     /// Whether a backup was under way. It keeps the blocks that pages would leave, so they were not moved, or not all of them.
     pub backup_under_way: bool,
@@ -282,7 +282,12 @@ impl Store {
                     let share = self.partition(snode)?;
                     tables.extend(share.read().contents.edges.bundles.keys());
                 }
-                let Some((count, next)) = self.merge_step(&tx, snode, which, from)? else { return Ok(false) };
+                let (count, next) = match self.merge_step(&tx, snode, which, from) {
+                    Ok(Some(step)) => step,
+                    // Without room for another state of its pages a table stays as it is.
+                    Ok(None) | Err(Error::Full { .. }) => return Ok(false),
+                    Err(error) => return Err(error),
+                };
                 *merged += count;
                 position = next;
             }
@@ -301,7 +306,8 @@ impl Store {
     ) -> Result<Option<(u64, Option<u32>)>> {
         let most = MERGE_GROUPS.min(self.pool.capacity() / 64).max(1);
         // Each look changes the pages of one group at most.
-        let _room = self.admit(0, || most * MERGED_PAGES, None)?;
+        let blocks = crate::reserve::Blocks { taken: 0, rewritten: 0, freed: 0, only_takes: true };
+        let _room = self.admit(0, || most * MERGED_PAGES, Some(blocks))?;
         if self.pool.versions.newest() > 0 {
             return Ok(None);
         }
@@ -319,13 +325,12 @@ impl Store {
                 }
             },
         });
-        let Merge { position, freed, .. } = at;
-        let count = freed.len() as u64;
+        let count = at.freed.len() as u64;
         // Also after a failure: nothing leads to them any more.
-        drop_table_pages(self, freed);
+        drop_table_pages(self, at.freed);
         done?;
         drop_empty_slabs(self, &mut partition);
-        Ok(Some((count, position)))
+        Ok(Some((count, at.position)))
     }
 
     /// Bytes of slots that no node is in.

@@ -170,6 +170,49 @@ fn a_full_medium_is_opened_read_and_emptied_and_filled_again_at_every_size() {
     }
 }
 
+/// Tables that deletions have thinned out are merged in a store that is full since: each merged page is written elsewhere.
+#[test]
+fn a_full_store_whose_tables_could_be_merged_is_made_as_small_as_it_has_room_to() {
+    for blocks in [6_000, 9_000] {
+        let options = Options { cache_bytes: 16 << 20, journal_bytes: 256 << 10, ..Options::default() };
+        let medium = small(blocks, ENOSPC);
+        let store = Store::create(Box::new(medium.clone()), &options).unwrap();
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        let (mut pairs, mut next) = (BTreeMap::new(), 0u32);
+        for bytes in [8usize, 2000] {
+            loop {
+                let keys: Vec<_> =
+                    (next..next + 100 / (bytes as u32 / 100 + 1)).map(u32::to_be_bytes).collect();
+                let value = vec![7; bytes];
+                let puts: Vec<_> = keys.iter().map(|key| KvChange::Put(key, &value)).collect();
+                if is_full(kv.change(&puts)) {
+                    break;
+                }
+                next += keys.len() as u32;
+                pairs.extend(keys.into_iter().map(|key| (key, bytes)));
+            }
+            if bytes == 8 {
+                let gone: Vec<_> = pairs.keys().copied().filter(|key| key[3] % 4 > 0).collect();
+                for gone in gone.chunks(100) {
+                    let deletes: Vec<_> = gone.iter().map(|key| KvChange::Delete(key)).collect();
+                    assert_eq!(kv.change(&deletes).unwrap(), gone.len() as u64);
+                }
+                pairs.retain(|key, _| key[3] % 4 == 0);
+            }
+        }
+        store.shrink(|_, _| ()).unwrap();
+        check(&store);
+        drop(store);
+        let store = Store::open(Box::new(medium), &options).unwrap();
+        let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+        assert_eq!(kv.count().unwrap(), pairs.len() as u64);
+        store.shrink(|_, _| ()).unwrap();
+        for (key, bytes) in &pairs {
+            assert_eq!(kv.get(key).unwrap().unwrap().len(), *bytes);
+        }
+    }
+}
+
 #[test]
 fn the_error_of_a_full_medium_says_what_the_system_said() {
     for (errno, name) in [(ENOSPC, "ENOSPC"), (EDQUOT, "EDQUOT")] {

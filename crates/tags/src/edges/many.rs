@@ -66,7 +66,7 @@ impl EdgeTable {
             cells.ask_further();
             // Changes within pages leave it as it is which page answers for a position.
             for (change, at) in changes.iter().zip(cells.pages.into_iter().zip(cells.positions)) {
-                if !bundle.change_within(pages, change, at)? {
+                if at.0 == 0 || !bundle.change_within(pages, change, at)? {
                     break;
                 }
                 each(change);
@@ -112,14 +112,11 @@ impl<'p, const N: usize> Cells<'p, N> {
 }
 
 impl Table<2> {
-    /// Makes a change in the page that answers for the position of its cell, or 0; `false` where it takes more: a new page, the end of the
+    /// Makes a change in the page that answers for the position of its cell; `false` where it takes more: a new page, the end of the
     /// table, or that the cell is there.
     #[inline]
     fn change_within(&self, pages: &mut PageWriter<'_>, change: &EdgeChange, at: (u32, u64)) -> Step<bool> {
         let EdgeChange { key, old, new, .. } = *change;
-        if at.0 == 0 {
-            return Ok(false);
-        }
         if old.0 == 0 {
             return Ok(self.insert_at(pages, at, [key, new.0])?.is_none());
         }

@@ -72,7 +72,6 @@ impl<'s> Transaction<'s> {
         let writes = self.write_filled(&nodes)?;
         // From here on a failure leaves memory between two states.
         let mut record = RecordWriter::default();
-        record.bytes.reserve(EDGE_ENTRY_BYTES / 4 * self.set.changes.len());
         // The homes that are new come before anything of them.
         self.set.new_homes.iter().for_each(|(_, root)| record.snode(*root));
         let applied = self.apply(&nodes, &mut record);
