@@ -5,24 +5,12 @@
 
 mod rig;
 
-use rig::{Rig, connect, is_superuser};
+use rig::{Dice, Rig, connect, is_superuser};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use weft_client::{AttrChange, Client, FileRef, WireAttr};
 
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 const RW: i32 = libc::O_RDWR;
-
-/// Numbers that look random, the same for a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
-}
 
 /// All paths that the operations are about: three directories, in one another, and names in each.
 fn paths() -> Vec<String> {

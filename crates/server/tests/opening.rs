@@ -5,7 +5,7 @@
 
 mod rig;
 
-use rig::Rig;
+use rig::{Dice, Rig};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -274,18 +274,6 @@ fn more_files_than_are_kept_are_opened_one_after_the_other() {
     }
     assert_eq!(content(&client, held), [3; 5000]);
     client.close(held).unwrap();
-}
-
-/// Numbers that look random, the same for a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % sides
-    }
 }
 
 #[test]

@@ -89,3 +89,15 @@ pub fn become_user(uid: u32) {
         assert_eq!(libc::syscall(libc::SYS_setresuid, uid, uid, uid), 0);
     }
 }
+
+/// Numbers that look random, the same for a seed.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % sides
+    }
+}
