@@ -3,7 +3,7 @@
 use super::Error::{Errno, Outside};
 use super::{At, Result, Session, found, is_file};
 use crate::state::inodes::OpenInode;
-use crate::state::open_files::{Name, OpenFile, Opener, path_from};
+use crate::state::open_files::{Name, NewFile, OpenFile, Opener, path_from};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
@@ -177,10 +177,15 @@ impl Session<'_> {
             }
         }
         let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
-        let heard = volume.inodes.errors.sample();
-        // Nothing that comes now is tried again.
-        let opener = std::mem::take(&mut opening.opener);
-        let Some(open) = volume.files.add(inode.clone(), kept, path, name, opener, heard) else {
+        let new = NewFile {
+            flags: kept,
+            path,
+            name,
+            // Nothing that comes now is tried again.
+            opener: std::mem::take(&mut opening.opener),
+            volume_errors_seen: volume.inodes.errors.sample(),
+        };
+        let Some(open) = volume.files.add(inode.clone(), new) else {
             volume.inodes.release(&inode, None);
             return Err(Errno(libc::ENFILE));
         };

@@ -8,7 +8,7 @@
 //! The process may write anything to the memory. All that it can reach that way is what it can read anyway: only clients of the
 //! server's own user have leases, and what is bound can only be read.
 
-use super::open_files::{Name, OpenFile, Opener, path_from};
+use super::open_files::{Name, NewFile, OpenFile, Opener, path_from};
 use super::processes::{Peer, Process};
 use super::volume::Volume;
 use parking_lot::Mutex;
@@ -166,11 +166,14 @@ impl Volume {
         let base = self.files.get(at).map(|dir| dir.path.clone()).unwrap_or_default();
         let name = path.rsplit(|byte| *byte == b'/').find(|name| !name.is_empty());
         let name = name.map(|name| Name { dir, name: name.to_vec() });
-        let shared = self.files.shared(file);
-        let flags = shared.flags.load(Relaxed) as i32 & KEPT;
-        shared.flags.store(flags as u32, Relaxed);
-        let heard = self.inodes.errors.sample();
-        self.files.put(file, inode, flags, path_from(&base, path), name, Opener::default(), heard);
+        let new = NewFile {
+            flags: self.files.shared(file).flags.load(Relaxed) as i32 & KEPT,
+            path: path_from(&base, path),
+            name,
+            opener: Opener::default(),
+            volume_errors_seen: self.inodes.errors.sample(),
+        };
+        self.files.put(file, inode, new);
         process.hold(file);
         true
     }

@@ -32,6 +32,20 @@ pub struct Opener {
     pub thread_id: u32,
 }
 
+/// What an open file begins with.
+pub struct NewFile {
+    /// The flags that it is opened with.
+    pub flags: i32,
+    /// Path in the volume.
+    pub path: Vec<u8>,
+    /// Its name, if it was opened by one.
+    pub name: Option<Name>,
+    /// Who opens it.
+    pub opener: Opener,
+    /// The volume's write-back errors until now.
+    pub volume_errors_seen: ErrorCursor,
+}
+
 /// What is known of where an open file is.
 struct Location {
     /// The path by which it was last found.
@@ -136,21 +150,10 @@ impl OpenFiles {
     }
 
     /// Adds an open file with one reference; `None` when there are too many.
-    pub fn add(
-        &self,
-        inode: Arc<OpenInode>,
-        flags: i32,
-        path: Vec<u8>,
-        name: Option<Name>,
-        opener: Opener,
-        volume_errors_seen: ErrorCursor,
-    ) -> Option<Arc<OpenFile>> {
+    pub fn add(&self, inode: Arc<OpenInode>, new: NewFile) -> Option<Arc<OpenFile>> {
         let file = self.reserve()?;
-        let shared = self.shared(file);
-        shared.inode.store(inode.slot, Relaxed);
-        shared.flags.store(flags as u32, Relaxed);
-        shared.offset.store(0, Relaxed);
-        Some(self.put(file, inode, flags, path, name, opener, volume_errors_seen))
+        self.shared(file).offset.store(0, Relaxed);
+        Some(self.put(file, inode, new))
     }
 
     /// A slot that nobody else is given; `None` when there is none.
@@ -181,17 +184,8 @@ impl OpenFiles {
     }
 
     /// Puts an open file with one reference into a slot that was reserved.
-    #[allow(clippy::too_many_arguments)]
-    pub fn put(
-        &self,
-        file: FileRef,
-        inode: Arc<OpenInode>,
-        flags: i32,
-        path: Vec<u8>,
-        name: Option<Name>,
-        opener: Opener,
-        volume_errors_seen: ErrorCursor,
-    ) -> Arc<OpenFile> {
+    pub fn put(&self, file: FileRef, inode: Arc<OpenInode>, new: NewFile) -> Arc<OpenFile> {
+        let NewFile { flags, path, name, opener, volume_errors_seen } = new;
         let open = Arc::new(OpenFile {
             file,
             errors_seen: inode.errors.sample(),
@@ -206,6 +200,7 @@ impl OpenFiles {
         let shared = self.shared(file);
         // A client may have written anything there.
         shared.inode.store(open.inode.slot, Relaxed);
+        shared.flags.store(flags as u32, Relaxed);
         shared.generation.store(file.generation(), Release);
         self.table.lock().slots[file.slot() as usize] = Some(open.clone());
         open
