@@ -254,6 +254,10 @@ impl Leases {
 
     /// The map entry of a file's block; `None` when its chunk is not filled.
     pub fn entry(&self, inode: &Inode, block: u64) -> Option<u64> {
+        let first = inode.first.get(block as usize).map_or(volume::UNKNOWN, |entry| entry.load(Acquire));
+        if first != volume::UNKNOWN {
+            return Some(first);
+        }
         let chunk = (block / volume::CHUNK_ENTRIES as u64) as usize;
         let directory = chunk / volume::DIRECTORY_ENTRIES;
         if directory >= DIRECTORIES {
@@ -266,6 +270,22 @@ impl Leases {
         let page = self.map_page(number)?;
         // SAFETY: as above.
         Some(unsafe { page.chunk[(block % volume::CHUNK_ENTRIES as u64) as usize].load(Relaxed) })
+    }
+
+    /// Copies bytes of a page of the map memory. Bytes that change meanwhile are of no meaning: the sequence lock tells.
+    pub fn read_page(&self, number: u32, within: usize, out: &mut [u8]) -> bool {
+        let Some(page) = self.map_page(number).filter(|_| within + out.len() <= BLOCK_BYTES) else {
+            return false;
+        };
+        // SAFETY: within the page, which is mapped.
+        unsafe {
+            ptr::copy_nonoverlapping(
+                (&raw const *page).cast::<u8>().add(within),
+                out.as_mut_ptr(),
+                out.len(),
+            );
+        }
+        true
     }
 
     fn map_page(&self, number: u32) -> Option<&MapPage> {

@@ -4,6 +4,7 @@ use crate::busy::{self, Busy};
 use crate::client::{Client, OpenFile};
 use crate::lease::{Appended, LeaseRead};
 use crate::names::{self, LockRange};
+use crate::overwrite::Overwritten;
 use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr, is_readable, is_writable};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::volume::{MAPPED, RING_BYTES};
@@ -17,6 +18,8 @@ const TRANSFER_MAX: usize = 0x7fff_f000;
 const LOCK_WAIT_NS: u64 = 100_000_000;
 /// Where no file has a byte.
 const BEYOND_ANY: u64 = i64::MAX as u64 - 1;
+/// A writer that found an area full so often leaves the write to the server.
+const ROOM_TRIES: u32 = 4;
 /// Parts of a vectored write that are one write, as in Linux.
 const PARTS_MAX: usize = 1024;
 
@@ -56,7 +59,7 @@ impl Client {
     }
 
     /// Gives back the reference of a descriptor that is closed, which the caller does not use any more. The server may hear of it
-    /// later: for a file that was opened for reading there is no call, and nothing is said of a reference that was not held.
+    /// later: unless something is to be stored, there is no call, and nothing is said of a reference that was not held.
     pub fn close(&self, file: FileRef) -> Result<(), Errno> {
         if self.close_here(file) || self.close_later(file) {
             return Ok(());
@@ -69,8 +72,13 @@ impl Client {
     fn close_later(&self, file: FileRef) -> bool {
         let Some(leases) = self.leases() else { return false };
         let Ok((open, inode, _)) = leases.open_file(file) else { return false };
-        let waits = is_writable(open.flags.load(Relaxed) as i32) || inode.attended.load(SeqCst) != 0;
-        if waits || !leases.control().volume.is_alive() {
+        // The server may fail to store what it has not taken yet, and then says so to whoever closes the file.
+        let has_taken_all =
+            || inode.overwrites.load(Relaxed) == 0 && inode.size.load(Acquire) == inode.head.load(Acquire);
+        if is_writable(open.flags.load(Relaxed) as i32) && !has_taken_all() {
+            return false;
+        }
+        if inode.attended.load(SeqCst) != 0 || !leases.control().volume.is_alive() {
             return false;
         }
         let (closed, word) = (&self.channel().closed, file.0 + 1);
@@ -319,7 +327,9 @@ impl Client {
             let args = [file.0, offset.unwrap_or(AT_FILE_OFFSET)];
             return self.call(Op::Write, &args)?.run().map(|_| 0);
         }
-        if self.append_with_room(file, parts, len, offset)? {
+        if self.append_with_room(file, parts, len, offset)?
+            || self.overwrite_with_room(file, parts, len, offset)?
+        {
             return Ok(len);
         }
         if len <= PAYLOAD_BYTES {
@@ -381,6 +391,25 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Overwrites under the lease, making room when there is none; false when it is the server's to do.
+    fn overwrite_with_room(
+        &self,
+        file: FileRef,
+        parts: &[&[u8]],
+        len: usize,
+        offset: Option<u64>,
+    ) -> Result<bool, Errno> {
+        let Some(leases) = self.leases() else { return Ok(false) };
+        for _ in 0..ROOM_TRIES {
+            match self.overwrite_here(&leases, file, offset, parts, len)? {
+                Overwritten::Done => return Ok(true),
+                Overwritten::NotHere => return Ok(false),
+                Overwritten::Full => drop(self.call(Op::Drain, &[file.0])?.run()?),
+            }
+        }
+        Ok(false)
     }
 
     /// Moves the file offset; returns the new one. `whence` as in `lseek`, `SEEK_DATA` and `SEEK_HOLE` included.

@@ -72,13 +72,13 @@ pub(crate) enum LeaseRead {
     Done(usize),
     /// The server has to do it; it may fill the map on the way.
     NotHere {
-        /// The map lacks entries.
+        /// The map lacks entries, or what the core still buffers.
         want_map: bool,
     },
 }
 
 /// What one block-wise copy met.
-enum BlockCopy {
+pub(crate) enum BlockCopy {
     Done,
     Ask { want_map: bool },
     Retry,
@@ -246,14 +246,15 @@ impl Client {
         }
     }
 
-    /// Copies bytes that lie below the ring, block run by block run.
-    fn copy_mapped(
+    /// Copies bytes that lie below the ring, block by block.
+    pub(crate) fn copy_mapped(
         &self,
         leases: &Leases,
         inode: &Inode,
         offset: u64,
         out: &mut [u8],
     ) -> Result<BlockCopy, Errno> {
+        let overwrites = leases.overwrites(inode);
         let mut done = 0;
         let mut blocks_read = 0;
         while done < out.len() {
@@ -262,10 +263,33 @@ impl Client {
             let within = (at % BLOCK_BYTES as u64) as usize;
             let take = (BLOCK_BYTES - within).min(out.len() - done);
             let piece_out = &mut out[done..done + take];
+            if let Some(area) = &overwrites
+                && let Ok(number) = u32::try_from(block)
+                && let Some(found) = area.find(number).transpose()
+            {
+                let Ok((page, word)) = found else { return Ok(BlockCopy::Retry) };
+                area.read(page, within, piece_out);
+                // The area may be another inode's since, or the page another block's.
+                if !area.is_still(page, word) || leases.overwrites(inode).is_none_or(|now| !now.is_same(area))
+                {
+                    return Ok(BlockCopy::Retry);
+                }
+                done += take;
+                continue;
+            }
             let entry = match leases.entry(inode, block) {
                 None => return Ok(BlockCopy::Ask { want_map: true }),
                 Some(raw) => MapEntry(raw),
             };
+            if let Some((page, len)) = volume::copied(entry.0) {
+                let stored = len.saturating_sub(within).min(take);
+                if !leases.read_page(page, within, &mut piece_out[..stored]) {
+                    return Ok(BlockCopy::Ask { want_map: false });
+                }
+                piece_out[stored..].fill(0);
+                done += take;
+                continue;
+            }
             match entry.location() {
                 Some((address, piece_len)) => {
                     let device_block = address / BLOCK_BYTES as u64;
@@ -295,7 +319,7 @@ impl Client {
                     blocks_read += 1;
                 }
                 None if entry == MapEntry::HOLE => piece_out.fill(0),
-                None => return Ok(BlockCopy::Ask { want_map: false }),
+                None => return Ok(BlockCopy::Ask { want_map: true }),
             }
             done += take;
         }
@@ -332,8 +356,8 @@ impl Client {
     }
 }
 
-/// Asks the flusher to look at an inode's ring.
-fn kick(leases: &Leases, inode_slot: u32) {
+/// Asks the flusher to look at an inode's ring and overwrite area.
+pub(crate) fn kick(leases: &Leases, inode_slot: u32) {
     let control = leases.control();
     let word: &AtomicU64 = &control.kick_bits[inode_slot as usize / 64];
     let bit = 1 << (inode_slot % 64);
@@ -451,6 +475,7 @@ pub(crate) mod tests {
                 rings,
             };
             rig.inode().kind.store(libc::S_IFREG, Relaxed);
+            rig.inode().first.iter().for_each(|entry| entry.store(volume::UNKNOWN, Relaxed));
             rig.inode().ring.store(1, Relaxed);
             rig.inode().directories[0].store(1, Relaxed);
             // SAFETY: page 1 of the map is the directory.

@@ -25,6 +25,7 @@ mod lease_use;
 mod lookup;
 mod names;
 mod opening;
+mod overwrite;
 
 pub use client::{Child, Client, ForkTicket, OpenFile};
 pub use connect::ConnectOptions;

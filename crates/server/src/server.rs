@@ -219,6 +219,8 @@ fn flush(volume: &Arc<Volume>, stop: &AtomicBool) {
         let worked = flush_kicked(volume);
         if last_sweep.elapsed() >= RING_AGE {
             last_sweep = Instant::now();
+            // With the rings of files that are closed, others can append.
+            volume.take_all_closed();
             volume.drain_all();
         }
         if !worked {

@@ -149,13 +149,32 @@ fn a_file_that_never_had_a_name_is_closed_by_a_call() {
 }
 
 #[test]
-fn what_is_written_is_closed_by_a_call_that_tells_of_errors() {
+fn what_the_server_has_not_taken_yet_is_closed_by_a_call_that_tells_of_errors() {
     let rig = Rig::new(64 << 20);
     let client = rig.client();
-    let file = client.open(ROOT, b"/a", libc::O_WRONLY | libc::O_CREAT, 0o644).unwrap().file;
-    let before = calls(&client);
-    client.close(file).unwrap();
-    assert_eq!(calls(&client), before + 1);
+    let open = |flags| client.open(ROOT, b"/a", libc::O_RDWR | flags, 0o644).unwrap().file;
+    let closes = |file| {
+        let before = calls(&client);
+        client.close(file).unwrap();
+        calls(&client) - before
+    };
+    assert_eq!(closes(open(libc::O_CREAT)), 0, "nothing was written");
+    let file = open(0);
+    client.write(file, &[1; 10_000]).unwrap();
+    assert_eq!(closes(file), 1, "the ring holds something");
+    let file = open(0);
+    client.pwrite(file, &[2; 100], 0).unwrap();
+    assert_eq!(closes(file), 0, "written by the server");
+    let file = open(0);
+    for _ in 0..4 {
+        client.pwrite(file, &[3; 100], 0).unwrap();
+    }
+    assert_eq!(closes(file), 1, "overwritten without it");
+    // Beside another one that has it open, too.
+    let (file, kept) = (open(0), open(0));
+    client.write(file, &[4; 10_000]).unwrap();
+    client.fsync(file).unwrap();
+    assert_eq!((closes(file), closes(kept)), (0, 0), "the server has taken it");
 }
 
 #[test]

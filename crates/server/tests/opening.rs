@@ -63,6 +63,8 @@ fn what_was_open_is_opened_read_and_closed_without_a_call() {
     for number in 0..100 {
         make(&other, format!("/{number}").as_bytes(), &[number; 5000]);
     }
+    // The last one is closed with the next request.
+    other.sync().unwrap();
     // Of reads, those of what the core still buffers are calls.
     let all = || {
         let mut made = 0;
@@ -101,6 +103,41 @@ fn what_was_open_is_opened_read_and_closed_without_a_call() {
     assert_eq!(client.fstat(gone).map(drop), Err(libc::EBADF));
     assert_eq!(content(&client, next), [99; 5000]);
     kept.iter().for_each(|file| client.close(*file).unwrap());
+}
+
+#[test]
+fn the_first_read_of_a_small_file_makes_no_call_and_what_the_core_buffers_takes_one() {
+    let rig = Rig::new(64 << 20);
+    let (client, other) = (rig.client(), rig.client());
+    let read = |wanted: &[u8]| {
+        let file = open(&client, b"/small");
+        let before = calls(&client);
+        assert!(content(&client, file) == wanted);
+        let made = calls(&client) - before;
+        client.close(file).unwrap();
+        made
+    };
+    make(&other, b"/small", &[1; 30_000]);
+    other.sync().unwrap();
+    assert_eq!(read(&[1; 30_000]), 0, "where its blocks are is told with the open");
+    // What is written from now on is in the core's buffer, and copied for whoever asks.
+    let file = other.open(ROOT, b"/small", RW | libc::O_DSYNC, 0).unwrap().file;
+    let mut wanted = vec![1; 30_000];
+    for round in 2..20 {
+        wanted[5000..15_000].fill(round);
+        assert_eq!(other.pwrite(file, &wanted[5000..15_000], 5000), Ok(10_000));
+        assert!(read(&wanted) <= 1, "round {round}");
+        assert_eq!(read(&wanted), 0, "round {round}");
+    }
+    other.ftruncate(file, 6000).unwrap();
+    other.ftruncate(file, 9000).unwrap();
+    wanted.truncate(9000);
+    wanted[6000..].fill(0);
+    read(&wanted);
+    assert_eq!(read(&wanted), 0);
+    // Once they are on the device, their pages serve others.
+    other.sync().unwrap();
+    assert_eq!(read(&wanted), 0);
 }
 
 #[test]

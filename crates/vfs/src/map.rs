@@ -43,7 +43,7 @@ impl MapEntry {
 
 /// Told of every change of a watched inode's map.
 pub trait MapObserver: Send + Sync {
-    /// Blocks `first_block ..` of `ino` now lie at `entries`. Called with the core's locks held: it must be quick and
+    /// Blocks `first_block ..` of `ino` now lie at `entries`, or have other content in the core's buffer. Called with the core's locks held: it must be quick and
     /// must not call the core.
     fn remapped(&self, ino: Ino, first_block: u64, entries: &[MapEntry]);
 }

@@ -95,7 +95,7 @@ pub const CLOSED_MAX: usize = 63;
 
 /// Open files that the process has closed, and tells the server of with its next request.
 ///
-/// A process adds one that nobody can miss: it was open for reading only, and its inode has [all its
+/// A process adds one that nobody can miss: what was written is with the core, and the inode has [all its
 /// names](super::volume::Inode::attended) and no locks. The server takes them before it answers a request of the process,
 /// makes it a child, or takes a name from an inode that is open.
 #[repr(C, align(4096))]

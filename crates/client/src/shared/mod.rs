@@ -4,7 +4,7 @@
 //!  control memfd (rw)   | volume page | open files (64 B each) | inodes (256 B each) | kick bitmap |
 //!  map memfd     (ro)   pages of 4 KiB: directories (1,024 x u32) and chunks (512 x MapEntry)
 //!  crc memfd     (ro)   one CRC32C per device block
-//!  ring memfd    (rw)   append rings, RING_BYTES each
+//!  ring memfd    (rw)   append rings and overwrite areas, RING_BYTES each
 //!  image fd      (ro)   the device's data area
 //!  names memfd   (ro)   names and attributes that the server has looked up lately
 //!  channel memfd (rw)   one per client process: call slots, latency histograms
@@ -22,9 +22,10 @@
 pub mod channel;
 pub mod lock;
 pub mod names;
+pub mod overwrites;
 pub mod pages;
 pub mod turn;
 pub mod volume;
 
 /// Version of every layout in this module and of the protocol; both sides must have the same.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;

@@ -12,7 +12,7 @@ pub const OPEN_FILES_MAX: usize = 1 << 16;
 pub const INODES_MAX: usize = 1 << 16;
 /// Bytes of an append ring; a power of two.
 pub const RING_BYTES: usize = 1 << 20;
-/// Append rings a volume can have at once.
+/// Append rings and overwrite areas a volume can have at once.
 pub const RINGS_MAX: usize = 256;
 /// Entries of a map chunk: 2 MiB of a file.
 pub const CHUNK_ENTRIES: usize = 512;
@@ -20,6 +20,24 @@ pub const CHUNK_ENTRIES: usize = 512;
 pub const DIRECTORY_ENTRIES: usize = 1024;
 /// Directory pages of an inode: files above 32 GiB are read beyond that through the server.
 pub const DIRECTORIES: usize = 16;
+/// The entry of a block that the core still buffers: `len` bytes of it (1 to 4096) are in this page of the map memory, the rest
+/// are zeros.
+pub fn copied_entry(page: u32, len: usize) -> u64 {
+    debug_assert!((1..=4096).contains(&len) && page != 0, "no copy of a block");
+    COPIED | u64::from(page) << 12 | (len as u64 - 1)
+}
+
+/// Page and length of such an entry.
+pub fn copied(entry: u64) -> Option<(u32, usize)> {
+    (entry & COPIED != 0).then_some(((entry >> 12) as u32, (entry & 0xfff) as usize + 1))
+}
+
+/// No address of a device is so high.
+const COPIED: u64 = 1 << 63;
+/// Blocks whose map entries are with the inode.
+pub const FIRST_BLOCKS: usize = 8;
+/// In [`Inode::first`]: nobody has looked yet. No [`weft_vfs::MapEntry`] has this value.
+pub const UNKNOWN: u64 = 2;
 /// Pages of the map memfd.
 pub const MAP_PAGES_MAX: usize = 1 << 18;
 
@@ -98,16 +116,21 @@ pub struct Inode {
     pub seq: AtomicU32,
     /// Number of its ring plus 1; 0 = appends go through the server.
     pub ring: AtomicU32,
+    /// Number plus 1 of its [overwrite area](super::overwrites), among the rings; 0 = overwrites go through the server.
+    pub overwrites: AtomicU32,
     /// Excludes writers from one another.
     pub write_lock: Lock,
     /// `st_mode` bits that tell regular files from others.
     pub kind: AtomicU32,
-    /// Non-zero since a lock of it was asked for or it has lost a name: whoever closes it tells the server at once.
+    /// Non-zero since a lock of it was asked for, it has lost a name, or a write-back has failed: whoever closes it tells the
+    /// server at once.
     pub attended: AtomicU32,
     /// Why the server has to be asked to open it: [`GOING`], [`MAPPED`].
     pub by_call: AtomicU32,
     /// Map pages that hold the directories; 0 = none.
     pub directories: [AtomicU32; DIRECTORIES],
+    /// Map entries of the first blocks, so that a small file needs no pages; [`UNKNOWN`] where the chunk tells.
+    pub first: [AtomicU64; FIRST_BLOCKS],
 }
 
 impl Inode {

@@ -138,12 +138,12 @@ impl State {
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
         let covers = |block: u64| offset <= block * BLOCK && end >= (block + 1) * BLOCK;
         // Only the first and the last block can need what the device has; if that cannot be read, nothing is written.
-        let mut news = self.make_dirty(ino, first, covers(first))?;
+        self.make_dirty(ino, first, covers(first))?;
         if last != first {
-            news |= self.make_dirty(ino, last, covers(last))?;
+            self.make_dirty(ino, last, covers(last))?;
         }
         for block in first + 1..last {
-            news |= self.make_dirty(ino, block, true)?;
+            self.make_dirty(ino, block, true)?;
         }
         let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
         let mut rest = data;
@@ -161,9 +161,7 @@ impl State {
         }
         inode.dirty.fresh += fresh;
         inode.size = inode.size.max(end);
-        if news {
-            self.notify_remapped(ino, first, last + 1);
-        }
+        self.notify_remapped(ino, first, last + 1);
         Ok(())
     }
 

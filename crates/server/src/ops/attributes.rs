@@ -133,7 +133,7 @@ impl Session<'_> {
         let to_revoke = perm.and_then(|perm| volume.inodes.perm_changed(ino, perm));
         drop(alone);
         if let Some(open) = to_revoke {
-            volume.inodes.revoke_ring(&open);
+            volume.inodes.revoke_rings(&open);
         }
         Ok(())
     }

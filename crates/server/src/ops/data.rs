@@ -22,7 +22,8 @@ pub struct Read {
     pub offset: Option<u64>,
     /// Bytes that the caller wants by this and further calls: so far the open file's offset moves. Not less than this call's.
     pub whole: u64,
-    /// The block map of what is read is filled in, for a client that reads by itself.
+    /// The block map of what is read is filled in, and what the core still buffers is copied to where the map leads, for a client
+    /// that reads by itself.
     pub fills_map: bool,
     /// The read is no access: the time of the last one stays.
     pub quiet: bool,
@@ -107,10 +108,19 @@ impl Session<'_> {
             volume.maps.fill(core, open.inode.ino, offset / BLOCK_BYTES as u64)?;
         }
         // What the ring holds has to be with the core first. Only then: draining for each read would break up appends.
-        if offset + out.len() as u64 > volume.inodes.shared(open.inode.slot).head.load(Acquire) {
+        let end = offset + out.len() as u64;
+        let is_in_ring = end > volume.inodes.shared(open.inode.slot).head.load(Acquire);
+        let blocks = offset / BLOCK_BYTES as u64..=end / BLOCK_BYTES as u64;
+        if is_in_ring || volume.inodes.has_overwritten(&open.inode, blocks) {
             volume.inodes.drain(&open.inode, true)?;
         }
-        Ok(volume.fs.read(open.inode.ino, offset, out)?)
+        let len = volume.fs.read(open.inode.ino, offset, out)?;
+        if read.fills_map && len > 0 {
+            for block in offset / BLOCK_BYTES as u64..=(offset + len as u64 - 1) / BLOCK_BYTES as u64 {
+                volume.maps.copy(&*volume.fs, open.inode.ino, block)?;
+            }
+        }
+        Ok(len)
     }
 
     /// Writes `data`; returns how much of it.
@@ -140,6 +150,10 @@ impl Session<'_> {
         }
         if let Position::FileOffset = position {
             volume.files.shared(open.file).offset.store(offset + len as u64, Relaxed);
+        }
+        let in_turn = libc::O_SYNC | libc::O_DSYNC | libc::O_APPEND;
+        if !in_place && len < THROUGH_BYTES && flags & in_turn == 0 && self.may_lease() {
+            volume.inodes.overwritten(inode, offset + len as u64);
         }
         if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 && len != 0 {
             volume.fs.fsync(inode.ino).map_err(Error::from).inspect_err(remember)?;
@@ -205,11 +219,23 @@ impl Session<'_> {
         Ok(there)
     }
 
+    /// Publishes where the first blocks of a file are.
+    pub(super) fn fill_first(&self, inode: &OpenInode) {
+        let Some(core) = self.volume.block_map() else { return };
+        if let Err(error) = self.volume.maps.fill_first(core, inode.ino) {
+            tracing::debug!(ino = inode.ino.0, %error, "its blocks are not published");
+        }
+    }
+
+    /// Whether the process may have memory to write to.
+    pub(super) fn may_lease(&self) -> bool {
+        self.volume.direct.is_some() && self.process.is_leased()
+    }
+
     /// Gives the file an append ring, when the process may have one: then it appends without the server.
     pub fn lease(&self, file: FileRef) -> Result<bool> {
         let open = self.open_data(file)?;
-        let may = self.volume.direct.is_some() && self.process.is_leased();
-        Ok(may && is_writable(self.open_flags(&open)) && self.volume.inodes.lease(&open.inode))
+        Ok(self.may_lease() && is_writable(self.open_flags(&open)) && self.volume.inodes.lease(&open.inode))
     }
 
     /// Hands whole blocks of the file's ring to the core, so that it has room.
@@ -264,7 +290,7 @@ impl Session<'_> {
         let to_revoke = volume.inodes.perm_changed(ino, perm);
         drop(lock_pages);
         if let Some(open) = to_revoke {
-            volume.inodes.revoke_ring(&open);
+            volume.inodes.revoke_rings(&open);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::state::open_files::{Name, NewFile, OpenFile, Opener, path_from};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
-use weft_client::proto::ITSELF;
+use weft_client::proto::{ITSELF, is_readable};
 use weft_client::shared::volume::MAPPED;
 use weft_core::{Ino, Tag, refuse};
 use weft_placement::recording::Opener as RecordedOpener;
@@ -175,6 +175,10 @@ impl Session<'_> {
                 volume.inodes.release(&inode, None);
                 return Err(error);
             }
+        }
+        if !created && attr.size > 0 && is_file(attr.kind) && is_readable(flags) && self.may_lease() {
+            // So that the first read makes no call.
+            self.fill_first(&inode);
         }
         let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
         let new = NewFile {

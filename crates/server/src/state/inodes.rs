@@ -1,4 +1,4 @@
-//! Open inodes and their append rings.
+//! Open inodes, their append rings and [overwrite areas](overwrites).
 //!
 //! The server owns `head` of a ring: the true value is in `Ring`, and the shared copy is for clients to read. The
 //! holder of the inode's shared write lock moves `size`: a client, or the server.
@@ -41,6 +41,10 @@ pub struct OpenInode {
     /// Its slot in shared memory.
     pub slot: u32,
     ring: Mutex<Ring>,
+    /// Overwrites that the server made since it was opened: an inode with many gets an area.
+    overwritten: AtomicU32,
+    /// A client was in the middle of a write when its lock was taken from it: it may still write to the memory that it found.
+    is_haunted: AtomicBool,
     /// Whether it may have set-id bits, which a write can clear: it gets no ring then. Changed under the table's lock.
     set_id: AtomicBool,
     /// Write-backs of it that failed.
@@ -84,8 +88,20 @@ impl SlotPool {
 struct Ring {
     /// Number, when there is one.
     number: Option<u32>,
-    /// Bytes of the file below this are with the core.
+    /// Bytes of the file below this are with the core, but for what is in the area.
     head: u64,
+    /// Number of its overwrite area, when there is one.
+    area: Option<u32>,
+}
+
+impl Ring {
+    fn has_none(&self) -> bool {
+        self.number.is_none() && self.area.is_none()
+    }
+
+    fn take(&mut self) -> [Option<u32>; 2] {
+        [self.number.take(), self.area.take()]
+    }
 }
 
 /// All open inodes.
@@ -265,6 +281,7 @@ impl Inodes {
         shared.atime_ns.store(0, Relaxed);
         shared.atime_after_ns.store(0, Relaxed);
         shared.ring.store(0, Relaxed);
+        shared.overwrites.store(0, Relaxed);
         shared.write_lock.clear();
         // It may have lost its last name on the way here, or never had one.
         shared.attended.store(u32::from(links == 0), Relaxed);
@@ -275,7 +292,9 @@ impl Inodes {
         let open = Arc::new(OpenInode {
             ino: attr.ino,
             slot,
-            ring: Mutex::new(Ring { number: None, head: size }),
+            ring: Mutex::new(Ring { number: None, head: size, area: None }),
+            overwritten: AtomicU32::new(0),
+            is_haunted: AtomicBool::new(false),
             set_id: AtomicBool::new(has_set_id(perm)),
             errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
@@ -303,17 +322,13 @@ impl Inodes {
             open.users.fetch_sub(1, Relaxed);
             return cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
         }
-        // Hand over while nobody can open the inode anew and miss what the ring holds.
+        // Hand over while nobody can open the inode anew and miss what ring and area hold.
+        self.take_memory(&mut table, open);
         self.hand_over(open);
         debug_assert_eq!(open.users.load(Relaxed), 1, "the last user of an inode");
         let failure = cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
         open.users.store(0, Relaxed);
         let shared = self.shared(open.slot);
-        shared.ring.store(0, Relaxed);
-        if let Some(ring) = open.ring.lock().number.take() {
-            table.free_rings.push(ring);
-            self.rings_used.fetch_sub(1, Relaxed);
-        }
         let keeps = self.names.is_some() && !self.fs.is_read_only();
         if keeps && shared.kind.load(Relaxed) == libc::S_IFREG && shared.attended.load(SeqCst) == 0 {
             // Told again: the times that were just passed on have taken it back. Whoever opens the file next finds it.
@@ -406,6 +421,8 @@ impl Inodes {
     /// Bytes that were accepted for an inode could not be stored.
     pub fn failed(&self, open: &OpenInode, errno: i32) {
         open.errors.record(errno);
+        // Whoever closes it may be the first to hear.
+        self.attend(open);
         self.errors.record(errno);
     }
 
@@ -413,6 +430,7 @@ impl Inodes {
     pub fn all_failed(&self, errno: i32) {
         for open in self.all().iter().filter(|open| open.users.load(Relaxed) > 0) {
             open.errors.record(errno);
+            self.attend(open);
         }
         self.errors.record(errno);
     }
@@ -444,20 +462,65 @@ impl Inodes {
             shared.ring.store(number + 1, Release);
             return true;
         }
-        let number = match table.free_rings.pop() {
-            Some(number) => number,
-            None if (table.next_ring as usize) < RINGS_MAX => {
-                table.next_ring += 1;
-                table.next_ring - 1
-            }
-            None => return false,
-        };
+        let Some(number) = self.take_ring(&mut table) else { return false };
         ring.number = Some(number);
         ring.head = shared.size.load(Acquire);
-        self.rings_used.fetch_add(1, Relaxed);
         shared.head.store(ring.head, Release);
         shared.ring.store(number + 1, Release);
         true
+    }
+
+    /// A ring that nobody uses.
+    fn take_ring(&self, table: &mut Table) -> Option<u32> {
+        let number = table.free_rings.pop().or_else(|| {
+            let fresh = ((table.next_ring as usize) < RINGS_MAX).then_some(table.next_ring)?;
+            table.next_ring += 1;
+            Some(fresh)
+        })?;
+        self.rings_used.fetch_add(1, Relaxed);
+        Some(number)
+    }
+
+    /// Takes ring and area from an inode that is closed by its last user, who cannot wait.
+    fn take_memory(&self, table: &mut Table, open: &OpenInode) {
+        if open.ring.lock().has_none() {
+            return;
+        }
+        let shared = self.shared(open.slot);
+        // A thread that writes to a file that another one closes may be at it.
+        let is_alone = shared.write_lock.lock(lock::SERVER, || true);
+        if !is_alone {
+            open.is_haunted.store(true, Relaxed);
+        }
+        let taken = self.drain_and_take(open).unwrap_or_else(|error| {
+            tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+            open.ring.lock().take()
+        });
+        if is_alone {
+            shared.write_lock.unlock(lock::SERVER);
+        }
+        self.give_back_rings(table, open, taken);
+    }
+
+    /// Takes what ring and area hold, and then them. The caller excludes writers.
+    fn drain_and_take(&self, open: &OpenInode) -> FsResult<[Option<u32>; 2]> {
+        let shared = self.shared(open.slot);
+        shared.ring.store(0, Release);
+        self.drain(open, true)?;
+        // Only now: readers find in the area what the core does not have.
+        shared.overwrites.store(0, Release);
+        Ok(open.ring.lock().take())
+    }
+
+    /// Rings are nobody's. Those that somebody may still write to are never used again.
+    fn give_back_rings(&self, table: &mut Table, open: &OpenInode, rings: [Option<u32>; 2]) {
+        for number in rings.into_iter().flatten() {
+            self.rings_used.fetch_sub(1, Relaxed);
+            if !open.is_haunted.load(Relaxed) {
+                self.rings.area(number).clear();
+                table.free_rings.push(number);
+            }
+        }
     }
 
     /// Whether the volume has room for what all rings (and `more` further ones) may hold.
@@ -487,27 +550,28 @@ impl Inodes {
             return;
         }
         for open in self.all() {
-            self.revoke_ring(&open);
+            self.revoke_rings(&open);
         }
     }
 
-    /// Appends go through the server from now on. May wait for a client in the middle of one.
-    pub fn revoke_ring(&self, open: &OpenInode) {
-        if open.ring.lock().number.is_none() {
+    /// Writes go through the server from now on. May wait for a client in the middle of one.
+    pub fn revoke_rings(&self, open: &OpenInode) {
+        if open.ring.lock().has_none() {
             return;
         }
         let guard = self.exclude_writers(open);
-        self.shared(open.slot).ring.store(0, Release);
-        if let Err(error) = self.drain(open, true) {
-            // The bytes stay in the ring for a later try; readers and fsync get the error.
-            tracing::error!(ino = open.ino.0, %error, "accepted data cannot be stored yet");
-            return;
-        }
-        let number = open.ring.lock().number.take();
+        self.revoke_excluded(open);
         drop(guard);
-        if let Some(number) = number {
-            self.rings_used.fetch_sub(1, Relaxed);
-            self.table.lock().free_rings.push(number);
+    }
+
+    /// The same when writers are excluded.
+    fn revoke_excluded(&self, open: &OpenInode) {
+        match self.drain_and_take(open) {
+            Ok(taken) => self.give_back_rings(&mut self.table.lock(), open, taken),
+            // The bytes stay there for a later try; readers and fsync get the error.
+            Err(error) => {
+                tracing::error!(ino = open.ino.0, %error, "accepted data cannot be stored yet");
+            }
         }
     }
 
@@ -517,7 +581,7 @@ impl Inodes {
     }
 
     /// An inode's permission bits have changed. With set-id bits all writes go through the server, which clears them: the
-    /// inode that is returned then is to be [`robbed`](Self::revoke_ring) of its ring.
+    /// inode that is returned then is to be [`robbed`](Self::revoke_rings) of its ring.
     #[must_use]
     pub fn perm_changed(&self, ino: Ino, perm: u32) -> Option<Arc<OpenInode>> {
         let table = self.table.lock();
@@ -530,18 +594,27 @@ impl Inodes {
     /// its lock.
     pub fn exclude_writers<'a>(&'a self, open: &OpenInode) -> WriteGuard<'a> {
         let inode = self.shared(open.slot);
+        let mut was_taken = false;
         loop {
             let begun = Instant::now();
-            let before = (inode.write_lock.holder(), inode.size.load(Relaxed));
+            let progress =
+                || (inode.write_lock.holder(), inode.size.load(Relaxed), self.version_of_area(inode));
+            let before = progress();
             if inode.write_lock.lock(lock::SERVER, || begun.elapsed() > WRITE_LOCK_PATIENCE) {
+                if was_taken {
+                    self.revoke_excluded(open);
+                }
                 return WriteGuard { inode };
             }
-            let after = (inode.write_lock.holder(), inode.size.load(Relaxed));
+            let after = progress();
             if before == after && after.0 != lock::SERVER && after.0 != 0 {
                 tracing::warn!(
                     ino = open.ino.0,
                     "a client held a write lock for seconds; it is taken from it"
                 );
+                // When it goes on, it goes on with the memory that it has found.
+                open.is_haunted.store(true, Relaxed);
+                was_taken = true;
                 inode.write_lock.free_if_held_by(after.0);
             }
         }
@@ -551,15 +624,26 @@ impl Inodes {
     pub fn exclude_and_drain<'a>(&'a self, open: &OpenInode) -> FsResult<WriteGuard<'a>> {
         let guard = self.exclude_writers(open);
         self.drain(open, true)?;
+        self.forget_overwrites(open);
         self.pass_times(open);
         Ok(guard)
     }
 
-    /// Moves what the ring holds to the core: whole blocks only, or everything.
+    /// Moves what ring and area hold to the core: of the ring whole blocks only, or everything.
     pub fn drain(&self, open: &OpenInode, everything: bool) -> FsResult<()> {
         let mut ring = open.ring.lock();
+        let appended = self.drain_ring(open, &mut ring, everything);
+        appended.and(self.drain_area(open, &ring))
+    }
+
+    fn drain_ring(
+        &self,
+        open: &OpenInode,
+        ring: &mut MutexGuard<'_, Ring>,
+        everything: bool,
+    ) -> FsResult<()> {
         let shared = self.shared(open.slot);
-        let size = self.validated_size(open, &ring);
+        let size = self.validated_size(open, ring);
         let end = if everything { size } else { size & !(BLOCK_BYTES as u64 - 1) };
         let Some(number) = ring.number else { return Ok(()) };
         if ring.head < end {
@@ -570,20 +654,22 @@ impl Inodes {
             let start = ring.head as usize & (RING_BYTES - 1);
             let len = ((end - ring.head) as usize).min(RING_BYTES - start);
             let piece = self.rings.bytes(number, start..start + len);
-            let result = if len >= THROUGH_BYTES {
-                self.fs.write_through(open.ino, ring.head, piece)
-            } else {
-                self.fs.write(open.ino, ring.head, piece)
-            };
-            if let Err(error) = result {
-                self.failed(open, error.errno());
-                return Err(error);
-            }
+            self.store(open, ring.head, piece)?;
             ring.head += len as u64;
             debug_assert!(ring.head <= end, "more has been taken from a ring than was in it");
             shared.head.store(ring.head, Release);
         }
         Ok(())
+    }
+
+    /// Passes accepted bytes to the core.
+    fn store(&self, open: &OpenInode, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        let result = if bytes.len() >= THROUGH_BYTES {
+            self.fs.write_through(open.ino, offset, bytes)
+        } else {
+            self.fs.write(open.ino, offset, bytes)
+        };
+        result.inspect_err(|error| self.failed(open, error.errno()))
     }
 
     /// The size that clients published, if it can be one; a client that wrote nonsense loses what it appended.
@@ -672,5 +758,6 @@ impl Inodes {
     }
 }
 
+mod overwrites;
 #[cfg(test)]
 mod tests;

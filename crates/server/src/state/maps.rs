@@ -3,20 +3,26 @@
 //! A map is a tree of two levels of 4 KiB pages (directory, chunk). The server fills a chunk when a reader first
 //! misses it. The core reports every change through [`MapObserver`]; a change to a missing chunk is ignored, because
 //! filling asks the core. Filling races with changes: the server first publishes the chunk with every entry "ask the
-//! core", and stores the core's answer only if no change hit the chunk meanwhile.
+//! core", and stores the core's answer only if no change hit the chunk meanwhile. The entries of a file's first blocks are with
+//! its inode, too, like a chunk that is filled when the file is opened.
 //!
 //! Lock order: the core's lock, then `Maps::state`. Nothing here calls the core while it holds `state`.
 
 use super::shared::{ControlMemory, MapMemory};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
-use weft_client::shared::volume::{CHUNK_ENTRIES, DIRECTORIES, DIRECTORY_ENTRIES, Inode, MAP_PAGES_MAX};
-use weft_core::Ino;
-use weft_vfs::{BlockMap, FsResult, MapEntry, MapObserver};
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use weft_client::shared::volume::{
+    CHUNK_ENTRIES, DIRECTORIES, DIRECTORY_ENTRIES, FIRST_BLOCKS, Inode, MAP_PAGES_MAX, UNKNOWN, copied_entry,
+};
+use weft_core::{BLOCK_BYTES, Ino};
+use weft_vfs::{BlockMap, FileSystem, FsResult, MapEntry, MapObserver};
 
+/// Blocks that the core still buffers and readers have asked for, whose copies are kept at once, at most.
+const COPIES_MAX: usize = 1 << 14;
 /// Chunks are refilled this often when changes keep hitting them; then the reader goes through the server.
 const FILL_TRIES: usize = 4;
 
@@ -33,18 +39,28 @@ struct State {
     free: Vec<u32>,
     /// Pages from this number on were never used. Page 0 means "none".
     next: u32,
+    /// Copies of blocks that there are.
+    copied: usize,
+    /// Blocks that were copied, the oldest first; of some, the copy is gone.
+    copies: VecDeque<(Ino, u64)>,
 }
 
 struct InodeMap {
     slot: u32,
+    /// Counts changes of the entries that are with the inode; `None` until they are filled.
+    first: Option<u32>,
     chunks: FxHashMap<u64, Chunk>,
     directories: [u32; DIRECTORIES],
+    /// Pages with copies of blocks that the core still buffers.
+    copies: FxHashMap<u64, u32>,
 }
 
 struct Chunk {
     page: u32,
     /// Counts changes, for a fill to notice them.
     version: u32,
+    /// Whether the core's answer is there.
+    filled: bool,
 }
 
 impl Maps {
@@ -65,10 +81,18 @@ impl Maps {
 
     /// Begins the map of an inode that has just been opened.
     pub fn add(&self, ino: Ino, slot: u32) {
-        for directory in &self.shared_inode(slot).directories {
+        let inode = self.shared_inode(slot);
+        for directory in &inode.directories {
             directory.store(0, Relaxed);
         }
-        let map = InodeMap { slot, chunks: FxHashMap::default(), directories: [0; DIRECTORIES] };
+        store_all(&inode.first, UNKNOWN);
+        let map = InodeMap {
+            slot,
+            first: None,
+            chunks: FxHashMap::default(),
+            directories: [0; DIRECTORIES],
+            copies: FxHashMap::default(),
+        };
         self.state.lock().inodes.insert(ino, map);
     }
 
@@ -81,9 +105,40 @@ impl Maps {
         for directory in &inode.directories {
             directory.store(0, Relaxed);
         }
+        store_all(&inode.first, UNKNOWN);
         state.free.extend(map.chunks.values().map(|chunk| chunk.page));
         state.free.extend(map.directories.into_iter().filter(|&page| page != 0));
+        state.copied -= map.copies.len();
+        state.free.extend(map.copies.into_values());
         inode.seq.fetch_add(1, Release);
+    }
+
+    /// Fills the entries that are with an inode, unless they are.
+    pub fn fill_first(&self, core: &dyn BlockMap, ino: Ino) -> FsResult<()> {
+        let mut entries = [MapEntry::HOLE; FIRST_BLOCKS];
+        let mut begun = false;
+        for _ in 0..FILL_TRIES {
+            let version = {
+                let mut state = self.state.lock();
+                let Some(map) = state.inodes.get_mut(&ino) else { return Ok(()) };
+                if map.first.is_none() {
+                    store_all(&self.shared_inode(map.slot).first, MapEntry::ASK_CORE.0);
+                    begun = true;
+                } else if !begun {
+                    return Ok(());
+                }
+                *map.first.get_or_insert(0)
+            };
+            core.watch(ino, 0, &mut entries)?;
+            let state = self.state.lock();
+            let Some(map) = state.inodes.get(&ino) else { return Ok(()) };
+            if map.first == Some(version) {
+                let inode = self.shared_inode(map.slot);
+                store(inode, &inode.first, &entries);
+                return Ok(());
+            }
+        }
+        Ok(())
     }
 
     /// Fills the chunk that holds a block; false when it cannot be (no memory, a file too large, or endless change).
@@ -94,27 +149,32 @@ impl Maps {
         }
         let mut entries = [MapEntry::HOLE; CHUNK_ENTRIES];
         for _ in 0..FILL_TRIES {
-            let Some(version) = self.publish_chunk(ino, chunk_number) else { return Ok(false) };
+            let Some((version, filled)) = self.publish_chunk(ino, chunk_number) else { return Ok(false) };
+            if filled {
+                return Ok(true);
+            }
             core.watch(ino, chunk_number * CHUNK_ENTRIES as u64, &mut entries)?;
             let mut state = self.state.lock();
             let Some(map) = state.inodes.get_mut(&ino) else { return Ok(false) };
             let slot = map.slot;
-            let Some(chunk) = map.chunks.get(&chunk_number) else { return Ok(false) };
+            let Some(chunk) = map.chunks.get_mut(&chunk_number) else { return Ok(false) };
             if chunk.version == version {
                 let page = chunk.page;
-                self.store(slot, page, 0, &entries);
+                debug_assert_ne!(page, 0, "a chunk has a page");
+                chunk.filled = true;
+                store(self.shared_inode(slot), self.pages.chunk(page), &entries);
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Makes sure that a chunk is there, all "ask the core" when new; returns its version.
-    fn publish_chunk(&self, ino: Ino, chunk_number: u64) -> Option<u32> {
+    /// Makes sure that a chunk is there, all "ask the core" when new; returns its version, and whether it is filled.
+    fn publish_chunk(&self, ino: Ino, chunk_number: u64) -> Option<(u32, bool)> {
         let mut state = self.state.lock();
         let map = state.inodes.get(&ino)?;
         if let Some(chunk) = map.chunks.get(&chunk_number) {
-            return Some(chunk.version);
+            return Some((chunk.version, chunk.filled));
         }
         let directory = chunk_number as usize / DIRECTORY_ENTRIES;
         let inode = self.shared_inode(map.slot);
@@ -134,24 +194,101 @@ impl Maps {
             entry.store(MapEntry::ASK_CORE.0, Relaxed);
         }
         self.pages.directory(directory_page)[chunk_number as usize % DIRECTORY_ENTRIES].store(page, Release);
-        map.chunks.insert(chunk_number, Chunk { page, version: 0 });
-        Some(0)
+        map.chunks.insert(chunk_number, Chunk { page, version: 0, filled: false });
+        Some((0, false))
     }
 
-    /// Stores entries of one chunk under the inode's sequence lock.
-    fn store(&self, slot: u32, page: u32, first: usize, entries: &[MapEntry]) {
-        debug_assert!(page != 0 && first + entries.len() <= CHUNK_ENTRIES, "entries of one chunk");
-        let inode = self.shared_inode(slot);
-        // Odd before the first store: a reader that sees a new entry sees the change. AcqRel keeps the stores after it.
+    /// Copies a block that the core buffers to where readers find it, if they would have to ask for it.
+    pub fn copy(&self, fs: &dyn FileSystem, ino: Ino, block: u64) -> FsResult<()> {
+        let Some(version) = self.version_to_copy(ino, block) else { return Ok(()) };
+        let mut bytes = [0; BLOCK_BYTES];
+        let len = fs.read(ino, block * BLOCK_BYTES as u64, &mut bytes)?;
+        if len == 0 || self.version_to_copy(ino, block) != Some(version) {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        state.limit_copies(self);
+        let Some(page) = state.allocate() else { return Ok(()) };
+        let is_current = state.inodes.get(&ino).is_some_and(|map| self.to_copy(map, block) == Some(version));
+        let State { inodes, free, copied, copies, .. } = &mut *state;
+        let Some(map) = inodes.get_mut(&ino).filter(|_| is_current) else {
+            free.push(page);
+            return Ok(());
+        };
+        for (word, bytes) in self.pages.chunk(page).iter().zip(bytes.as_chunks::<8>().0) {
+            word.store(u64::from_le_bytes(*bytes), Relaxed);
+        }
+        map.copies.insert(block, page);
+        self.set_entry(map, block, copied_entry(page, len));
+        *copied += 1;
+        copies.push_back((ino, block));
+        Ok(())
+    }
+
+    fn version_to_copy(&self, ino: Ino, block: u64) -> Option<(u32, u32)> {
+        self.to_copy(self.state.lock().inodes.get(&ino)?, block)
+    }
+
+    /// What changes when a block does, if readers are to ask for it now.
+    fn to_copy(&self, map: &InodeMap, block: u64) -> Option<(u32, u32)> {
+        let (first, chunk) = self.cells(map, block);
+        let asks = |cell: &AtomicU64| cell.load(Relaxed) == MapEntry::ASK_CORE.0;
+        let told = first.or(chunk).is_some_and(asks);
+        let first = first.and(map.first).unwrap_or(0);
+        let chunk = map.chunks.get(&(block / CHUNK_ENTRIES as u64)).map_or(0, |chunk| chunk.version);
+        told.then_some((first, chunk))
+    }
+
+    /// Where the entry of a block is: with the inode, in its chunk.
+    fn cells(&self, map: &InodeMap, block: u64) -> (Option<&AtomicU64>, Option<&AtomicU64>) {
+        let first = map.first.and_then(|_| self.shared_inode(map.slot).first.get(block as usize));
+        let chunk = map.chunks.get(&(block / CHUNK_ENTRIES as u64));
+        let chunk = chunk.map(|chunk| &self.pages.chunk(chunk.page)[block as usize % CHUNK_ENTRIES]);
+        (first, chunk)
+    }
+
+    fn set_entry(&self, map: &InodeMap, block: u64, entry: u64) {
+        let (first, chunk) = self.cells(map, block);
+        let inode = self.shared_inode(map.slot);
         inode.seq.fetch_add(1, AcqRel);
-        for (to, entry) in self.pages.chunk(page)[first..].iter().zip(entries) {
-            to.store(entry.0, Relaxed);
+        for cell in first.into_iter().chain(chunk) {
+            cell.store(entry, Relaxed);
         }
         inode.seq.fetch_add(1, Release);
     }
 }
 
+fn store_all(cells: &[AtomicU64], value: u64) {
+    for cell in cells {
+        cell.store(value, Relaxed);
+    }
+}
+
+/// Stores entries under the inode's sequence lock.
+fn store(inode: &Inode, cells: &[AtomicU64], entries: &[MapEntry]) {
+    debug_assert!(cells.len() >= entries.len(), "entries of one chunk");
+    // Odd before the first store: a reader that sees a new entry sees the change. AcqRel keeps the stores after it.
+    inode.seq.fetch_add(1, AcqRel);
+    for (to, entry) in cells.iter().zip(entries) {
+        to.store(entry.0, Relaxed);
+    }
+    inode.seq.fetch_add(1, Release);
+}
+
 impl State {
+    /// Gives up the oldest copies when there are too many.
+    fn limit_copies(&mut self, maps: &Maps) {
+        while self.copied >= COPIES_MAX || self.copies.len() >= 2 * COPIES_MAX {
+            let Some((ino, block)) = self.copies.pop_front() else { return };
+            let Some(map) = self.inodes.get_mut(&ino) else { continue };
+            if let Some(page) = map.copies.remove(&block) {
+                maps.set_entry(map, block, MapEntry::ASK_CORE.0);
+                self.copied -= 1;
+                self.free.push(page);
+            }
+        }
+    }
+
     fn allocate(&mut self) -> Option<u32> {
         if let Some(page) = self.free.pop() {
             debug_assert!((1..self.next).contains(&page), "page 0 means none");
@@ -169,10 +306,13 @@ impl MapObserver for Maps {
     fn remapped(&self, ino: Ino, first_block: u64, entries: &[MapEntry]) {
         let mut state = self.state.lock();
         let Some(map) = state.inodes.get_mut(&ino) else { return };
-        if map.chunks.is_empty() {
-            return;
+        let inode = self.shared_inode(map.slot);
+        if let (Some(version), Some(cells @ [_, ..])) =
+            (&mut map.first, inode.first.get(first_block as usize..))
+        {
+            *version = version.wrapping_add(1);
+            store(inode, cells, &entries[..entries.len().min(cells.len())]);
         }
-        let slot = map.slot;
         let mut block = first_block;
         let mut rest = entries;
         while !rest.is_empty() {
@@ -180,10 +320,19 @@ impl MapObserver for Maps {
             let take = rest.len().min(CHUNK_ENTRIES - within);
             if let Some(chunk) = map.chunks.get_mut(&(block / CHUNK_ENTRIES as u64)) {
                 chunk.version = chunk.version.wrapping_add(1);
-                self.store(slot, chunk.page, within, &rest[..take]);
+                store(inode, &self.pages.chunk(chunk.page)[within..], &rest[..take]);
             }
             rest = &rest[take..];
             block += take as u64;
         }
+        // After the entries: whoever still copies from the pages sees another sequence number.
+        let changed = first_block..first_block + entries.len() as u64;
+        let gone: Vec<u32> = if entries.len() < map.copies.len() {
+            changed.filter_map(|block| map.copies.remove(&block)).collect()
+        } else {
+            map.copies.extract_if(|block, _| changed.contains(block)).map(|(_, page)| page).collect()
+        };
+        state.copied -= gone.len();
+        state.free.extend(gone);
     }
 }

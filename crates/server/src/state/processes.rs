@@ -195,11 +195,16 @@ impl Volume {
         });
     }
 
+    /// Gives back what all processes have closed and not told of.
+    pub(crate) fn take_all_closed(&self) {
+        self.processes.all().iter().for_each(|process| self.take_closed(process));
+    }
+
     /// An inode has lost a name, perhaps its last one: what of it is closed is given back now and from now on.
     pub(crate) fn name_lost(&self, ino: Ino) {
         let Some(open) = self.inodes.find(ino) else { return };
         self.inodes.attend(&open);
-        self.processes.all().iter().for_each(|process| self.take_closed(process));
+        self.take_all_closed();
         self.inodes.settle(open.slot);
     }
 

@@ -5,6 +5,7 @@
 use std::io;
 use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use weft_client::shared::overwrites::Area;
 use weft_client::shared::volume::{
     CHUNK_ENTRIES, Control, DIRECTORY_ENTRIES, MAP_PAGES_MAX, MapPage, RING_BYTES, RINGS_MAX,
 };
@@ -82,7 +83,7 @@ impl MapMemory {
     }
 }
 
-/// The append rings.
+/// The append rings and overwrite areas.
 pub struct RingMemory(SharedMemory);
 
 impl RingMemory {
@@ -104,5 +105,12 @@ impl RingMemory {
             let base = self.0.as_ptr::<u8>().add(ring as usize * RING_BYTES + range.start);
             std::slice::from_raw_parts(base, range.len())
         }
+    }
+
+    /// A ring's memory as an overwrite area.
+    pub fn area(&self, ring: u32) -> Area<'_> {
+        assert!((ring as usize) < RINGS_MAX, "no area among the rings");
+        // SAFETY: within the memory, which is mapped as long as `self`; a ring begins at a page.
+        unsafe { Area::at(self.0.as_ptr::<u8>().add(ring as usize * RING_BYTES)) }
     }
 }

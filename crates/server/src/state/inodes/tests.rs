@@ -1,10 +1,12 @@
-//! What a ring holds while it cannot be stored, and who may hold a write lock for how long.
+//! What rings and areas hold while it cannot be stored, what a broken client leaves in them, and who may hold a write lock for how
+//! long.
 
 // What a test unwraps is what it asserts.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
 use std::sync::atomic::AtomicBool;
+use weft_client::shared::overwrites::Area;
 use weft_core::Tag;
 use weft_vfs::{CreateArgs, MemFs, NewNode};
 
@@ -45,6 +47,15 @@ impl Rig {
         shared.size.store((size + bytes.len()) as u64, Release);
     }
 
+    /// Gives the file an area.
+    fn area(&self, open: &Arc<OpenInode>) -> Area<'_> {
+        for _ in 0..2 {
+            self.inodes.overwritten(open, 1);
+        }
+        let number = self.inodes.shared(open.slot).overwrites.load(Relaxed);
+        self.inodes.rings.area(number.checked_sub(1).expect("there is an area"))
+    }
+
     fn content(&self, ino: Ino) -> Vec<u8> {
         let mut out = vec![0; 1 << 20];
         let len = self.fs.read(ino, 0, &mut out).unwrap();
@@ -79,10 +90,118 @@ fn a_ring_that_cannot_be_stored_is_kept_with_what_it_holds_until_it_can() {
     assert!(rig.inodes.lease(&other) && rig.inodes.lease(&file));
     rig.append(&other, b"somebody else's");
     rig.append(&file, b", and on");
-    rig.inodes.revoke_ring(&file);
-    rig.inodes.revoke_ring(&other);
+    rig.inodes.revoke_rings(&file);
+    rig.inodes.revoke_rings(&other);
     assert!(rig.content(file.ino) == [&accepted[..], b", and on"].concat());
     assert_eq!(rig.content(other.ino), b"somebody else's");
+}
+
+/// What a client does that has an area.
+fn overwrite(area: Area<'_>, block: u32, byte: u8) -> usize {
+    let before = area.find(block).unwrap().map(|(page, _)| page);
+    let page = area.writable(block).unwrap();
+    area.take(page);
+    area.write(page, 0, &[byte; BLOCK_BYTES]);
+    area.publish(page, block, before);
+    page
+}
+
+/// A file of so many blocks that no client has written to.
+fn filled(rig: &Rig, name: &[u8], blocks: usize) -> Arc<OpenInode> {
+    let file = rig.open(name);
+    rig.fs.write(file.ino, 0, &vec![1; blocks * BLOCK_BYTES]).unwrap();
+    rig.inodes.size_changed(&file, (blocks * BLOCK_BYTES) as u64);
+    file
+}
+
+#[test]
+fn overwritten_blocks_reach_the_core_and_are_kept_while_they_cannot() {
+    let rig = Rig::new(8 << 20);
+    let file = filled(&rig, b"data", 40);
+    let area = rig.area(&file);
+    for block in 0..40 {
+        overwrite(area, block, 2);
+        overwrite(area, block, 3);
+    }
+    assert!(rig.inodes.has_overwritten(&file, 39..=100) && !rig.inodes.has_overwritten(&file, 40..=100));
+    assert!(rig.content(file.ino).iter().all(|byte| *byte == 1));
+    rig.inodes.drain(&file, false).unwrap();
+    assert!(!rig.inodes.has_overwritten(&file, 0..=100), "all are clean");
+    assert!(rig.content(file.ino).iter().all(|byte| *byte == 3));
+    assert!(area.find(7).unwrap().is_some(), "and are still read there");
+    drop(rig.inodes.exclude_and_drain(&file).unwrap());
+    assert!(area.find(7).unwrap().is_none(), "until the core's content changes");
+
+    // Of a hole, which takes space that is not there.
+    let none = weft_vfs::SetAttr { size: Some(0), ..Default::default() };
+    rig.fs.setattr(file.ino, &none).unwrap();
+    let whole = weft_vfs::SetAttr { size: Some(40 * BLOCK_BYTES as u64), ..Default::default() };
+    rig.fs.setattr(file.ino, &whole).unwrap();
+    overwrite(area, 5, 4);
+    let hog = rig.open(b"hog");
+    let free = rig.fs.statfs().unwrap().free_bytes;
+    rig.fs.write(hog.ino, 0, &vec![1; free as usize]).unwrap();
+    rig.inodes.keep_headroom();
+    let shared = rig.inodes.shared(file.slot);
+    let heard = ErrorCursor::default();
+    assert_eq!(file.errors.check_and_advance(&heard), Some(libc::ENOSPC), "the next fsync tells");
+    assert!(rig.inodes.has_overwritten(&file, 5..=5) && shared.overwrites.load(Relaxed) != 0, "it is kept");
+    rig.fs.setattr(hog.ino, &none).unwrap();
+    rig.inodes.revoke_rings(&file);
+    assert_eq!(shared.overwrites.load(Relaxed), 0);
+    assert_eq!(rig.content(file.ino)[5 * BLOCK_BYTES..][..BLOCK_BYTES], [4; BLOCK_BYTES]);
+}
+
+#[test]
+fn what_a_broken_client_leaves_in_an_area_harms_nobody_else() {
+    let rig = Rig::new(8 << 20);
+    let file = filled(&rig, b"data", 4);
+    let area = rig.area(&file);
+    overwrite(area, 2, 2);
+    overwrite(area, 4, 9);
+    overwrite(area, u32::MAX, 9);
+    rig.inodes.drain(&file, true).unwrap();
+    let heard = ErrorCursor::default();
+    assert_eq!(file.errors.check_and_advance(&heard), Some(libc::EIO), "the next fsync tells");
+    let content = rig.content(file.ino);
+    assert_eq!(content.len(), 4 * BLOCK_BYTES);
+    assert_eq!(content[2 * BLOCK_BYTES..][..BLOCK_BYTES], [2; BLOCK_BYTES]);
+    // Killed before it freed the page of before: of two, the newer counts, whichever page it is in.
+    for byte in 100..103 {
+        let page = area.writable(1).unwrap();
+        area.take(page);
+        area.write(page, 0, &[byte; BLOCK_BYTES]);
+        area.publish(page, 1, None);
+        rig.inodes.drain(&file, true).unwrap();
+        assert_eq!(rig.content(file.ino)[BLOCK_BYTES..][..BLOCK_BYTES], [byte; BLOCK_BYTES]);
+    }
+    overwrite(area, 1, 119);
+    rig.inodes.drain(&file, true).unwrap();
+    assert_eq!(rig.content(file.ino)[BLOCK_BYTES..][..BLOCK_BYTES], [119; BLOCK_BYTES]);
+}
+
+#[test]
+fn memory_that_a_stopped_client_may_still_write_to_is_not_used_again() {
+    let rig = Rig::new(64 << 20);
+    let file = filled(&rig, b"data", 4);
+    assert!(rig.inodes.lease(&file));
+    let area = rig.area(&file);
+    let shared = rig.inodes.shared(file.slot);
+    let lost = [shared.ring.load(Relaxed), shared.overwrites.load(Relaxed)];
+    overwrite(area, 1, 7);
+    assert!(shared.write_lock.lock(CLIENT, || true));
+    drop(rig.inodes.exclude_writers(&file));
+    assert_eq!([shared.ring.load(Relaxed), shared.overwrites.load(Relaxed)], [0, 0]);
+    assert_eq!(rig.content(file.ino)[BLOCK_BYTES..][..BLOCK_BYTES], [7; BLOCK_BYTES]);
+    for number in 0..20 {
+        let other = filled(&rig, format!("other{number}").as_bytes(), 1);
+        assert!(rig.inodes.lease(&other));
+        rig.area(&other);
+        let shared = rig.inodes.shared(other.slot);
+        let given = [shared.ring.load(Relaxed), shared.overwrites.load(Relaxed)];
+        assert!(given.iter().all(|number| *number != 0 && !lost.contains(number)), "{given:?} of {lost:?}");
+        rig.inodes.release(&other, None);
+    }
 }
 
 #[test]

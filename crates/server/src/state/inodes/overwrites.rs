@@ -1,0 +1,173 @@
+//! The server's side of overwrite areas ([`weft_client::shared::overwrites`]): who gets one, and how the core gets what is in it.
+
+use super::{Inodes, OpenInode, Ring};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use weft_client::shared::overwrites::{Area, Moving, Word};
+use weft_client::shared::volume::Inode;
+use weft_core::BLOCK_BYTES;
+use weft_vfs::{FsError, FsResult};
+
+/// An inode that the server has overwritten so often gets an area.
+const OVERWRITES_MIN: u32 = 2;
+/// Consecutive blocks that the core gets at once.
+const RUN_BYTES: usize = super::THROUGH_BYTES;
+/// A client that does nothing but overwrite a block is slower than this thread looks; one that is broken could keep it looking.
+const COPY_TRIES: u32 = 10_000;
+
+/// Consecutive blocks on their way from an area to the core.
+struct Run {
+    first: u32,
+    pages: Vec<(usize, Word)>,
+    bytes: Vec<u8>,
+}
+
+impl Run {
+    fn is_full(&self) -> bool {
+        self.bytes.len() >= RUN_BYTES
+    }
+
+    fn continues_at(&self, block: u32) -> bool {
+        self.pages.is_empty() || self.first.checked_add(self.pages.len() as u32) == Some(block)
+    }
+
+    /// Takes in a block, which was in a page when that had a word.
+    fn copy(&mut self, area: Area<'_>, block: u32, mut found: (usize, Word)) {
+        let begin = self.bytes.len();
+        if self.pages.is_empty() {
+            self.first = block;
+        }
+        self.bytes.resize(begin + BLOCK_BYTES, 0);
+        for _ in 0..COPY_TRIES {
+            area.read(found.0, 0, &mut self.bytes[begin..]);
+            if area.is_still(found.0, found.1) {
+                self.pages.push(found);
+                return;
+            }
+            if let Ok(Some(next)) = area.find(block) {
+                found = next;
+            }
+        }
+        self.bytes.truncate(begin);
+    }
+}
+
+impl Inodes {
+    /// A client that might do it by itself has overwritten bytes that end at `end`: the inode gets an area when there were
+    /// more, and room for what one can hold.
+    pub fn overwritten(&self, open: &Arc<OpenInode>, end: u64) {
+        let shared = self.shared(open.slot);
+        let is_inside = end.next_multiple_of(BLOCK_BYTES as u64) <= shared.head.load(Relaxed);
+        if !is_inside || open.overwritten.fetch_add(1, Relaxed) + 1 < OVERWRITES_MIN {
+            return;
+        }
+        open.overwritten.store(0, Relaxed);
+        let mut table = self.table.lock();
+        // As for a ring: what is in the slot may not be the caller's any more.
+        if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
+            || open.set_id.load(Relaxed)
+            || open.is_haunted.load(Relaxed)
+            || !self.has_headroom(1)
+        {
+            return;
+        }
+        let mut ring = open.ring.lock();
+        if ring.area.is_none()
+            && let Some(number) = self.take_ring(&mut table)
+        {
+            ring.area = Some(number);
+            shared.overwrites.store(number + 1, Release);
+        }
+    }
+
+    /// Moves what the area holds to the core. A client may write to it meanwhile: of a block that it overwrites, the core gets the
+    /// content of before or the new one.
+    pub(super) fn drain_area(&self, open: &OpenInode, ring: &Ring) -> FsResult<()> {
+        let Some(number) = ring.area else { return Ok(()) };
+        let area = self.rings.area(number);
+        area.looked();
+        let mut dirty = area.dirty().map_err(|Moving| {
+            self.failed(open, libc::EIO);
+            FsError::Device(format!("inode {}: a client makes its overwrites unreadable", open.ino.0))
+        })?;
+        dirty.retain(|&(block, page, word)| {
+            let is_there = (u64::from(block) + 1) * BLOCK_BYTES as u64 <= ring.head;
+            if !is_there {
+                tracing::error!(
+                    ino = open.ino.0,
+                    block,
+                    "a client overwrote a block that its file does not have"
+                );
+                area.discard(page, word);
+                self.failed(open, libc::EIO);
+            }
+            is_there
+        });
+        if dirty.is_empty() {
+            return Ok(());
+        }
+        // Reads before it come first, as for appends.
+        self.pass_reads(open, &self.shared(open.slot).atime_ns);
+        dirty.sort_unstable_by_key(|&(block, page, _)| (block, page));
+        // A client was killed before it freed the older page.
+        dirty.dedup_by(|next, kept| {
+            let same = next.0 == kept.0;
+            if same && next.2.is_newer(kept.2) {
+                std::mem::swap(next, kept);
+            }
+            if same {
+                area.discard(next.1, next.2);
+            }
+            same
+        });
+        let mut run = Run { first: 0, pages: Vec::new(), bytes: Vec::new() };
+        for (block, page, word) in dirty {
+            if run.is_full() || !run.continues_at(block) {
+                self.store_run(open, area, &mut run)?;
+            }
+            run.copy(area, block, (page, word));
+        }
+        self.store_run(open, area, &mut run)
+    }
+
+    fn store_run(&self, open: &OpenInode, area: Area<'_>, run: &mut Run) -> FsResult<()> {
+        if run.pages.is_empty() {
+            return Ok(());
+        }
+        self.store(open, u64::from(run.first) * BLOCK_BYTES as u64, &run.bytes)?;
+        for (page, word) in run.pages.drain(..) {
+            // Clean pages are still read from. A block that has been overwritten meanwhile is in another, dirty one.
+            area.clean(page, word);
+        }
+        run.bytes.clear();
+        Ok(())
+    }
+
+    /// Whether the area has blocks of a range that the core does not have.
+    pub fn has_overwritten(&self, open: &OpenInode, mut blocks: RangeInclusive<u64>) -> bool {
+        let ring = open.ring.lock();
+        let Some(area) = ring.area.map(|number| self.rings.area(number)) else { return false };
+        let is_dirty = |block: u32| match area.find(block) {
+            Ok(found) => found.is_some_and(|(_, word)| word.is_dirty()),
+            Err(Moving) => true,
+        };
+        blocks.any(|block| u32::try_from(block).is_ok_and(is_dirty))
+    }
+
+    /// Before the core's content changes: the area has nothing that differs from it. The caller excludes writers, and has
+    /// drained the area.
+    pub(super) fn forget_overwrites(&self, open: &OpenInode) {
+        if let Some(number) = open.ring.lock().area {
+            self.rings.area(number).clear();
+        }
+    }
+
+    /// Changes with each write of a client to the inode's area.
+    pub(super) fn version_of_area(&self, inode: &Inode) -> u32 {
+        let number = inode.overwrites.load(Relaxed);
+        // The number is what a client may have written there.
+        let is_one = (1..=weft_client::shared::volume::RINGS_MAX as u32).contains(&number);
+        if is_one { self.rings.area(number - 1).version() } else { 0 }
+    }
+}
