@@ -3,7 +3,7 @@
 use crate::busy::{self, Busy};
 use crate::client::Client;
 use crate::identity::IDENTITY_TRIES;
-use crate::patience::CallerPatience;
+use crate::patience::{ANSWER_NS, CallerPatience, FLUSH_NS};
 use crate::proto::{IDENTITY_UNKNOWN, Op};
 use crate::shared::channel::{CLAIMED, DONE, FREE, PAYLOAD_BYTES, Request, Response, SLOTS, SUBMITTED, Slot};
 use crate::shared::turn;
@@ -121,7 +121,11 @@ impl<'a> Call<'a> {
         }
         turn::pass(&slot.state, SUBMITTED, &slot.server_sleeps);
         let oversubscribed = self.client.channel().events.oversubscribed.load(Relaxed) != 0;
-        if !answered_soon(slot, oversubscribed) {
+        let most = match self.request.op {
+            op if op == Op::Fsync as u32 => FLUSH_NS,
+            _ => ANSWER_NS,
+        };
+        if !answered_soon(slot, most, oversubscribed) {
             let client = self.client;
             let mut slept = false;
             let give_up =
@@ -146,7 +150,7 @@ impl<'a> Call<'a> {
 }
 
 /// Waits awake for the answer as long as that pays; whether it is there.
-fn answered_soon(slot: &Slot, oversubscribed: bool) -> bool {
+fn answered_soon(slot: &Slot, most: u64, oversubscribed: bool) -> bool {
     let is_there = || {
         (0..LOOKS).any(|look| {
             if look > 0 {
@@ -158,7 +162,7 @@ fn answered_soon(slot: &Slot, oversubscribed: bool) -> bool {
     let mut patience = PATIENCE.with(Cell::get);
     let mut before = sys::monotonic_ns();
     let mut answered = is_there();
-    if !answered && patience.submitted(before, oversubscribed) {
+    if !answered && patience.submitted(before, most, oversubscribed) {
         loop {
             sys::yield_now();
             answered = is_there();

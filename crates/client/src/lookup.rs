@@ -17,6 +17,9 @@ use weft_vfs::{NAME_MAX, PATH_MAX, TimeSpec, atime_after_read};
 /// Flags of `fstatat` and `faccessat` that say how a path is walked.
 const WALK_FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT;
 
+/// Longest name of an extended attribute, as in Linux.
+const XATTR_NAME_MAX: usize = 255;
+
 /// The calling process, as the server judges it.
 pub(crate) struct Caller<'a>(&'a Identity);
 
@@ -59,6 +62,29 @@ impl Client {
             let found = leases.walk(caller, at, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
             Some(found.map(|found| found.attr))
         })
+    }
+
+    /// Length of an extended attribute, as [`Client::get_xattr`] tells it, of a file that has none: mostly why there is no
+    /// such attribute.
+    pub(crate) fn get_xattr_here(&self, at: FileRef, path: &[u8], flags: i32, name: &[u8]) -> Option<Errno> {
+        let is_in = |namespace: &[u8]| name.starts_with(namespace) && name.len() > namespace.len();
+        let error = match name {
+            _ if name.len() > XATTR_NAME_MAX => return None,
+            _ if is_in(b"system.") => libc::EOPNOTSUPP,
+            _ if is_in(b"security.") || is_in(b"trusted.") => libc::ENODATA,
+            // Those of programs need permissions.
+            _ => return None,
+        };
+        self.plain_here(at, path, flags)?.map_or_else(Some, |()| Some(error))
+    }
+
+    /// Whether a file has no extended attributes, or an error says why it cannot be told; `None` when it may have some.
+    pub(crate) fn plain_here(&self, at: FileRef, path: &[u8], flags: i32) -> Option<Result<(), Errno>> {
+        let attr = match self.stat_here(at, path, flags)? {
+            Ok(attr) => attr,
+            Err(error) => return Some(Err(error)),
+        };
+        self.leases()?.names().attr(attr.ino, |_, word| word.is_plain().then_some(Ok(())))
     }
 
     /// Whether the caller may do `mode`, as [`Client::access`] tells it.
@@ -109,7 +135,8 @@ impl Leases {
 
     /// Attributes of an inode, with what clients have changed in shared memory, and its slot if it is open.
     fn attr(&self, ino: u64) -> Option<(WireAttr, Option<u32>)> {
-        self.names().attr(ino, |mut attr, slot| {
+        self.names().attr(ino, |mut attr, word| {
+            let slot = word.slot();
             if let Some(slot) = slot
                 && attr.mode & libc::S_IFMT == libc::S_IFREG
             {

@@ -202,6 +202,9 @@ impl Client {
         name: &[u8],
         out: &mut [u8],
     ) -> Result<usize, Errno> {
+        if let Some(error) = self.get_xattr_here(at, path, flags, name) {
+            return Err(error);
+        }
         let answer = self.call(Op::GetXattr, &[at.0, flags as u64])?.part1(path)?.part2(name)?.run()?;
         if out.is_empty() { Ok(answer.payload().len()) } else { copy_out(answer.payload(), out) }
     }
@@ -222,6 +225,9 @@ impl Client {
 
     /// Names of the extended attributes, each ended by NUL. With an empty `out` only the length.
     pub fn list_xattr(&self, at: FileRef, path: &[u8], flags: i32, out: &mut [u8]) -> Result<usize, Errno> {
+        if let Some(none) = self.plain_here(at, path, flags) {
+            return none.map(|()| 0);
+        }
         let answer = self.call(Op::ListXattr, &[at.0, flags as u64])?.part1(path)?.run()?;
         if out.is_empty() { Ok(answer.payload().len()) } else { copy_out(answer.payload(), out) }
     }

@@ -128,6 +128,7 @@ mod tests {
     use super::*;
     use crate::lease::tests::{Rig, set_meanwhile};
     use crate::proto::WireAttr;
+    use crate::shared::names::SlotWord;
     use crate::shared::volume::{GOING, MAPPED};
     use bytemuck::Zeroable;
     use weft_core::Ino;
@@ -143,8 +144,9 @@ mod tests {
             let attr = WireAttr { ino, mode, links: 1, ..WireAttr::zeroed() };
             bytemuck::cast::<_, [u64; crate::shared::names::ATTR_WORDS]>(attr)
         };
-        names.attr_sets[0].cells[0].set(&attr(Ino::ROOT.0, libc::S_IFDIR | 0o755), 0);
-        names.attr_sets[0].cells[1].set(&attr(FILE, libc::S_IFREG | 0o644), 1);
+        names.attr_sets[0].cells[0]
+            .set(&attr(Ino::ROOT.0, libc::S_IFDIR | 0o755), SlotWord::new(None, false));
+        names.attr_sets[0].cells[1].set(&attr(FILE, libc::S_IFREG | 0o644), SlotWord::new(Some(0), false));
         let (key, _) = names.key(Ino::ROOT.0, b"f");
         names.name_sets[0].cells[0].set(key, FILE);
         rig.inode().ino.store(FILE, Relaxed);

@@ -28,6 +28,19 @@ fn asked(client: &Client, path: &str, flags: i32) -> Result<WireAttr, i32> {
     client.stat(FileRef::ROOT, path.as_bytes(), flags)
 }
 
+/// Extended attributes as a client tells them: all names, and some values.
+fn xattrs(client: &Client, path: &str, flags: i32) -> Vec<Result<Vec<u8>, i32>> {
+    let (root, path, mut out) = (FileRef::ROOT, path.as_bytes(), vec![0; 100]);
+    let mut all = vec![client.list_xattr(root, path, flags, &mut out).map(|len| out[..len].to_vec())];
+    for name in
+        ["user.x", "security.selinux", "system.posix_acl_access", "trusted.x", "security.", "system.", "odd"]
+    {
+        let got = client.get_xattr(root, path, flags, name.as_bytes(), &mut out);
+        all.push(got.map(|len| out[..len].to_vec()));
+    }
+    all
+}
+
 /// One operation of many; whether it succeeds does not matter.
 fn act(dice: &mut Dice, client: &Client, open: &mut Vec<FileRef>, rig: &Rig) {
     let paths = paths();
@@ -55,7 +68,8 @@ fn act(dice: &mut Dice, client: &Client, open: &mut Vec<FileRef>, rig: &Rig) {
             let _ = client.set_attr(root, &one, 0, &AttrChange { mode: Some(mode), ..change });
         }
         12 => drop(client.set_attr(root, &one, 0, &AttrChange { size: Some(dice.roll(99_999)), ..change })),
-        13 => drop(client.set_xattr(root, &one, 0, b"user.x", &two, 0)),
+        13 if two.len() % 2 == 0 => drop(client.set_xattr(root, &one, 0, b"user.x", &two, 0)),
+        13 => drop(client.remove_xattr(root, &one, 0, b"user.x")),
         14 => drop(client.set_attr(root, &one, 0, &AttrChange { touch: true, ..change })),
         15 | 16 => {
             if let Some(file) = file(dice, open) {
@@ -110,6 +124,12 @@ fn what_is_told_without_a_call_is_what_the_server_tells() {
                         let may = reader.access(FileRef::ROOT, path.as_bytes(), mode, flags);
                         assert_eq!(may, told.map(drop), "{}", what(&path));
                     }
+                    assert_eq!(
+                        xattrs(&reader, &path, flags),
+                        xattrs(&asking, &path, flags),
+                        "{}",
+                        what(&path)
+                    );
                     if matches!(told, Err(libc::ENOENT | libc::ENOTDIR)) {
                         let opened = reader.open(FileRef::ROOT, path.as_bytes(), 0, 0);
                         assert_eq!(opened.map(drop), told.map(drop), "{}", what(&path));
@@ -139,12 +159,16 @@ fn what_was_told_once_needs_no_call() {
             .map(|path| asked(&client, path, 0));
         let opened = client.open(FileRef::ROOT, b"/dir/none", 0, 0).map(drop);
         let may = client.access(FileRef::ROOT, b"/dir/file", libc::R_OK | libc::W_OK, 0);
-        (told, opened, may, client.fstat(file))
+        let (path, mut out) = (b"/dir/file", [0; 100]);
+        let listed = client.list_xattr(FileRef::ROOT, path, 0, &mut out);
+        let label = client.get_xattr(FileRef::ROOT, path, 0, b"security.selinux", &mut out);
+        (told, opened, may, client.fstat(file), (listed, label))
     };
     let first = all();
     let before = calls(&client);
     assert_eq!(all(), first);
     assert_eq!(calls(&client), before, "nothing was asked");
+    assert_eq!(first.4, (Ok(0), Err(libc::ENODATA)));
     assert!(first.0[..4].iter().all(Result::is_ok) && first.1 == Err(libc::ENOENT) && first.2.is_ok());
     // What is appended in shared memory shows without a call, too.
     client.pwrite(file, b"ten bytes.", 0).unwrap();

@@ -98,8 +98,32 @@ pub const ATTR_WORDS: usize = size_of::<WireAttr>() / 8;
 pub struct AttrCell {
     /// A [`WireAttr`]; the first word is the inode number, 0 in a free cell.
     pub words: [AtomicU64; ATTR_WORDS],
-    /// The slot of the inode in the control memory plus 1; 0 while nobody has it open.
+    /// A [`SlotWord`].
     pub slot: AtomicU64,
+}
+
+/// What is told of an inode beside its attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SlotWord(pub u64);
+
+impl SlotWord {
+    /// The inode is known to have no extended attributes.
+    const PLAIN: u64 = 1 << 32;
+
+    /// Of an inode with this slot in the control memory, or that nobody has open.
+    pub fn new(slot: Option<u32>, is_plain: bool) -> SlotWord {
+        SlotWord(slot.map_or(0, |slot| u64::from(slot) + 1) | if is_plain { SlotWord::PLAIN } else { 0 })
+    }
+
+    /// The slot of the inode, if it is open.
+    pub fn slot(self) -> Option<u32> {
+        (self.0 as u32).checked_sub(1)
+    }
+
+    /// Whether the inode has no extended attributes; if not, it may have some.
+    pub fn is_plain(self) -> bool {
+        self.0 & SlotWord::PLAIN != 0
+    }
 }
 
 /// A set of attributes.
@@ -160,15 +184,13 @@ impl Names {
         seen.is_still().then_some((ino, seen))
     }
 
-    /// Attributes of an inode, passed through `overlay` with the slot of the inode if it is open. `None` when the cache does
-    /// not tell.
-    pub fn attr<T>(&self, ino: u64, overlay: impl Fn(WireAttr, Option<u32>) -> Option<T>) -> Option<T> {
+    /// Attributes of an inode, passed through `overlay` with what is told beside them. `None` when the cache does not tell.
+    pub fn attr<T>(&self, ino: u64, overlay: impl Fn(WireAttr, SlotWord) -> Option<T>) -> Option<T> {
         let set = &self.attr_sets[self.attr_set(ino)];
         set.head.read(|| {
             let cell = set.cell(ino)?;
             let words: [u64; ATTR_WORDS] = std::array::from_fn(|word| cell.words[word].load(Relaxed));
-            let slot = cell.slot.load(Relaxed);
-            overlay(bytemuck::cast(words), (slot as u32).checked_sub(1))
+            overlay(bytemuck::cast(words), SlotWord(cell.slot.load(Relaxed)))
         })
     }
 }
@@ -199,11 +221,11 @@ impl AttrSet {
 
 impl AttrCell {
     /// Gives the cell to an inode with these attributes.
-    pub fn set(&self, attr: &[u64; ATTR_WORDS], slot_plus_1: u64) {
+    pub fn set(&self, attr: &[u64; ATTR_WORDS], slot: SlotWord) {
         for (word, value) in self.words.iter().zip(attr) {
             word.store(*value, Relaxed);
         }
-        self.slot.store(slot_plus_1, Relaxed);
+        self.slot.store(slot.0, Relaxed);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::state::open_files::OpenFile;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
+use weft_client::shared::volume::FIRST_BLOCKS;
 use weft_core::{BLOCK_BYTES, Ino, refuse};
 use weft_vfs::{Access, FallocateMode, FileKind, SeekTarget, SetAttr};
 
@@ -105,7 +106,12 @@ impl Session<'_> {
         if read.fills_map
             && let Some(core) = volume.block_map()
         {
-            volume.maps.fill(core, open.inode.ino, offset / BLOCK_BYTES as u64)?;
+            // The chunk of a small file would be empty but for what is with the inode.
+            if volume.inodes.size(&open.inode) <= (FIRST_BLOCKS * BLOCK_BYTES) as u64 {
+                volume.maps.fill_first(core, open.inode.ino)?;
+            } else {
+                volume.maps.fill(core, open.inode.ino, offset / BLOCK_BYTES as u64)?;
+            }
         }
         // What the ring holds has to be with the core first. Only then: draining for each read would break up appends.
         let end = offset + out.len() as u64;

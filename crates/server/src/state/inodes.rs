@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::time::{Duration, Instant};
 use weft_client::shared::lock;
-use weft_client::shared::volume::{GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
+use weft_client::shared::volume::{FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
 use weft_core::{BLOCK_BYTES, Ino};
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
@@ -337,10 +337,27 @@ impl Inodes {
             if table.kept_now > KEPT_MAX {
                 self.give_up_oldest(&mut table);
             }
+            drop(table);
+            self.publish_small(open);
         } else {
             self.give_up(&mut table, open);
         }
         failure
+    }
+
+    /// Publishes the content of a small file that has just been written, so that whoever reads it next makes no call.
+    fn publish_small(&self, open: &OpenInode) {
+        let size = self.size(open);
+        let Some(core) = self.fs.block_map().filter(|_| size <= (FIRST_BLOCKS * BLOCK_BYTES) as u64) else {
+            return;
+        };
+        let published = self.maps.fill_first(core, open.ino).and_then(|()| {
+            let mut blocks = 0..size.div_ceil(BLOCK_BYTES as u64);
+            blocks.try_for_each(|block| self.maps.copy(&*self.fs, open.ino, block))
+        });
+        if let Err(error) = published {
+            tracing::debug!(ino = open.ino.0, %error, "its content is not published");
+        }
     }
 
     /// An inode that processes had open by themselves may be open no more: it goes if it has lost a name, or has locks.

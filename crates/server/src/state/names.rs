@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::*, fence};
 use weft_client::WireAttr;
-use weft_client::shared::names::{ATTR_WORDS, AttrSet, NameKey, NameSet, Names, SetHead};
+use weft_client::shared::names::{ATTR_WORDS, AttrSet, NameKey, NameSet, Names, SetHead, SlotWord};
 use weft_core::{Ino, Tag};
 use weft_sys::SharedMemory;
 use weft_vfs::{
@@ -169,7 +169,8 @@ impl Published {
         };
         set.write(|| {
             if let Some(cell) = cells.cell(ino.0) {
-                cell.slot.store(slot.map_or(0, |slot| u64::from(slot) + 1), Relaxed);
+                let is_plain = SlotWord(cell.slot.load(Relaxed)).is_plain();
+                cell.slot.store(SlotWord::new(slot, is_plain).0, Relaxed);
             }
         });
     }
@@ -224,6 +225,21 @@ impl Cached {
     }
 }
 
+impl Cached {
+    /// Publishes who has a name, which a program is likely to look for.
+    fn tell_name(&self, dir: Ino, name: &[u8]) {
+        let (key, cells, set) = self.names.name_set(dir, name);
+        if let Some(ticket) = set.ticket()
+            && let Ok(attr) = self.core.lookup(dir, name)
+        {
+            set.publish(ticket, |_| {
+                let cell = cells.cell(key).unwrap_or_else(|| set.next_cell(&cells.cells));
+                cell.set(key, attr.ino.0);
+            });
+        }
+    }
+}
+
 /// The name under which the cache tells the parent of a directory.
 const PARENT: &[u8] = b"..";
 
@@ -256,8 +272,9 @@ impl FileSystem for Cached {
         // What has no name any more may go without a word.
         if let Some(ticket) = ticket.filter(|_| attr.links > 0) {
             let wire: [u64; ATTR_WORDS] = bytemuck::cast(WireAttr::of(&attr, self.names.device));
+            let is_plain = self.core.listxattr(ino).is_ok_and(|names| names.is_empty());
             set.publish(ticket, |open| {
-                let slot = open.get(&ino.0).map_or(0, |slot| u64::from(*slot) + 1);
+                let slot = SlotWord::new(open.get(&ino.0).copied(), is_plain);
                 set.next_cell(&cells.cells).set(&wire, slot);
             });
         }
@@ -265,13 +282,19 @@ impl FileSystem for Cached {
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
-        let _changing = self.names.changing_attr(ino);
-        self.core.setattr(ino, set)
+        let changing = self.names.changing_attr(ino);
+        let attr = self.core.setattr(ino, set)?;
+        drop(changing);
+        let _ = self.getattr(ino);
+        Ok(attr)
     }
 
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
-        let _changing = self.changing(dir, name);
-        self.core.create(dir, name, args)
+        let changing = self.changing(dir, name);
+        let created = self.core.create(dir, name, args)?;
+        drop(changing);
+        self.tell_name(dir, name);
+        Ok(created)
     }
 
     fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
@@ -290,9 +313,12 @@ impl FileSystem for Cached {
     }
 
     fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()> {
-        let _inodes = (self.changing_named(from, name), self.changing_named(to, new_name));
-        let _names = (self.changing(from, name), self.changing(to, new_name));
-        self.core.rename(from, name, to, new_name, flags)
+        let inodes = (self.changing_named(from, name), self.changing_named(to, new_name));
+        let names = (self.changing(from, name), self.changing(to, new_name));
+        self.core.rename(from, name, to, new_name, flags)?;
+        drop((inodes, names));
+        self.tell_name(to, new_name);
+        Ok(())
     }
 
     fn parent(&self, dir: Ino) -> FsResult<Ino> {
@@ -306,8 +332,13 @@ impl FileSystem for Cached {
     }
 
     fn note_read(&self, ino: Ino, when: TimeSpec) {
-        let _changing = self.names.would_read_change(ino, when).then(|| self.names.changing_attr(ino));
+        let changing = self.names.would_read_change(ino, when).then(|| self.names.changing_attr(ino));
         self.core.note_read(ino, when);
+        if changing.is_some() {
+            drop(changing);
+            // Told again: whoever reads a file looks at it again soon.
+            let _ = self.getattr(ino);
+        }
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
