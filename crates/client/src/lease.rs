@@ -1,6 +1,7 @@
 //! What a lease allows without the server: appending into the shared ring and reading along the shared map.
 
 use crate::client::{BlockSource, Client, Leases};
+use crate::overwrite::is_open_still;
 use crate::proto::{FileRef, is_writable};
 use crate::scratch::Scratch;
 use crate::shared::volume::{self, Inode, RING_BYTES};
@@ -117,7 +118,11 @@ impl Client {
         if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
             return Err(libc::EIO);
         }
-        let outcome = self.append_locked(leases, inode, open, offset, at_end, parts, len);
+        let outcome = if is_open_still(open, file, slot) {
+            self.append_locked(leases, inode, open, offset, at_end, parts, len)
+        } else {
+            Err(libc::EBADF)
+        };
         inode.write_lock.unlock(self.holder());
         if let Ok(Appended::Done) = outcome {
             let size = inode.size.load(Relaxed);

@@ -69,6 +69,12 @@ impl Source<'_> {
     }
 }
 
+/// Whether an open file is what it was before its inode was locked: another thread may have closed it, and its inode's place may be
+/// another one's.
+pub(crate) fn is_open_still(open: &OpenFile, file: FileRef, slot: u32) -> bool {
+    open.generation.load(Acquire) == file.generation() && open.inode.load(Relaxed) == slot
+}
+
 impl Client {
     /// Writes `parts` when they lie in whole blocks that the file has, and the inode has an area.
     ///
@@ -95,8 +101,15 @@ impl Client {
         if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
             return Err(libc::EIO);
         }
-        let outcome = self.overwrite_locked(leases, inode, open, offset, parts, len);
-        inode.write_lock.unlock(self.holder());
+        let outcome = if is_open_still(open, file, slot) {
+            self.overwrite_locked(leases, inode, open, offset, parts, len)
+        } else {
+            Err(libc::EBADF)
+        };
+        if !inode.write_lock.unlock(self.holder()) {
+            // Taken away meanwhile, with the area: the server has perhaps not seen what was written there.
+            return Ok(Overwritten::NotHere);
+        }
         let Some((outcome, kicks)) = outcome? else { return Ok(Overwritten::NotHere) };
         if kicks {
             kick(leases, slot);
@@ -158,7 +171,7 @@ impl Client {
             open.offset.store(end, Relaxed);
         }
         let written = area.count(blocks);
-        let kicks = written / KICK_BLOCKS != (written - blocks as u32) / KICK_BLOCKS;
+        let kicks = written / KICK_BLOCKS != written.saturating_sub(blocks as u32) / KICK_BLOCKS;
         Ok(Some((Overwritten::Done, kicks)))
     }
 

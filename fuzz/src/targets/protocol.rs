@@ -152,6 +152,10 @@ impl House {
         let change = AttrChange { mode: Some(0o1777), ..Default::default() };
         owner.set_attr(FileRef::ROOT, b"/", 0, &change).expect(fine);
         let owned = honest_file(&owner, b"/owned");
+        // It has an overwrite area, which is shared with the owner's clients.
+        for _ in 0..4 {
+            assert_eq!(owner.pwrite(owned, &content()[..5000], 0), Ok(5000));
+        }
         let (other, others) = as_user(HONEST, || {
             let client = connect(&path);
             let file = honest_file(&client, b"/others");
@@ -174,6 +178,7 @@ impl House {
         let end = content().len() as u64;
         assert_eq!(self.owner.pwrite(self.owned, b"more", end), Ok(4));
         assert_eq!(self.owner.ftruncate(self.owned, end), Ok(()));
+        assert_eq!(self.owner.pwrite(self.owned, &content()[..100], 0), Ok(100));
         assert_eq!(self.other.pwrite(self.others, &content()[..10], 0), Ok(10));
     }
 
@@ -368,6 +373,10 @@ impl Hostile {
                 control.put(bits + script.below(8192), &bytes);
             }
             (7, Some(control), _) => control.put(script.below(control.len), &bytes),
+            // Most where the table of an overwrite area is.
+            (8, _, Some(rings)) if script.byte() < 160 => {
+                rings.put(script.below(4) * RING_BYTES + script.below(2048 + 16), &bytes);
+            }
             (8, _, Some(rings)) => rings.put(script.below(rings.len), &bytes),
             (0..7, ..) => self.channel.put(slots + script.below(4) * 4096 + script.below(192), &bytes),
             (7, ..) => self.channel.put(slots + script.below(SLOTS * 4096), &bytes),

@@ -52,17 +52,17 @@ impl Lock {
         }
     }
 
-    /// Gives the lock back, unless it was taken from `holder` meanwhile.
-    pub fn unlock(&self, holder: u32) {
+    /// Gives the lock back; false if it was taken from `holder` meanwhile.
+    pub fn unlock(&self, holder: u32) -> bool {
         if self.0.compare_exchange(holder, 0, Release, Relaxed).is_ok() {
-            return;
+            return true;
         }
         if self.0.compare_exchange(holder | WAITERS, 0, Release, Relaxed).is_ok() {
             sys::futex_wake(&self.0, 1);
-        } else if self.0.load(Relaxed) & !WAITERS == holder {
-            // Somebody came to wait between the two looks.
-            self.unlock(holder);
+            return true;
         }
+        // Somebody may have come to wait between the two looks.
+        self.holder() == holder && self.unlock(holder)
     }
 
     /// Who holds the lock; 0 = nobody.

@@ -128,8 +128,8 @@ impl<'a> Area<'a> {
         })
     }
 
-    /// Every block that the core does not have, with the page where it is; some in two pages.
-    pub fn dirty(&self) -> Result<Vec<(u32, usize, Word)>, Moving> {
+    /// Every block that has a page, with that page; a client that was killed may have left some in two pages.
+    pub fn taken(&self) -> Result<Vec<(u32, usize, Word)>, Moving> {
         let mut all = Vec::new();
         for set in 0..SETS {
             let pages = set * WAYS..(set + 1) * WAYS;
@@ -137,8 +137,8 @@ impl<'a> Area<'a> {
                 let words: [Word; WAYS] = std::array::from_fn(|way| self.word(set * WAYS + way));
                 (words, false)
             })?;
-            let dirty = pages.zip(words).filter(|(page, word)| *page != 0 && word.is_dirty());
-            all.extend(dirty.filter_map(|(page, word)| Some((word.block()?, page, word))));
+            let taken = pages.zip(words).filter(|(page, _)| *page != 0);
+            all.extend(taken.filter_map(|(page, word)| Some((word.block()?, page, word))));
         }
         Ok(all)
     }
@@ -208,7 +208,7 @@ impl<'a> Area<'a> {
 
     /// Counts blocks that have been written; returns how many they are since the server looked last.
     pub fn count(&self, blocks: usize) -> u32 {
-        let written = self.table.written.load(Relaxed).wrapping_add(blocks as u32);
+        let written = self.table.written.load(Relaxed).saturating_add(blocks as u32);
         self.table.written.store(written, Relaxed);
         written
     }

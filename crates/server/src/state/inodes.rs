@@ -437,17 +437,17 @@ impl Inodes {
 
     /// Bytes that were accepted for an inode could not be stored.
     pub fn failed(&self, open: &OpenInode, errno: i32) {
-        open.errors.record(errno);
         // Whoever closes it may be the first to hear.
         self.attend(open);
+        open.errors.record(errno);
         self.errors.record(errno);
     }
 
     /// The core may not be able to store what it has accepted: every open file that may have written reports it.
     pub fn all_failed(&self, errno: i32) {
         for open in self.all().iter().filter(|open| open.users.load(Relaxed) > 0) {
-            open.errors.record(errno);
             self.attend(open);
+            open.errors.record(errno);
         }
         self.errors.record(errno);
     }
@@ -469,6 +469,7 @@ impl Inodes {
         // A last close may have come first; what is in the slot now is not the caller's.
         if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
             || open.set_id.load(Relaxed)
+            || open.is_haunted.load(Relaxed)
             || !self.has_headroom(1)
         {
             return false;
@@ -508,9 +509,12 @@ impl Inodes {
         let is_alone = shared.write_lock.lock(lock::SERVER, || true);
         if !is_alone {
             open.is_haunted.store(true, Relaxed);
+            // It sees that what it wrote did not count.
+            shared.write_lock.free_if_held_by(shared.write_lock.holder());
         }
         let taken = self.drain_and_take(open).unwrap_or_else(|error| {
             tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+            shared.overwrites.store(0, Release);
             open.ring.lock().take()
         });
         if is_alone {
@@ -611,14 +615,14 @@ impl Inodes {
     /// its lock.
     pub fn exclude_writers<'a>(&'a self, open: &OpenInode) -> WriteGuard<'a> {
         let inode = self.shared(open.slot);
-        let mut was_taken = false;
         loop {
             let begun = Instant::now();
             let progress =
                 || (inode.write_lock.holder(), inode.size.load(Relaxed), self.version_of_area(inode));
             let before = progress();
             if inode.write_lock.lock(lock::SERVER, || begun.elapsed() > WRITE_LOCK_PATIENCE) {
-                if was_taken {
+                // Whoever took it from a client has marked the inode; another thread may have got it first.
+                if open.is_haunted.load(Relaxed) && !open.ring.lock().has_none() {
                     self.revoke_excluded(open);
                 }
                 return WriteGuard { inode };
@@ -631,7 +635,6 @@ impl Inodes {
                 );
                 // When it goes on, it goes on with the memory that it has found.
                 open.is_haunted.store(true, Relaxed);
-                was_taken = true;
                 inode.write_lock.free_if_held_by(after.0);
             }
         }

@@ -39,6 +39,8 @@ struct State {
     free: Vec<u32>,
     /// Pages from this number on were never used. Page 0 means "none".
     next: u32,
+    /// Changes of entries so far.
+    changes: u64,
     /// Copies of blocks that there are.
     copied: usize,
     /// Blocks that were copied, the oldest first; of some, the copy is gone.
@@ -47,8 +49,8 @@ struct State {
 
 struct InodeMap {
     slot: u32,
-    /// Counts changes of the entries that are with the inode; `None` until they are filled.
-    first: Option<u32>,
+    /// The entries that are with the inode; `None` until somebody wants them.
+    first: Option<Progress>,
     chunks: FxHashMap<u64, Chunk>,
     directories: [u32; DIRECTORIES],
     /// Pages with copies of blocks that the core still buffers.
@@ -57,9 +59,15 @@ struct InodeMap {
 
 struct Chunk {
     page: u32,
-    /// Counts changes, for a fill to notice them.
-    version: u32,
-    /// Whether the core's answer is there.
+    progress: Progress,
+}
+
+/// How far entries are.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Which of all changes was their last one, for a fill to notice it.
+    version: u64,
+    /// Whether the core's answer is there. It tells of changes only from then on.
     filled: bool,
 }
 
@@ -116,25 +124,29 @@ impl Maps {
     /// Fills the entries that are with an inode, unless they are.
     pub fn fill_first(&self, core: &dyn BlockMap, ino: Ino) -> FsResult<()> {
         let mut entries = [MapEntry::HOLE; FIRST_BLOCKS];
-        let mut begun = false;
         for _ in 0..FILL_TRIES {
             let version = {
-                let mut state = self.state.lock();
-                let Some(map) = state.inodes.get_mut(&ino) else { return Ok(()) };
-                if map.first.is_none() {
+                let State { inodes, changes, .. } = &mut *self.state.lock();
+                let Some(map) = inodes.get_mut(&ino) else { return Ok(()) };
+                let first = map.first.get_or_insert_with(|| {
                     store_all(&self.shared_inode(map.slot).first, MapEntry::ASK_CORE.0);
-                    begun = true;
-                } else if !begun {
+                    *changes += 1;
+                    Progress { version: *changes, filled: false }
+                });
+                if first.filled {
                     return Ok(());
                 }
-                *map.first.get_or_insert(0)
+                first.version
             };
             core.watch(ino, 0, &mut entries)?;
-            let state = self.state.lock();
-            let Some(map) = state.inodes.get(&ino) else { return Ok(()) };
-            if map.first == Some(version) {
-                let inode = self.shared_inode(map.slot);
-                store(inode, &inode.first, &entries);
+            let mut state = self.state.lock();
+            let Some(map) = state.inodes.get_mut(&ino) else { return Ok(()) };
+            if let Some(first) = map.first.as_mut().filter(|first| first.version == version) {
+                if !first.filled {
+                    first.filled = true;
+                    let inode = self.shared_inode(map.slot);
+                    store(inode, &inode.first, &entries);
+                }
                 return Ok(());
             }
         }
@@ -149,7 +161,9 @@ impl Maps {
         }
         let mut entries = [MapEntry::HOLE; CHUNK_ENTRIES];
         for _ in 0..FILL_TRIES {
-            let Some((version, filled)) = self.publish_chunk(ino, chunk_number) else { return Ok(false) };
+            let Some(Progress { version, filled }) = self.publish_chunk(ino, chunk_number) else {
+                return Ok(false);
+            };
             if filled {
                 return Ok(true);
             }
@@ -158,23 +172,24 @@ impl Maps {
             let Some(map) = state.inodes.get_mut(&ino) else { return Ok(false) };
             let slot = map.slot;
             let Some(chunk) = map.chunks.get_mut(&chunk_number) else { return Ok(false) };
-            if chunk.version == version {
-                let page = chunk.page;
-                debug_assert_ne!(page, 0, "a chunk has a page");
-                chunk.filled = true;
-                store(self.shared_inode(slot), self.pages.chunk(page), &entries);
+            if chunk.progress.version == version {
+                if !chunk.progress.filled {
+                    debug_assert_ne!(chunk.page, 0, "a chunk has a page");
+                    chunk.progress.filled = true;
+                    store(self.shared_inode(slot), self.pages.chunk(chunk.page), &entries);
+                }
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Makes sure that a chunk is there, all "ask the core" when new; returns its version, and whether it is filled.
-    fn publish_chunk(&self, ino: Ino, chunk_number: u64) -> Option<(u32, bool)> {
+    /// Makes sure that a chunk is there, all "ask the core" when new; returns how far it is.
+    fn publish_chunk(&self, ino: Ino, chunk_number: u64) -> Option<Progress> {
         let mut state = self.state.lock();
         let map = state.inodes.get(&ino)?;
         if let Some(chunk) = map.chunks.get(&chunk_number) {
-            return Some((chunk.version, chunk.filled));
+            return Some(chunk.progress);
         }
         let directory = chunk_number as usize / DIRECTORY_ENTRIES;
         let inode = self.shared_inode(map.slot);
@@ -186,6 +201,8 @@ impl Maps {
             }
         }
         let page = state.allocate();
+        state.changes += 1;
+        let progress = Progress { version: state.changes, filled: false };
         let map = state.inodes.get_mut(&ino)?;
         map.directories[directory] = directory_page;
         inode.directories[directory].store(directory_page, Release);
@@ -194,8 +211,8 @@ impl Maps {
             entry.store(MapEntry::ASK_CORE.0, Relaxed);
         }
         self.pages.directory(directory_page)[chunk_number as usize % DIRECTORY_ENTRIES].store(page, Release);
-        map.chunks.insert(chunk_number, Chunk { page, version: 0, filled: false });
-        Some((0, false))
+        map.chunks.insert(chunk_number, Chunk { page, progress });
+        Some(progress)
     }
 
     /// Copies a block that the core buffers to where readers find it, if they would have to ask for it.
@@ -218,24 +235,30 @@ impl Maps {
         for (word, bytes) in self.pages.chunk(page).iter().zip(bytes.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*bytes), Relaxed);
         }
-        map.copies.insert(block, page);
+        let before = map.copies.insert(block, page);
+        debug_assert_eq!(before, None, "readers do not ask for a block that is copied");
         self.set_entry(map, block, copied_entry(page, len));
         *copied += 1;
         copies.push_back((ino, block));
         Ok(())
     }
 
-    fn version_to_copy(&self, ino: Ino, block: u64) -> Option<(u32, u32)> {
+    fn version_to_copy(&self, ino: Ino, block: u64) -> Option<(u64, u64)> {
         self.to_copy(self.state.lock().inodes.get(&ino)?, block)
     }
 
     /// What changes when a block does, if readers are to ask for it now.
-    fn to_copy(&self, map: &InodeMap, block: u64) -> Option<(u32, u32)> {
+    fn to_copy(&self, map: &InodeMap, block: u64) -> Option<(u64, u64)> {
         let (first, chunk) = self.cells(map, block);
         let asks = |cell: &AtomicU64| cell.load(Relaxed) == MapEntry::ASK_CORE.0;
-        let told = first.or(chunk).is_some_and(asks);
-        let first = first.and(map.first).unwrap_or(0);
-        let chunk = map.chunks.get(&(block / CHUNK_ENTRIES as u64)).map_or(0, |chunk| chunk.version);
+        let progress = [
+            first.and(map.first),
+            map.chunks.get(&(block / CHUNK_ENTRIES as u64)).map(|chunk| chunk.progress),
+        ];
+        // Before the core has answered it need not tell of changes.
+        let all_filled = progress.iter().flatten().all(|progress| progress.filled);
+        let told = all_filled && first.or(chunk).is_some_and(asks);
+        let [first, chunk] = progress.map(|progress| progress.map_or(0, |progress| progress.version));
         told.then_some((first, chunk))
     }
 
@@ -304,13 +327,14 @@ impl State {
 
 impl MapObserver for Maps {
     fn remapped(&self, ino: Ino, first_block: u64, entries: &[MapEntry]) {
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
+        state.changes += 1;
         let Some(map) = state.inodes.get_mut(&ino) else { return };
         let inode = self.shared_inode(map.slot);
-        if let (Some(version), Some(cells @ [_, ..])) =
+        if let (Some(first), Some(cells @ [_, ..])) =
             (&mut map.first, inode.first.get(first_block as usize..))
         {
-            *version = version.wrapping_add(1);
+            first.version = state.changes;
             store(inode, cells, &entries[..entries.len().min(cells.len())]);
         }
         let mut block = first_block;
@@ -319,7 +343,7 @@ impl MapObserver for Maps {
             let within = (block % CHUNK_ENTRIES as u64) as usize;
             let take = rest.len().min(CHUNK_ENTRIES - within);
             if let Some(chunk) = map.chunks.get_mut(&(block / CHUNK_ENTRIES as u64)) {
-                chunk.version = chunk.version.wrapping_add(1);
+                chunk.progress.version = state.changes;
                 store(inode, &self.pages.chunk(chunk.page)[within..], &rest[..take]);
             }
             rest = &rest[take..];

@@ -13,8 +13,9 @@ use weft_vfs::{FsError, FsResult};
 const OVERWRITES_MIN: u32 = 2;
 /// Consecutive blocks that the core gets at once.
 const RUN_BYTES: usize = super::THROUGH_BYTES;
-/// A client that does nothing but overwrite a block is slower than this thread looks; one that is broken could keep it looking.
-const COPY_TRIES: u32 = 10_000;
+/// Copies that may be of no meaning while an area is drained: a client needs longer to overwrite a block than this thread to copy
+/// it, but one that is broken could keep it copying.
+const COPY_TRIES: u32 = 2000;
 
 /// Consecutive blocks on their way from an area to the core.
 struct Run {
@@ -33,23 +34,27 @@ impl Run {
     }
 
     /// Takes in a block, which was in a page when that had a word.
-    fn copy(&mut self, area: Area<'_>, block: u32, mut found: (usize, Word)) {
+    fn copy(
+        &mut self,
+        area: Area<'_>,
+        block: u32,
+        mut found: (usize, Word),
+        tries: &mut u32,
+    ) -> Result<(), Moving> {
         let begin = self.bytes.len();
         if self.pages.is_empty() {
             self.first = block;
         }
         self.bytes.resize(begin + BLOCK_BYTES, 0);
-        for _ in 0..COPY_TRIES {
+        loop {
             area.read(found.0, 0, &mut self.bytes[begin..]);
             if area.is_still(found.0, found.1) {
                 self.pages.push(found);
-                return;
+                return Ok(());
             }
-            if let Ok(Some(next)) = area.find(block) {
-                found = next;
-            }
+            *tries = tries.checked_sub(1).ok_or(Moving)?;
+            found = area.find(block)?.ok_or(Moving)?;
         }
-        self.bytes.truncate(begin);
     }
 }
 
@@ -87,31 +92,15 @@ impl Inodes {
         let Some(number) = ring.area else { return Ok(()) };
         let area = self.rings.area(number);
         area.looked();
-        let mut dirty = area.dirty().map_err(|Moving| {
+        let unreadable = |Moving| {
             self.failed(open, libc::EIO);
             FsError::Device(format!("inode {}: a client makes its overwrites unreadable", open.ino.0))
-        })?;
-        dirty.retain(|&(block, page, word)| {
-            let is_there = (u64::from(block) + 1) * BLOCK_BYTES as u64 <= ring.head;
-            if !is_there {
-                tracing::error!(
-                    ino = open.ino.0,
-                    block,
-                    "a client overwrote a block that its file does not have"
-                );
-                area.discard(page, word);
-                self.failed(open, libc::EIO);
-            }
-            is_there
-        });
-        if dirty.is_empty() {
-            return Ok(());
-        }
-        // Reads before it come first, as for appends.
-        self.pass_reads(open, &self.shared(open.slot).atime_ns);
-        dirty.sort_unstable_by_key(|&(block, page, _)| (block, page));
-        // A client was killed before it freed the older page.
-        dirty.dedup_by(|next, kept| {
+        };
+        let mut blocks = area.taken().map_err(unreadable)?;
+        blocks.sort_unstable_by_key(|&(block, page, _)| (block, page));
+        // A client was killed before it freed the older page. That goes before the newer one can be given to another block: readers
+        // would find the older one then.
+        blocks.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
             if same && next.2.is_newer(kept.2) {
                 std::mem::swap(next, kept);
@@ -121,12 +110,31 @@ impl Inodes {
             }
             same
         });
+        blocks.retain(|&(block, page, word)| {
+            let is_there = (u64::from(block) + 1) * BLOCK_BYTES as u64 <= ring.head;
+            if word.is_dirty() && !is_there {
+                tracing::error!(
+                    ino = open.ino.0,
+                    block,
+                    "a client overwrote a block that its file does not have"
+                );
+                area.discard(page, word);
+                self.failed(open, libc::EIO);
+            }
+            word.is_dirty() && is_there
+        });
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        // Reads before it come first, as for appends.
+        self.pass_reads(open, &self.shared(open.slot).atime_ns);
+        let mut tries = COPY_TRIES;
         let mut run = Run { first: 0, pages: Vec::new(), bytes: Vec::new() };
-        for (block, page, word) in dirty {
+        for (block, page, word) in blocks {
             if run.is_full() || !run.continues_at(block) {
                 self.store_run(open, area, &mut run)?;
             }
-            run.copy(area, block, (page, word));
+            run.copy(area, block, (page, word), &mut tries).map_err(unreadable)?;
         }
         self.store_run(open, area, &mut run)
     }

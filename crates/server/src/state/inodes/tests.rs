@@ -181,6 +181,53 @@ fn what_a_broken_client_leaves_in_an_area_harms_nobody_else() {
 }
 
 #[test]
+fn what_a_killed_client_left_in_two_pages_is_never_read_from_the_older_one() {
+    let rig = Rig::new(64 << 20);
+    let file = filled(&rig, b"data", 600);
+    let area = rig.area(&file);
+    overwrite(area, 9, 1);
+    overwrite(area, 9, 2);
+    rig.inodes.drain(&file, true).unwrap();
+    // The page of before is clean, and one that is looked at later.
+    let page = area.writable(9).unwrap();
+    area.take(page);
+    area.write(page, 0, &[3; BLOCK_BYTES]);
+    area.publish(page, 9, None);
+    rig.inodes.drain(&file, true).unwrap();
+    for block in (0..600).filter(|block| *block != 9) {
+        if area.writable(block).is_none() {
+            rig.inodes.drain(&file, true).unwrap();
+        }
+        overwrite(area, block, 7);
+        if let Some((page, _)) = area.find(9).unwrap() {
+            let mut byte = [0];
+            area.read(page, 0, &mut byte);
+            assert_eq!(byte, [3], "after an overwrite of block {block}");
+        }
+    }
+    rig.inodes.drain(&file, true).unwrap();
+    assert_eq!(rig.content(file.ino)[9 * BLOCK_BYTES], 3);
+}
+
+#[test]
+fn an_area_whose_content_is_lost_is_nobodys_when_another_file_gets_it() {
+    let rig = Rig::new(8 << 20);
+    let file = filled(&rig, b"data", 4);
+    let whole = weft_vfs::SetAttr { size: Some(0), ..Default::default() };
+    rig.fs.setattr(file.ino, &whole).unwrap();
+    let whole = weft_vfs::SetAttr { size: Some(4 * BLOCK_BYTES as u64), ..Default::default() };
+    rig.fs.setattr(file.ino, &whole).unwrap();
+    let area = rig.area(&file);
+    overwrite(area, 1, 5);
+    let hog = rig.open(b"hog");
+    let free = rig.fs.statfs().unwrap().free_bytes;
+    rig.fs.write(hog.ino, 0, &vec![1; free as usize]).unwrap();
+    let cursor = ErrorCursor::default();
+    assert_eq!(rig.inodes.release(&file, Some(&cursor)), Some(libc::ENOSPC));
+    assert_eq!(rig.inodes.shared(file.slot).overwrites.load(Relaxed), 0);
+}
+
+#[test]
 fn memory_that_a_stopped_client_may_still_write_to_is_not_used_again() {
     let rig = Rig::new(64 << 20);
     let file = filled(&rig, b"data", 4);
