@@ -107,7 +107,10 @@ impl Client {
             Err(libc::EBADF)
         };
         if !inode.write_lock.unlock(self.holder()) {
-            // Taken away meanwhile, with the area: the server has perhaps not seen what was written there.
+            // Taken away meanwhile, with the area: the server has perhaps not seen what was written there, and writes it again.
+            if offset.is_none() && matches!(outcome, Ok(Some((Overwritten::Done, _)))) {
+                open.offset.fetch_sub(len as u64, Relaxed);
+            }
             return Ok(Overwritten::NotHere);
         }
         let Some((outcome, kicks)) = outcome? else { return Ok(Overwritten::NotHere) };

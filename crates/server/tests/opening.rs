@@ -138,6 +138,18 @@ fn the_first_read_of_a_small_file_makes_no_call_and_what_the_core_buffers_takes_
     // Once they are on the device, their pages serve others.
     other.sync().unwrap();
     assert_eq!(read(&wanted), 0);
+    // A file that was large, with copies of its first blocks, and is opened again when it is small.
+    let large = other.open(ROOT, b"/large", RW | libc::O_CREAT, 0o644).unwrap().file;
+    assert_eq!(other.pwrite(large, &[5; 50_000], 0), Ok(50_000));
+    other.fsync(large).unwrap();
+    assert_eq!(other.pwrite(large, &[5; 10_000], 0), Ok(10_000));
+    assert_eq!(content(&other, large), [5; 50_000]);
+    other.ftruncate(large, 20_000).unwrap();
+    for _ in 0..2 {
+        let file = open(&client, b"/large");
+        assert_eq!(content(&client, file), [5; 20_000]);
+        client.close(file).unwrap();
+    }
 }
 
 #[test]

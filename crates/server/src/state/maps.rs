@@ -236,9 +236,12 @@ impl Maps {
             word.store(u64::from_le_bytes(*bytes), Relaxed);
         }
         let before = map.copies.insert(block, page);
-        debug_assert_eq!(before, None, "readers do not ask for a block that is copied");
         self.set_entry(map, block, copied_entry(page, len));
-        *copied += 1;
+        match before {
+            // The chunk led to a copy when the entries that are with the inode were filled.
+            Some(before) => free.push(before),
+            None => *copied += 1,
+        }
         copies.push_back((ino, block));
         Ok(())
     }
