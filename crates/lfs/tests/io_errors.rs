@@ -183,3 +183,32 @@ fn a_read_that_fails_while_a_volume_is_salvaged_is_told_and_what_is_copied_is_ri
         },
     );
 }
+
+#[test]
+fn a_write_that_cannot_read_its_last_block_changes_nothing() {
+    let (device, fs) = fresh(&small(16 << 20, 256 << 10));
+    let args =
+        CreateArgs { node: NewNode::File, perm: 0o600, uid: 0, gid: 0, tag: Tag::default(), open: false };
+    let ino = fs.create(Ino::ROOT, b"file", &args).unwrap().ino;
+    let content = vec![1; 4 * 4096];
+    fs.write(ino, 0, &content).unwrap();
+    fs.unmount().unwrap();
+    let count = Failing::new(Arc::new(device.reopen(1).unwrap()), Kind::Reads, 0..0);
+    drop(Lfs::mount(count.clone(), options()).unwrap());
+    let reads = count.commands.load(Relaxed);
+
+    let below = Arc::new(device.reopen(1).unwrap());
+    let failing = Failing::new(below.clone(), Kind::Reads, reads..u64::MAX);
+    let fs = Lfs::mount(failing.clone(), options()).unwrap();
+    // Two whole blocks, and the beginning of a third one.
+    assert!(fs.write(ino, 0, &[2; 2 * 4096 + 100]).is_err());
+    // The device works again.
+    failing.commands.store(0, Relaxed);
+    let mut found = vec![0; content.len()];
+    assert_eq!(fs.read(ino, 0, &mut found).unwrap(), content.len());
+    assert!(found == content, "what the write did not do shows");
+    fs.unmount().unwrap();
+    let fs = Lfs::mount(Arc::new(below.reopen(2).unwrap()), options()).unwrap();
+    assert_eq!(fs.read(ino, 0, &mut found).unwrap(), content.len());
+    assert!(found == content, "what the write did not do is on the device");
+}

@@ -137,12 +137,14 @@ impl State {
         let end = offset + data.len() as u64;
         let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
         let covers = |block: u64| offset <= block * BLOCK && end >= (block + 1) * BLOCK;
-        // Only the first and the last block can need what the device has; if that cannot be read, nothing is written.
-        self.make_dirty(ino, first, covers(first))?;
-        if last != first {
-            self.make_dirty(ino, last, covers(last))?;
+        // Only the first and the last block can need what the device has. They come first: if that cannot be read, no block that is
+        // to be replaced has lost its content.
+        for block in [first, last] {
+            if !covers(block) {
+                self.make_dirty(ino, block, false)?;
+            }
         }
-        for block in first + 1..last {
+        for block in (first..=last).filter(|block| covers(*block)) {
             self.make_dirty(ino, block, true)?;
         }
         let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
