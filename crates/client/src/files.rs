@@ -2,9 +2,8 @@
 
 use crate::busy::{self, Busy};
 use crate::client::{Client, OpenFile};
-use crate::lease::{Appended, LeaseRead};
+use crate::lease::{LeaseRead, Written};
 use crate::names::{self, LockRange};
-use crate::overwrite::Overwritten;
 use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr, is_readable, is_writable};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::volume::{MAPPED, RING_BYTES};
@@ -18,8 +17,6 @@ const TRANSFER_MAX: usize = 0x7fff_f000;
 const LOCK_WAIT_NS: u64 = 100_000_000;
 /// Where no file has a byte.
 const BEYOND_ANY: u64 = i64::MAX as u64 - 1;
-/// A writer that found an area full so often leaves the write to the server.
-const ROOM_TRIES: u32 = 4;
 /// Parts of a vectored write that are one write, as in Linux.
 const PARTS_MAX: usize = 1024;
 
@@ -327,9 +324,7 @@ impl Client {
             let args = [file.0, offset.unwrap_or(AT_FILE_OFFSET)];
             return self.call(Op::Write, &args)?.run().map(|_| 0);
         }
-        if self.append_with_room(file, parts, len, offset)?
-            || self.overwrite_with_room(file, parts, len, offset)?
-        {
+        if self.write_here(file, parts, len, offset)? {
             return Ok(len);
         }
         if len <= PAYLOAD_BYTES {
@@ -360,7 +355,7 @@ impl Client {
     }
 
     fn write_piece(&self, file: FileRef, piece: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
-        if self.append_with_room(file, &[piece], piece.len(), offset)? {
+        if self.write_here(file, &[piece], piece.len(), offset)? {
             return Ok(piece.len());
         }
         let answer =
@@ -368,8 +363,8 @@ impl Client {
         Ok(answer.ret() as usize)
     }
 
-    /// Appends under the lease, making room when there is none; false when it is the server's to do.
-    fn append_with_room(
+    /// Appends or overwrites under the lease, making room when there is none; false when it is the server's to do.
+    fn write_here(
         &self,
         file: FileRef,
         parts: &[&[u8]],
@@ -379,11 +374,15 @@ impl Client {
         let Some(leases) = self.leases() else { return Ok(false) };
         let mut asked = false;
         loop {
-            match self.append_here(&leases, file, offset, parts, len)? {
-                Appended::Done => return Ok(true),
-                Appended::NotHere => return Ok(false),
-                Appended::Full => drop(self.call(Op::Drain, &[file.0])?.run()?),
-                Appended::NoRing => {
+            let written = match self.append_here(&leases, file, offset, parts, len)? {
+                Written::NotHere => self.overwrite_here(&leases, file, offset, parts, len)?,
+                written => written,
+            };
+            match written {
+                Written::Done => return Ok(true),
+                Written::NotHere => return Ok(false),
+                Written::Full => drop(self.call(Op::Drain, &[file.0])?.run()?),
+                Written::NoRing => {
                     if asked || self.call(Op::Lease, &[file.0])?.run()?.ret() == 0 {
                         return Ok(false);
                     }
@@ -391,25 +390,6 @@ impl Client {
                 }
             }
         }
-    }
-
-    /// Overwrites under the lease, making room when there is none; false when it is the server's to do.
-    fn overwrite_with_room(
-        &self,
-        file: FileRef,
-        parts: &[&[u8]],
-        len: usize,
-        offset: Option<u64>,
-    ) -> Result<bool, Errno> {
-        let Some(leases) = self.leases() else { return Ok(false) };
-        for _ in 0..ROOM_TRIES {
-            match self.overwrite_here(&leases, file, offset, parts, len)? {
-                Overwritten::Done => return Ok(true),
-                Overwritten::NotHere => return Ok(false),
-                Overwritten::Full => drop(self.call(Op::Drain, &[file.0])?.run()?),
-            }
-        }
-        Ok(false)
     }
 
     /// Moves the file offset; returns the new one. `whence` as in `lseek`, `SEEK_DATA` and `SEEK_HOLE` included.

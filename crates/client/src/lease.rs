@@ -1,7 +1,6 @@
 //! What a lease allows without the server: appending into the shared ring and reading along the shared map.
 
 use crate::client::{BlockSource, Client, Leases};
-use crate::overwrite::is_open_still;
 use crate::proto::{FileRef, is_writable};
 use crate::scratch::Scratch;
 use crate::shared::volume::{self, Inode, RING_BYTES};
@@ -55,13 +54,13 @@ impl VerifiedEntry<'_> {
     }
 }
 
-/// How an append went.
-pub(crate) enum Appended {
+/// How a write went that needs no call.
+pub(crate) enum Written {
     /// All bytes are accepted.
     Done,
-    /// Not an append, or no ring: the server has to do it.
+    /// Neither an append nor an overwrite, or no memory for it: the server has to do it.
     NotHere,
-    /// The ring lacks room: drain it and come again.
+    /// Ring or area lacks room: drain it and come again.
     Full,
     /// An append to a regular file that has no ring yet.
     NoRing,
@@ -96,14 +95,14 @@ impl Client {
         offset: Option<u64>,
         parts: &[&[u8]],
         len: usize,
-    ) -> Result<Appended, Errno> {
+    ) -> Result<Written, Errno> {
         let (open, inode, slot) = leases.open_file(file)?;
         let flags = open.flags.load(Relaxed) as i32;
         if !is_writable(flags) {
             return Err(libc::EBADF);
         }
         if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 || len > RING_BYTES / 2 {
-            return Ok(Appended::NotHere);
+            return Ok(Written::NotHere);
         }
         if !leases.control().volume.is_alive() {
             return Err(libc::EIO);
@@ -113,18 +112,11 @@ impl Client {
         // Look before taking the lock: a file written in place never needs it.
         let wanted = offset.unwrap_or_else(|| open.offset.load(Relaxed));
         if !at_end && wanted != inode.size.load(Relaxed) {
-            return Ok(Appended::NotHere);
+            return Ok(Written::NotHere);
         }
-        if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
-            return Err(libc::EIO);
-        }
-        let outcome = if is_open_still(open, file, slot) {
-            self.append_locked(leases, inode, open, offset, at_end, parts, len)
-        } else {
-            Err(libc::EBADF)
-        };
-        inode.write_lock.unlock(self.holder());
-        if let Ok(Appended::Done) = outcome {
+        let act = || self.append_locked(leases, inode, open, offset, at_end, parts, len);
+        let (outcome, _) = self.under_write_lock((open, inode, slot), file, act)?;
+        if let Written::Done = outcome {
             let size = inode.size.load(Relaxed);
             let used = size - inode.head.load(Relaxed).min(size);
             // Once per quarter of the ring, not once per append beyond it.
@@ -132,7 +124,24 @@ impl Client {
                 kick(leases, slot);
             }
         }
-        outcome
+        Ok(outcome)
+    }
+
+    /// What `act` does under the inode's write lock, and whether the lock was not taken away meanwhile.
+    pub(crate) fn under_write_lock<T>(
+        &self,
+        (open, inode, slot): (&volume::OpenFile, &Inode, u32),
+        file: FileRef,
+        act: impl FnOnce() -> Result<T, Errno>,
+    ) -> Result<(T, bool), Errno> {
+        if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
+            return Err(libc::EIO);
+        }
+        // Another thread may have closed the file, whose inode's place may be another one's.
+        let is_open = open.generation.load(Acquire) == file.generation() && open.inode.load(Relaxed) == slot;
+        let outcome = if is_open { act() } else { Err(libc::EBADF) };
+        let is_kept = inode.write_lock.unlock(self.holder());
+        Ok((outcome?, is_kept))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -145,19 +154,19 @@ impl Client {
         at_end: bool,
         parts: &[&[u8]],
         len: usize,
-    ) -> Result<Appended, Errno> {
+    ) -> Result<Written, Errno> {
         let size = inode.size.load(Relaxed);
         let position = if at_end { size } else { offset.unwrap_or_else(|| open.offset.load(Relaxed)) };
         if position != size || inode.kind.load(Relaxed) != libc::S_IFREG {
-            return Ok(Appended::NotHere);
+            return Ok(Written::NotHere);
         }
         let Some(ring) = leases.ring(inode.ring.load(Relaxed)) else {
-            return Ok(Appended::NoRing);
+            return Ok(Written::NoRing);
         };
         // Acquire: the server is done with what lies below `head` before the bytes are overwritten.
         let head = inode.head.load(Acquire);
         if head > size || size + len as u64 - head > RING_BYTES as u64 {
-            return Ok(Appended::Full);
+            return Ok(Written::Full);
         }
         let mut at = size;
         for part in parts {
@@ -176,7 +185,7 @@ impl Client {
             open.offset.store(at, Relaxed);
         }
         self.measured().ring_bytes.fetch_add(len as u64, Relaxed);
-        Ok(Appended::Done)
+        Ok(Written::Done)
     }
 
     /// Reads at `offset` along the shared map and from the ring.

@@ -1,7 +1,7 @@
 //! Overwriting blocks of a file without a call, in the [overwrite area](crate::shared::overwrites) of its inode.
 
 use crate::client::{Client, Leases};
-use crate::lease::{BlockCopy, kick};
+use crate::lease::{BlockCopy, Written, kick};
 use crate::proto::{FileRef, is_writable};
 use crate::scratch::Scratch;
 use crate::shared::overwrites::{Area, PAGES, RUN_MAX};
@@ -14,16 +14,6 @@ use weft_core::BLOCK_BYTES;
 const OVERWRITE_MAX: usize = (RUN_MAX - 1) * BLOCK_BYTES;
 /// The flusher works once so many blocks have been written.
 const KICK_BLOCKS: u32 = PAGES as u32 / 4;
-
-/// How an overwrite went.
-pub(crate) enum Overwritten {
-    /// All bytes are accepted.
-    Done,
-    /// No overwrite, or no area: the server has to do it.
-    NotHere,
-    /// The area lacks room: drain it and come again.
-    Full,
-}
 
 /// A piece of a write within one block.
 struct Piece {
@@ -69,12 +59,6 @@ impl Source<'_> {
     }
 }
 
-/// Whether an open file is what it was before its inode was locked: another thread may have closed it, and its inode's place may be
-/// another one's.
-pub(crate) fn is_open_still(open: &OpenFile, file: FileRef, slot: u32) -> bool {
-    open.generation.load(Acquire) == file.generation() && open.inode.load(Relaxed) == slot
-}
-
 impl Client {
     /// Writes `parts` when they lie in whole blocks that the file has, and the inode has an area.
     ///
@@ -86,34 +70,28 @@ impl Client {
         offset: Option<u64>,
         parts: &[&[u8]],
         len: usize,
-    ) -> Result<Overwritten, Errno> {
+    ) -> Result<Written, Errno> {
         let (open, inode, slot) = leases.open_file(file)?;
         if inode.overwrites.load(Relaxed) == 0 || len > OVERWRITE_MAX {
-            return Ok(Overwritten::NotHere);
+            return Ok(Written::NotHere);
         }
         let flags = open.flags.load(Relaxed) as i32;
         if !is_writable(flags) || flags & (libc::O_SYNC | libc::O_DSYNC | libc::O_APPEND) != 0 {
-            return Ok(Overwritten::NotHere);
+            return Ok(Written::NotHere);
         }
         if !leases.control().volume.is_alive() {
             return Err(libc::EIO);
         }
-        if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
-            return Err(libc::EIO);
-        }
-        let outcome = if is_open_still(open, file, slot) {
-            self.overwrite_locked(leases, inode, open, offset, parts, len)
-        } else {
-            Err(libc::EBADF)
-        };
-        if !inode.write_lock.unlock(self.holder()) {
-            // Taken away meanwhile, with the area: the server has perhaps not seen what was written there, and writes it again.
-            if offset.is_none() && matches!(outcome, Ok(Some((Overwritten::Done, _)))) {
+        let act = || self.overwrite_locked(leases, inode, open, offset, parts, len);
+        let (outcome, is_kept) = self.under_write_lock((open, inode, slot), file, act)?;
+        if !is_kept {
+            // Taken away with the area: the server has perhaps not seen what was written there, and writes it again.
+            if offset.is_none() && matches!(outcome, Some((Written::Done, _))) {
                 open.offset.fetch_sub(len as u64, Relaxed);
             }
-            return Ok(Overwritten::NotHere);
+            return Ok(Written::NotHere);
         }
-        let Some((outcome, kicks)) = outcome? else { return Ok(Overwritten::NotHere) };
+        let Some((outcome, kicks)) = outcome else { return Ok(Written::NotHere) };
         if kicks {
             kick(leases, slot);
         }
@@ -129,7 +107,7 @@ impl Client {
         offset: Option<u64>,
         parts: &[&[u8]],
         len: usize,
-    ) -> Result<Option<(Overwritten, bool)>, Errno> {
+    ) -> Result<Option<(Written, bool)>, Errno> {
         // What programs store to maps of the file is compared with what the core has.
         let Some(area) = leases.overwrites(inode).filter(|_| inode.by_call.load(SeqCst) & MAPPED == 0) else {
             return Ok(None);
@@ -146,7 +124,7 @@ impl Client {
         for (piece, page) in blocks.zip(&mut pages) {
             match area.writable(piece.block) {
                 Some(writable) => *page = writable,
-                None => return Ok(Some((Overwritten::Full, true))),
+                None => return Ok(Some((Written::Full, true))),
             }
         }
         let mut source = Source { parts, used: 0 };
@@ -175,7 +153,7 @@ impl Client {
         }
         let written = area.count(blocks);
         let kicks = written / KICK_BLOCKS != written.saturating_sub(blocks as u32) / KICK_BLOCKS;
-        Ok(Some((Overwritten::Done, kicks)))
+        Ok(Some((Written::Done, kicks)))
     }
 
     /// Fills a page with what a block holds so far; false when only the server can tell.

@@ -217,10 +217,11 @@ impl Maps {
 
     /// Copies a block that the core buffers to where readers find it, if they would have to ask for it.
     pub fn copy(&self, fs: &dyn FileSystem, ino: Ino, block: u64) -> FsResult<()> {
-        let Some(version) = self.version_to_copy(ino, block) else { return Ok(()) };
+        let version = self.state.lock().inodes.get(&ino).and_then(|map| self.to_copy(map, block));
+        let Some(version) = version else { return Ok(()) };
         let mut bytes = [0; BLOCK_BYTES];
         let len = fs.read(ino, block * BLOCK_BYTES as u64, &mut bytes)?;
-        if len == 0 || self.version_to_copy(ino, block) != Some(version) {
+        if len == 0 {
             return Ok(());
         }
         let mut state = self.state.lock();
@@ -244,10 +245,6 @@ impl Maps {
         }
         copies.push_back((ino, block));
         Ok(())
-    }
-
-    fn version_to_copy(&self, ino: Ino, block: u64) -> Option<(u64, u64)> {
-        self.to_copy(self.state.lock().inodes.get(&ino)?, block)
     }
 
     /// What changes when a block does, if readers are to ask for it now.
