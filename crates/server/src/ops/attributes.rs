@@ -103,7 +103,7 @@ impl Session<'_> {
     fn change(&self, ino: Ino, change: &Change) -> Result<()> {
         let volume = self.volume;
         let cred = self.cred();
-        let alone = volume.permissions.write();
+        let alone = self.alone()?;
         let attr = volume.fs.getattr(ino)?;
         let (uid, gid) = (change.uid.filter(|&id| id != u32::MAX), change.gid.filter(|&id| id != u32::MAX));
         cred.check_chown(&attr, uid, gid)?;
@@ -199,6 +199,7 @@ impl Session<'_> {
             self.check_writable()?;
             self.check_xattr(&attr, name, access::WRITE)?;
             refuse(how == BOTH && self.volume.fs.getxattr(attr.ino, name).is_ok(), Errno(libc::EEXIST))?;
+            let _alone = self.alone()?;
             Ok(self.volume.fs.setxattr(attr.ino, name, value, mode)?)
         })
     }
@@ -224,6 +225,7 @@ impl Session<'_> {
             let attr = self.target(at, flags)?;
             self.check_writable()?;
             self.check_xattr(&attr, name, access::WRITE)?;
+            let _alone = self.alone()?;
             Ok(self.volume.fs.removexattr(attr.ino, name)?)
         })
     }

@@ -178,7 +178,7 @@ impl Session<'_> {
         let (volume, inode) = (self.volume, &open.inode);
         let _reserved = volume.inodes.reserve(data.len() as u64);
         // What came before this write has its times first.
-        let _guard = volume.inodes.exclude_and_drain(inode)?;
+        let _guard = self.alone_with(inode)?;
         let size = volume.inodes.size(inode);
         let merged;
         let mut data = data;
@@ -290,7 +290,7 @@ impl Session<'_> {
         if !volume.inodes.may_have_set_id(open) {
             return Ok(());
         }
-        let lock_pages = volume.permissions.write();
+        let lock_pages = self.alone()?;
         let Some(perm) = self.cred().perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
         volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
         let to_revoke = volume.inodes.perm_changed(ino, perm);
@@ -317,7 +317,7 @@ impl Session<'_> {
 
     fn set_open_size(&self, open: &OpenInode, size: u64) -> Result<()> {
         let inodes = &self.volume.inodes;
-        let _guard = inodes.exclude_and_drain(open)?;
+        let _guard = self.alone_with(open)?;
         self.volume.fs.setattr(open.ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         inodes.size_changed(open, size);
         Ok(())
@@ -354,7 +354,7 @@ impl Session<'_> {
         let _reserved = takes.then(|| {
             volume.inodes.reserve(if len <= volume.fs.statfs().map_or(0, |s| s.free_bytes) { len } else { 0 })
         });
-        let guard = volume.inodes.exclude_and_drain(inode)?;
+        let guard = self.alone_with(inode)?;
         volume.fs.fallocate(inode.ino, mode, offset, len)?;
         let size = volume.fs.getattr(inode.ino)?.size;
         volume.inodes.size_changed(inode, size);

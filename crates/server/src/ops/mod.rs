@@ -23,10 +23,12 @@ pub use locks::LockOwner;
 pub use names::Canonical;
 pub use open::{Opened, intent};
 
+use crate::state::inodes::{OpenInode, WriteGuard};
 use crate::state::locks::Refused;
 pub use crate::state::open_files::{OpenFile, Opener};
 use crate::state::processes::Process;
 use crate::state::volume::Volume;
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_client::FileRef;
@@ -50,6 +52,9 @@ pub enum Error {
     /// Others hold the lock: the process's [`Peer`](crate::Peer) learns when to try again.
     #[error("others hold the lock")]
     Waits,
+    /// The process ended before its operation began, and the operation did nothing.
+    #[error("the process has ended")]
+    Ended,
 }
 
 use Error::Errno;
@@ -144,6 +149,30 @@ impl<'a> Session<'a> {
     /// `EROFS` when nothing of the volume can be changed. Linux looks at it before permissions.
     fn check_writable(&self) -> Result<()> {
         if self.volume.fs.is_read_only() { Err(Errno(libc::EROFS)) } else { Ok(()) }
+    }
+
+    /// What a process had asked for when it ended, and what has not begun then, does not happen: a kernel lets nobody see the end
+    /// of a process before its last change. To be asked under the lock that orders the change with those of others.
+    fn check_lives(&self) -> Result<()> {
+        refuse(self.process.is_ending() || self.process.peer.has_ended(), Error::Ended)
+    }
+
+    /// What permission checks rest on stays as it is; others add names, too.
+    fn among_others(&self) -> Result<RwLockReadGuard<'a, ()>> {
+        let guard = self.volume.permissions.read();
+        self.check_lives().map(|()| guard)
+    }
+
+    /// Nobody else adds or removes names, or changes modes and owners.
+    fn alone(&self) -> Result<RwLockWriteGuard<'a, ()>> {
+        let guard = self.volume.permissions.write();
+        self.check_lives().map(|()| guard)
+    }
+
+    /// Nobody else writes to an open inode, and the core has what was written to it.
+    fn alone_with(&self, open: &OpenInode) -> Result<WriteGuard<'a>> {
+        let guard = self.volume.inodes.exclude_and_drain(open)?;
+        self.check_lives().map(|()| guard)
     }
 
     /// An open file that the process holds.

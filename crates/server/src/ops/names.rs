@@ -42,7 +42,7 @@ impl Session<'_> {
     }
 
     fn make(&self, place: &ParentAndName, node: NewNode<'_>, perm: u32) -> Result<()> {
-        let _names = self.volume.permissions.read();
+        let _names = self.among_others()?;
         let dir = self.volume.fs.getattr(place.dir)?;
         let cred = self.cred();
         cred.check_add(&dir)?;
@@ -106,7 +106,7 @@ impl Session<'_> {
             return Err(Errno(if is_dir { libc::EISDIR } else { libc::ENOTDIR }));
         }
         let fs = &self.volume.fs;
-        let alone = self.volume.permissions.write();
+        let alone = self.alone()?;
         // Looked up again: somebody else's file may have got the name since.
         let victim = fs.lookup(place.dir, &place.name)?;
         let dir = fs.getattr(place.dir)?;
@@ -198,7 +198,7 @@ impl Session<'_> {
             let attr = found(self.walk(from, last)?)?;
             let place = self.new_name(to, false)?;
             let (fs, cred) = (&self.volume.fs, self.cred());
-            let _names = self.volume.permissions.read();
+            let _names = self.among_others()?;
             if self.volume.protections.hardlinks {
                 cred.check_link(&fs.getattr(attr.ino)?)?;
             }
@@ -308,7 +308,7 @@ impl Renaming {
     /// Moves, unless the names belong to somebody else by now.
     fn carry_out(mut self, session: &Session<'_>, flags: RenameFlags) -> Result<()> {
         let fs = session.volume.fs.as_ref();
-        let alone = session.volume.permissions.write();
+        let alone = session.alone()?;
         self.attr = fs.lookup(self.from.dir, &self.from.name)?;
         self.there = match fs.lookup(self.to.dir, &self.to.name) {
             Ok(there) => Some(there),

@@ -13,7 +13,7 @@ use weft_core::{Ino, Tag, refuse};
 use weft_placement::recording::Opener as RecordedOpener;
 use weft_placement::{FileContext, OpenIntent, WriteHint};
 use weft_vfs::path::{Last, Options, ParentAndName, Resolved};
-use weft_vfs::{Access, Attr, CreateArgs, FileKind, FsError, NewNode, access};
+use weft_vfs::{Access, Attr, CreateArgs, FileKind, NewNode, access};
 
 /// Flags that `fcntl(F_SETFL)` may change.
 const CHANGEABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
@@ -68,8 +68,8 @@ impl Session<'_> {
                     match self.create(&place, at, opening) {
                         Ok(attr) => (attr, true, place),
                         // Somebody else was faster.
-                        Err(FsError::Exists) if !exclusive => continue,
-                        Err(error) => return Err(error.into()),
+                        Err(Errno(libc::EEXIST)) if !exclusive => continue,
+                        Err(error) => return Err(error),
                     }
                 }
                 Resolved::Missing(_) => return Err(Errno(libc::ENOENT)),
@@ -140,9 +140,9 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn create(&self, place: &ParentAndName, at: At<'_>, opening: &Opening) -> Result<Attr, FsError> {
+    fn create(&self, place: &ParentAndName, at: At<'_>, opening: &Opening) -> Result<Attr> {
         let Opening { flags, mode, ref opener } = *opening;
-        let _names = self.volume.permissions.read();
+        let _names = self.among_others()?;
         let dir = self.volume.fs.getattr(place.dir)?;
         let cred = self.cred();
         cred.check_add(&dir)?;

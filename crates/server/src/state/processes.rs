@@ -59,7 +59,7 @@ pub struct Process {
     /// References to open files that it holds.
     files: Mutex<FxHashMap<u64, u32>>,
     pub(super) granted: Mutex<Granted>,
-    pub(super) peer: Arc<dyn Peer>,
+    pub(crate) peer: Arc<dyn Peer>,
 }
 
 impl Process {

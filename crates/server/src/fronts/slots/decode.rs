@@ -101,6 +101,8 @@ pub fn answer(connection: &Connection, request: &Request, payload: Payload<'_>) 
             Error::Errno(errno) => errno,
             Error::Outside => OUTSIDE,
             Error::Waits => ASK_AGAIN,
+            // Nobody reads it.
+            Error::Ended => libc::EIO,
         }))
     })
 }
