@@ -462,6 +462,9 @@ impl Client {
 
     /// Fills `out` with [`crate::WireDirent`]s and names after `cookie`; returns the bytes, 0 at the end.
     pub fn read_dir(&self, file: FileRef, cookie: u64, out: &mut [u8]) -> Result<usize, Errno> {
+        if let Some(filled) = self.read_dir_here(file, cookie, out) {
+            return Ok(filled);
+        }
         let answer = self.call(Op::ReadDir, &[file.0, cookie, out.len() as u64])?.run()?;
         let payload = answer.payload();
         let n = payload.len().min(out.len());

@@ -22,6 +22,7 @@ mod files;
 mod identity;
 mod lease;
 mod lease_use;
+mod listing;
 mod lookup;
 mod names;
 mod opening;

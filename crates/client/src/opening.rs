@@ -15,9 +15,10 @@ const READING: i32 = libc::O_RDONLY
     | libc::O_NOCTTY
     | libc::O_NOFOLLOW
     | libc::O_NONBLOCK
-    | libc::O_LARGEFILE;
+    | libc::O_LARGEFILE
+    | libc::O_DIRECTORY;
 /// Of these, those that stay with the open file.
-const KEPT: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_LARGEFILE;
+const KEPT: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_LARGEFILE | libc::O_DIRECTORY;
 
 impl Client {
     /// Opens a file that need not be made, or says why that cannot be, if the process can tell by itself.
@@ -50,7 +51,13 @@ impl Client {
         found: &Found<'_>,
     ) -> Option<OpenFile> {
         let (Some(slot), Some((dir, seen))) = (found.slot, &found.name) else { return None };
-        if found.attr.mode & libc::S_IFMT != libc::S_IFREG || path.len() > GRANT_PATH_MAX {
+        let is_granted = match found.attr.mode & libc::S_IFMT {
+            libc::S_IFREG => flags & libc::O_DIRECTORY == 0,
+            // The name that the directory has is what the path ends with.
+            libc::S_IFDIR => last_name(path) != b"..",
+            _ => false,
+        };
+        if !is_granted || path.len() > GRANT_PATH_MAX {
             return None;
         }
         let inode = leases.control().inodes.get(slot as usize)?;
@@ -98,6 +105,13 @@ impl Client {
         if inode.attended.load(SeqCst) != 0 || !leases.control().volume.is_alive() {
             return false;
         }
+        // What was opened from a directory has its path from it, which the server notes before the directory is closed.
+        let mut from_it = grants.in_state(GrantWord::USED);
+        if inode.kind.load(Relaxed) == libc::S_IFDIR
+            && from_it.any(|(place, _)| grants.opened[place].at.load(Relaxed) == file.0)
+        {
+            return false;
+        }
         if !grants.replace(place, used, GrantWord::new(file, GrantWord::TAKEN)) {
             return false;
         }
@@ -111,6 +125,12 @@ impl Client {
         }
         true
     }
+}
+
+/// What a path ends with, without slashes.
+fn last_name(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    path[..end].rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
 impl Leases {

@@ -6,7 +6,7 @@
 //! Everything else are requests in channel slots.
 
 use bytemuck::{Pod, Zeroable};
-use weft_vfs::Attr;
+use weft_vfs::{Attr, DirEntry};
 
 /// "weftconn" as a number.
 pub const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"weftconn");
@@ -303,6 +303,35 @@ pub struct WireDirent {
     pub kind: u32,
     /// Bytes of the name.
     pub name_len: u32,
+}
+
+impl WireDirent {
+    /// Bytes of an entry with a name of this length.
+    pub fn len_with(name_len: usize) -> usize {
+        (size_of::<WireDirent>() + name_len).next_multiple_of(8)
+    }
+
+    /// Writes an entry and its name to the beginning of `out`. Returns the bytes; `None` when there is no room.
+    pub fn write(entry: &DirEntry<'_>, out: &mut [u8]) -> Option<usize> {
+        let DirEntry { name, ino, kind, cookie } = *entry;
+        let kind = kind.dirent_type().into();
+        let wire = WireDirent { ino: ino.0, cookie, kind, name_len: name.len() as u32 };
+        let len = Self::len_with(name.len());
+        let (head, rest) = out.get_mut(..len)?.split_at_mut(size_of::<WireDirent>());
+        let (text, padding) = rest.split_at_mut(name.len());
+        head.copy_from_slice(bytemuck::bytes_of(&wire));
+        text.copy_from_slice(name);
+        padding.fill(0);
+        Some(len)
+    }
+
+    /// The first of some entries, its name, and the others.
+    pub fn split_first(entries: &[u8]) -> Option<(WireDirent, &[u8], &[u8])> {
+        let (head, after) = entries.split_at_checked(size_of::<WireDirent>())?;
+        let head: WireDirent = bytemuck::pod_read_unaligned(head);
+        let name = after.get(..head.name_len as usize)?;
+        Some((head, name, entries.get(Self::len_with(name.len())..)?))
+    }
 }
 
 /// Space and inodes of the volume.

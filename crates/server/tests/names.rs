@@ -7,7 +7,7 @@ mod rig;
 
 use rig::{Dice, Rig, connect, is_superuser};
 use std::sync::atomic::{AtomicU64, Ordering::*};
-use weft_client::{AttrChange, Client, FileRef, WireAttr};
+use weft_client::{AttrChange, Client, FileRef, WireAttr, WireDirent};
 
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 const RW: i32 = libc::O_RDWR;
@@ -39,6 +39,35 @@ fn xattrs(client: &Client, path: &str, flags: i32) -> Vec<Result<Vec<u8>, i32>> 
         all.push(got.map(|len| out[..len].to_vec()));
     }
     all
+}
+
+/// The entries of an open directory, read with a buffer of so many bytes.
+fn entries(client: &Client, dir: FileRef, buffer: usize) -> Result<Vec<(Vec<u8>, u64, u32, u64)>, i32> {
+    let (mut all, mut cookie, mut out) = (Vec::new(), 0, vec![0; buffer]);
+    loop {
+        let filled = client.read_dir(dir, cookie, &mut out)?;
+        let mut rest = &out[..filled];
+        while let Some((entry, name, others)) = WireDirent::split_first(rest) {
+            all.push((name.to_vec(), entry.ino, entry.kind, entry.cookie));
+            (cookie, rest) = (entry.cookie, others);
+        }
+        if filled == 0 {
+            return Ok(all);
+        }
+    }
+}
+
+fn open_dir(client: &Client, path: &str) -> Result<FileRef, i32> {
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY;
+    client.open(FileRef::ROOT, path.as_bytes(), flags, 0).map(|opened| opened.file)
+}
+
+/// The entries of a directory by its name.
+fn listed(client: &Client, path: &str) -> Result<Vec<(Vec<u8>, u64, u32, u64)>, i32> {
+    let dir = open_dir(client, path)?;
+    let found = entries(client, dir, 500);
+    client.close(dir).unwrap();
+    found
 }
 
 /// One operation of many; whether it succeeds does not matter.
@@ -111,6 +140,7 @@ fn what_is_told_without_a_call_is_what_the_server_tells() {
         // A client of another user has no shared memory; it may ask.
         let asking = rig.as_user(1001, || connect(&rig.path));
         let (mut dice, mut open) = (Dice(0x9e37_79b9_7f4a_7c15u64.wrapping_mul(seed)), Vec::new());
+        let mut held = Vec::new();
         for step in 0..150 {
             act(&mut dice, &writer, &mut open, &rig);
             let what = |path: &str| format!("seed {seed}, step {step}, {path}");
@@ -136,6 +166,30 @@ fn what_is_told_without_a_call_is_what_the_server_tells() {
                     }
                 }
             }
+            for path in ["/", "/d0", "/d1", "/d0/d2", "/d1/d2"] {
+                let told = listed(&asking, path);
+                for client in [&reader, &writer, &reader] {
+                    assert_eq!(listed(client, path), told, "{}", what(path));
+                }
+                if dice.roll(10) == 0
+                    && let (Ok(ours), Ok(theirs)) = (open_dir(&reader, path), open_dir(&asking, path))
+                {
+                    held.push((ours, theirs));
+                }
+            }
+            // Whatever has become of their names.
+            for (ours, theirs) in &held {
+                assert_eq!(
+                    entries(&reader, *ours, 9000),
+                    entries(&asking, *theirs, 9000),
+                    "{}",
+                    what("held")
+                );
+            }
+            if held.len() > 8 {
+                let (ours, theirs) = held.swap_remove(dice.roll(8) as usize);
+                (reader.close(ours).unwrap(), asking.close(theirs).unwrap());
+            }
             for file in &open {
                 let told = writer.fstat(*file).unwrap();
                 assert_eq!(writer.fstat(*file), Ok(told));
@@ -146,6 +200,72 @@ fn what_is_told_without_a_call_is_what_the_server_tells() {
             }
         }
     }
+}
+
+#[test]
+fn a_directory_that_was_listed_is_opened_listed_and_closed_without_a_call() {
+    let rig = Rig::new(64 << 20);
+    let (client, other) = (rig.client(), rig.client());
+    client.mkdir(FileRef::ROOT, b"/dir", 0o755).unwrap();
+    let make = |number: u64| {
+        let path = format!("/dir/file-{number}");
+        let file = other.open(FileRef::ROOT, path.as_bytes(), RW | libc::O_CREAT, 0o644).unwrap().file;
+        other.close(file).unwrap();
+    };
+    let names = |number: usize| listed(&client, "/dir").unwrap().len() - 2 == number;
+    // As many as need one page, several, and more than are published.
+    for (number, most) in [(0, 0), (20, 0), (700, 0), (3000, u64::MAX)] {
+        (listed(&client, "/dir").unwrap().len() as u64 - 2..number).for_each(make);
+        assert!(names(number as usize));
+        client.sync().unwrap();
+        assert!(names(number as usize));
+        let before = calls(&client);
+        assert!(names(number as usize));
+        let made = calls(&client) - before;
+        assert!(made <= most, "{made} calls for {number} entries");
+    }
+    other.unlink(FileRef::ROOT, b"/dir/file-7", 0).unwrap();
+    assert!(names(2999));
+}
+
+#[test]
+fn listings_beside_changes_hold_what_is_there() {
+    let rig = Rig::new(64 << 20);
+    let (writer, readers) = (rig.client(), [rig.client(), rig.client()]);
+    // Names come in order and go in order; `there` is the first that is there, `made` the last.
+    let (there, made, done) = (AtomicU64::new(1), AtomicU64::new(0), AtomicU64::new(0));
+    writer.mkdir(FileRef::ROOT, b"/dir", 0o755).unwrap();
+    std::thread::scope(|scope| {
+        for reader in &readers {
+            scope.spawn(|| {
+                while done.load(Acquire) == 0 {
+                    let last = made.load(Acquire);
+                    let all = listed(reader, "/dir").unwrap();
+                    let first = there.load(Acquire);
+                    let numbers =
+                        all.iter().filter_map(|(name, ..)| std::str::from_utf8(name).ok()?.parse().ok());
+                    let numbers: Vec<u64> = numbers.collect();
+                    // What was there all the time is there.
+                    assert!(
+                        (first..=last).all(|number| numbers.contains(&number)),
+                        "{first} to {last}: {numbers:?}"
+                    );
+                }
+            });
+        }
+        for number in 1..=3000 {
+            writer.mkdir(FileRef::ROOT, format!("/dir/{number}").as_bytes(), 0o755).unwrap();
+            made.store(number, Release);
+            if number > 40 {
+                there.store(number - 39, Release);
+                let gone = format!("/dir/{}", number - 40);
+                writer.unlink(FileRef::ROOT, gone.as_bytes(), libc::AT_REMOVEDIR).unwrap();
+                let left = listed(&writer, "/dir").unwrap();
+                assert!(left.iter().all(|(name, ..)| *name != gone.as_bytes()[5..]));
+            }
+        }
+        done.store(1, Release);
+    });
 }
 
 #[test]

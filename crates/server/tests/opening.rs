@@ -215,6 +215,37 @@ fn requests_name_what_a_client_has_opened_by_itself() {
     other.unlink(ROOT, b"/d", libc::AT_REMOVEDIR).unwrap();
     assert_eq!(path(file), "/d/a (deleted)");
     client.close(file).unwrap();
+    // Nor does one that the client has opened by itself, from another one.
+    other.mkdir(ROOT, b"/x", 0o755).unwrap();
+    other.mkdir(ROOT, b"/x/y", 0o755).unwrap();
+    make(&other, b"/x/y/z", &[9; 5000]);
+    let itself = |at, path: &[u8]| {
+        let open = || client.open(at, path, libc::O_RDONLY, 0).unwrap().file;
+        client.close(open()).unwrap();
+        client.sync().unwrap();
+        let before = calls(&client);
+        let file = open();
+        assert_eq!(calls(&client), before, "{}", String::from_utf8_lossy(path));
+        file
+    };
+    for binds_all in [false, true] {
+        let above = itself(ROOT, b"/x");
+        let dir = itself(above, if binds_all { b"y//" } else { b"y" });
+        let file = itself(dir, b"z");
+        if binds_all {
+            client.forget(client.prepare_child(Child::Forked).unwrap());
+        } else {
+            client.close(above).unwrap();
+            client.close(dir).unwrap();
+        }
+        assert_eq!((path(file).as_str(), content(&client, file)), ("/x/y/z", vec![9; 5000]));
+        client.close(file).unwrap();
+        if binds_all {
+            assert_eq!((path(dir).as_str(), path(above).as_str()), ("/x/y", "/x"));
+            client.close(dir).unwrap();
+            client.close(above).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -107,13 +107,10 @@ fn directories_list_in_pieces() {
         if n == 0 {
             break;
         }
-        let mut at = 0;
-        while at < n {
-            let head: WireDirent = bytemuck::pod_read_unaligned(&out[at..at + size_of::<WireDirent>()]);
-            let name = &out[at + size_of::<WireDirent>()..][..head.name_len as usize];
+        let mut rest = &out[..n];
+        while let Some((head, name, others)) = WireDirent::split_first(rest) {
             assert!(names.insert(name.to_vec()), "twice: {}", String::from_utf8_lossy(name));
-            cookie = head.cookie;
-            at += (size_of::<WireDirent>() + name.len()).next_multiple_of(8);
+            (cookie, rest) = (head.cookie, others);
         }
     }
     assert_eq!(names.len(), 502);
@@ -372,4 +369,16 @@ fn programs_that_run_count_in_the_view_and_count_once_when_they_have_ended() {
     let ended = view();
     assert_eq!(ended.running.len(), 0);
     assert_eq!(ended.calls, calls + 1);
+}
+
+#[test]
+fn a_directory_that_was_removed_takes_no_file_without_a_name() {
+    let rig = Rig::new();
+    let client = rig.client();
+    client.mkdir(FileRef::ROOT, b"/gone", 0o755).unwrap();
+    let gone = client.open(FileRef::ROOT, b"/gone", libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap().file;
+    client.unlink(FileRef::ROOT, b"/gone", libc::AT_REMOVEDIR).unwrap();
+    let unnamed = client.open(gone, b".", libc::O_RDWR | libc::O_TMPFILE, 0o600);
+    assert_eq!(unnamed.err(), Some(libc::EPERM), "as ext4");
+    assert_eq!(client.open(gone, b"x", libc::O_RDWR | libc::O_CREAT, 0o600).err(), Some(libc::ENOENT));
 }

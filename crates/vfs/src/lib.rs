@@ -84,7 +84,8 @@ pub trait FileSystem: Send + Sync {
     fn parent(&self, dir: Ino) -> FsResult<Ino>;
 
     /// Calls `each` with the entries after `cookie` (0 = from the start; `.` and `..` are not among them) until it
-    /// returns false. An entry's cookie stays valid while other entries come and go.
+    /// returns false. Cookies grow from entry to entry. An entry's
+    /// cookie stays valid while other entries come and go.
     fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
 
     /// Takes an open reference: the inode lives until as many [`release`](FileSystem::release)s, even without a name.

@@ -153,16 +153,11 @@ impl Tree for VolumeTree<'_> {
                 break;
             }
             let mut rest = &buffer[..filled];
-            while let Some((head, after)) = rest.split_at_checked(size_of::<WireDirent>()) {
-                let head: WireDirent = bytemuck::pod_read_unaligned(head);
-                let len = head.name_len as usize;
-                let Some(name) = after.get(..len) else { break };
+            while let Some((head, name, others)) = WireDirent::split_first(rest) {
                 if name != b"." && name != b".." {
                     names.push(name.to_vec());
                 }
-                cookie = head.cookie;
-                let entry = (size_of::<WireDirent>() + len).next_multiple_of(8);
-                rest = rest.get(entry..).unwrap_or(&[]);
+                (cookie, rest) = (head.cookie, others);
             }
         }
         names.sort_unstable();

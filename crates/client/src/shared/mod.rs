@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  control memfd (rw)   | volume page | open files (64 B each) | inodes (256 B each) | kick bitmap |
-//!  map memfd     (ro)   pages of 4 KiB: directories (1,024 x u32) and chunks (512 x MapEntry)
+//!  map memfd     (ro)   pages of 4 KiB: directories (1,024 x u32), chunks (512 x MapEntry), copies, listings
 //!  crc memfd     (ro)   one CRC32C per device block
 //!  ring memfd    (rw)   append rings and overwrite areas, RING_BYTES each
 //!  image fd      (ro)   the device's data area
@@ -20,6 +20,7 @@
 //! the map shows the bytes on the device: a reader that loads `head` before the map sees every byte in one of the two.
 
 pub mod channel;
+pub mod listing;
 pub mod lock;
 pub mod names;
 pub mod overwrites;
@@ -28,4 +29,4 @@ pub mod turn;
 pub mod volume;
 
 /// Version of every layout in this module and of the protocol; both sides must have the same.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;

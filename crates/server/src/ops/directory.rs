@@ -3,6 +3,7 @@
 use super::Error::Errno;
 use super::{Result, Session};
 use weft_client::FileRef;
+use weft_client::shared::listing::Listing;
 use weft_core::Ino;
 use weft_vfs::{DirEntry, FileKind};
 
@@ -20,6 +21,31 @@ impl Session<'_> {
         each: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let ino = self.open_file(file)?.inode.ino;
+        match &self.volume.names {
+            Some(names) if cookie == 0 && self.may_lease() => {
+                let mut listed = Ok(());
+                names.tell_listing(ino, || {
+                    let (mut listing, mut is_whole, mut goes_on) = (Listing::default(), true, true);
+                    listed = self.list(ino, 0, &mut |entry| {
+                        is_whole = is_whole && listing.add(&entry);
+                        goes_on = goes_on && each(entry);
+                        is_whole || goes_on
+                    });
+                    (is_whole && listed.is_ok()).then_some(listing)
+                });
+                listed
+            }
+            _ => self.list(ino, cookie, each),
+        }
+    }
+
+    /// Publishes what a directory holds that is opened to be listed.
+    pub(super) fn publish_listing(&self, file: FileRef) {
+        // It fails as listing does.
+        let _ = self.read_dir(file, 0, &mut |_| false);
+    }
+
+    fn list(&self, ino: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
         let fs = &self.volume.fs;
         let parent = fs.parent(ino).map_err(|_| Errno(libc::ENOTDIR))?;
         if fs.getattr(ino)?.links == 0 {

@@ -92,7 +92,9 @@ impl Session<'_> {
         refuse(attr.kind != FileKind::Directory, Errno(libc::ENOTDIR))?;
         self.check_writable()?;
         let cred = self.cred();
-        cred.check_add(&attr)?;
+        cred.check(&attr, access::WRITE | access::EXECUTE)?;
+        // A directory that was removed has no names to give (ENOENT), and for what needs none ext4 says this.
+        refuse(attr.links == 0, Errno(libc::EPERM))?;
         let path = self.canonical(at);
         let unnamed = intent(flags, true);
         let tag = self.place_tag(&opening.opener, &path, unnamed, (self.cred().uid, 0), WriteHint::NotSet);
@@ -194,9 +196,12 @@ impl Session<'_> {
             return Err(Errno(libc::ENFILE));
         };
         self.process.hold(open.file);
-        if is_file(attr.kind) && flags & libc::O_ACCMODE == libc::O_RDONLY {
+        if flags & (libc::O_ACCMODE | libc::O_PATH) == libc::O_RDONLY {
             // Where one is opened for reading, more are.
             volume.grant(self.process);
+            if flags & libc::O_DIRECTORY != 0 && self.may_lease() {
+                self.publish_listing(open.file);
+            }
         }
         Ok((open, attr.mode()))
     }

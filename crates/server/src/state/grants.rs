@@ -27,7 +27,7 @@ const SLOTS_MAX: usize = OPEN_FILES_MAX / 4;
 /// The place has no slot.
 const NONE: u32 = u32::MAX;
 /// Flags that an open file has which a process has opened by itself.
-const KEPT: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_LARGEFILE;
+const KEPT: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_LARGEFILE | libc::O_DIRECTORY;
 
 /// What a process has been granted.
 #[derive(Default)]
@@ -124,16 +124,28 @@ impl Volume {
         let Some(grants) = process.peer.grants() else { return };
         let mut granted = process.granted.lock();
         let Granted { slots, ended: false } = &mut *granted else { return };
-        for (place, slot) in slots.iter_mut().enumerate() {
-            let word = grants.word(place);
-            if word.state() == GrantWord::USED
-                && word.file().slot() == *slot
-                && wanted(grants, place)
-                && self.bind_in(process, grants, place, word)
-            {
-                self.grants.slots.fetch_sub(1, Relaxed);
-                *slot = self.grant_in(grants, place);
+        for place in 0..slots.len() {
+            if wanted(grants, place) {
+                self.bind_place(process, grants, slots, place, GRANTS_MAX);
             }
+        }
+    }
+
+    /// Binds what was opened in a place, after the directories that it was opened from: `depth` of them at most, as the client
+    /// could name them in a circle.
+    fn bind_place(&self, process: &Process, grants: &Grants, slots: &mut [u32], place: usize, depth: usize) {
+        let word = grants.word(place);
+        if depth == 0 || word.state() != GrantWord::USED || word.file().slot() != slots[place] {
+            return;
+        }
+        let at = FileRef(grants.opened[place].at.load(Relaxed));
+        let above = grants.in_state(GrantWord::USED).find(|(_, word)| word.file() == at);
+        if let Some((above, _)) = above.filter(|(above, _)| *above < slots.len()) {
+            self.bind_place(process, grants, slots, above, depth - 1);
+        }
+        if self.bind_in(process, grants, place, word) {
+            self.grants.slots.fetch_sub(1, Relaxed);
+            slots[place] = self.grant_in(grants, place);
         }
     }
 
@@ -152,11 +164,15 @@ impl Volume {
             }
             return false;
         }
-        let is_file = inode
-            .as_ref()
-            .is_some_and(|inode| self.fs.getattr(inode.ino).is_ok_and(|attr| attr.kind == FileKind::File));
-        let Some(inode) = inode.as_ref().filter(|_| is_file).cloned() else {
-            tracing::error!(process = process.id, "a client named an inode that is no open file");
+        let may_be_open = inode.as_ref().is_some_and(|inode| {
+            let kind = self.fs.getattr(inode.ino).map(|attr| attr.kind);
+            matches!(kind, Ok(FileKind::File | FileKind::Directory))
+        });
+        let Some(inode) = inode.as_ref().filter(|_| may_be_open).cloned() else {
+            tracing::error!(
+                process = process.id,
+                "a client named an inode that is no open file or directory"
+            );
             if let Some(inode) = inode {
                 self.inodes.release(&inode, None);
             }

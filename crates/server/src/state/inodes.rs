@@ -330,7 +330,8 @@ impl Inodes {
         open.users.store(0, Relaxed);
         let shared = self.shared(open.slot);
         let keeps = self.names.is_some() && !self.fs.is_read_only();
-        if keeps && shared.kind.load(Relaxed) == libc::S_IFREG && shared.attended.load(SeqCst) == 0 {
+        let kind = shared.kind.load(Relaxed);
+        if keeps && matches!(kind, libc::S_IFREG | libc::S_IFDIR) && shared.attended.load(SeqCst) == 0 {
             // Told again: the times that were just passed on have taken it back. Whoever opens the file next finds it.
             let _ = self.fs.getattr(open.ino);
             table.keep(open);
@@ -338,7 +339,9 @@ impl Inodes {
                 self.give_up_oldest(&mut table);
             }
             drop(table);
-            self.publish_small(open);
+            if kind == libc::S_IFREG {
+                self.publish_small(open);
+            }
         } else {
             self.give_up(&mut table, open);
         }

@@ -15,6 +15,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::*};
+use weft_client::shared::listing::LISTING_BYTES;
 use weft_client::shared::volume::{
     CHUNK_ENTRIES, DIRECTORIES, DIRECTORY_ENTRIES, FIRST_BLOCKS, Inode, MAP_PAGES_MAX, UNKNOWN, copied_entry,
 };
@@ -233,9 +234,7 @@ impl Maps {
             free.push(page);
             return Ok(());
         };
-        for (word, bytes) in self.pages.chunk(page).iter().zip(bytes.as_chunks::<8>().0) {
-            word.store(u64::from_le_bytes(*bytes), Relaxed);
-        }
+        self.pages.fill(page, &bytes);
         let before = map.copies.insert(block, page);
         self.set_entry(map, block, copied_entry(page, len));
         match before {
@@ -245,6 +244,47 @@ impl Maps {
         }
         copies.push_back((ino, block));
         Ok(())
+    }
+
+    /// Publishes what a directory holds.
+    pub fn put_listing(&self, dir: Ino, listing: &[u8]) {
+        debug_assert!(listing.len() <= LISTING_BYTES && listing.len().is_multiple_of(8), "no listing");
+        let mut state = self.state.lock();
+        state.limit_copies(self);
+        let mut copies = Vec::with_capacity(FIRST_BLOCKS);
+        for piece in listing.chunks(BLOCK_BYTES) {
+            let Some(page) = state.allocate() else { break };
+            self.pages.fill(page, piece);
+            copies.push((page, copied_entry(page, piece.len())));
+        }
+        let is_whole = copies.len() == listing.len().div_ceil(BLOCK_BYTES);
+        let State { inodes, free, copied, copies: order, .. } = &mut *state;
+        let Some(map) = inodes.get_mut(&dir).filter(|_| is_whole) else {
+            free.extend(copies.iter().map(|(page, _)| page));
+            return;
+        };
+        // The core tells of no changes of what is no file's content.
+        map.first = Some(Progress { version: 0, filled: true });
+        for (block, (page, entry)) in (0..).zip(copies) {
+            self.set_entry(map, block, entry);
+            match map.copies.insert(block, page) {
+                Some(before) => free.push(before),
+                None => *copied += 1,
+            }
+            order.push_back((dir, block));
+        }
+    }
+
+    /// What a directory holds is about to change.
+    pub fn forget_listing(&self, dir: Ino) {
+        let state = &mut *self.state.lock();
+        let Some(map) = state.inodes.get_mut(&dir).filter(|map| !map.copies.is_empty()) else { return };
+        let inode = self.shared_inode(map.slot);
+        inode.seq.fetch_add(1, AcqRel);
+        store_all(&inode.first, MapEntry::ASK_CORE.0);
+        inode.seq.fetch_add(1, Release);
+        state.copied -= map.copies.len();
+        state.free.extend(map.copies.drain().map(|(_, page)| page));
     }
 
     /// What changes when a block does, if readers are to ask for it now.

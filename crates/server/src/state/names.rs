@@ -5,6 +5,7 @@
 //! holds the sets that tell of it ([`Published::changing_name`], [`Published::changing_attr`]) from before it begins until
 //! it has happened. Nothing is published of a set that is held, nor what was looked up before a set was held last.
 
+use super::maps::Maps;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::io;
@@ -12,6 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering::*, fence};
 use weft_client::WireAttr;
+use weft_client::shared::listing::Listing;
 use weft_client::shared::names::{ATTR_WORDS, AttrSet, NameKey, NameSet, Names, SetHead, SlotWord};
 use weft_core::{Ino, Tag};
 use weft_sys::SharedMemory;
@@ -35,6 +37,8 @@ pub struct Published {
     name_locks: [Mutex<OpenSlots>; LOCKS],
     attr_locks: [Mutex<OpenSlots>; LOCKS],
     device: u64,
+    /// Where listings of directories are.
+    maps: Arc<Maps>,
 }
 
 /// A set that tells nothing while this lives.
@@ -103,11 +107,11 @@ impl Drop for Held<'_> {
 }
 
 impl Published {
-    /// Memory in which nothing is told yet; `device` is the `st_dev` of all files, which may be `writable`.
-    pub fn create(device: u64, writable: bool) -> io::Result<Published> {
+    /// Memory in which nothing is told yet; `device` is the `st_dev` of all files, which may be `writable`. Listings go to `maps`.
+    pub fn create(device: u64, writable: bool, maps: Arc<Maps>) -> io::Result<Published> {
         let memory = SharedMemory::create("weft-names", size_of::<Names>())?;
         let locks = || std::array::from_fn(|_| Mutex::default());
-        let published = Published { memory, name_locks: locks(), attr_locks: locks(), device };
+        let published = Published { memory, name_locks: locks(), attr_locks: locks(), device, maps };
         let head = &published.names().head;
         for half in &head.secret {
             half.store(super::volume::secret()?, Relaxed);
@@ -157,6 +161,27 @@ impl Published {
                 cell.words[0].store(0, Relaxed);
             }
         })
+    }
+
+    /// The same of a directory, and of what it holds.
+    fn changing_dir(&self, dir: Ino) -> Held<'_> {
+        let (cells, set) = self.attr_set(dir);
+        set.hold(|| {
+            if let Some(cell) = cells.cell(dir.0) {
+                cell.words[0].store(0, Relaxed);
+            }
+            // Under the set's lock, as listings are published.
+            self.maps.forget_listing(dir);
+        })
+    }
+
+    /// Calls `list`, and publishes what it has found an open directory to hold unless that has changed meanwhile.
+    pub fn tell_listing(&self, dir: Ino, list: impl FnOnce() -> Option<Listing>) {
+        let (_, set) = self.attr_set(dir);
+        let ticket = set.ticket();
+        if let (Some(listing), Some(ticket)) = (list(), ticket) {
+            set.publish(ticket, |_| self.maps.put_listing(dir, listing.bytes()));
+        }
     }
 
     /// An inode is open and has this slot from now on (`None`: it is not), where its size and times are.
@@ -209,14 +234,15 @@ impl Cached {
 
     /// What changes when a directory gets or loses a name.
     fn changing(&self, dir: Ino, name: &[u8]) -> (Held<'_>, Held<'_>) {
-        (self.names.changing_name(dir, name), self.names.changing_attr(dir))
+        (self.names.changing_name(dir, name), self.names.changing_dir(dir))
     }
 
     /// What changes when an inode gets or loses a name: its attributes, and a directory's parent.
     fn changing_inode(&self, attr: &Attr) -> (Held<'_>, Option<Held<'_>>) {
-        let is_dir = attr.kind == FileKind::Directory;
-        let parent = is_dir.then(|| self.names.changing_name(attr.ino, PARENT));
-        (self.names.changing_attr(attr.ino), parent)
+        if attr.kind != FileKind::Directory {
+            return (self.names.changing_attr(attr.ino), None);
+        }
+        (self.names.changing_dir(attr.ino), Some(self.names.changing_name(attr.ino, PARENT)))
     }
 
     /// The same of what has a name now, if anything has.

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::ops::{Deref, Range};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use weft_client::shared::overwrites::Area;
 use weft_client::shared::volume::{
@@ -80,6 +81,15 @@ impl MapMemory {
     pub fn chunk(&self, number: u32) -> &[AtomicU64; CHUNK_ENTRIES] {
         // SAFETY: as in `directory`.
         unsafe { &self.page(number).chunk }
+    }
+
+    /// Copies bytes, a multiple of 8 of them, to a page that nobody uses.
+    pub fn fill(&self, number: u32, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        debug_assert!(rest.is_empty() && words.len() <= CHUNK_ENTRIES, "no content of a page");
+        for (to, word) in self.chunk(number).iter().zip(words) {
+            to.store(u64::from_ne_bytes(*word), Relaxed);
+        }
     }
 }
 

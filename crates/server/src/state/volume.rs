@@ -37,7 +37,7 @@ pub struct Volume {
     pub(crate) control: Arc<ControlMemory>,
     pub(crate) maps: Arc<Maps>,
     pub(crate) inodes: Inodes,
-    names: Option<Arc<Published>>,
+    pub(crate) names: Option<Arc<Published>>,
     pub(crate) files: OpenFiles,
     pub(crate) grants: Arc<GrantBook>,
     pub(crate) locks: Locks,
@@ -57,9 +57,12 @@ impl Volume {
     pub fn new(mounted: Arc<Mounted>) -> Result<Volume, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
         let direct = mounted.direct()?;
+        let control = Arc::new(ControlMemory::create().map_err(system("control memory"))?);
+        let maps = Arc::new(Maps::new(control.clone()).map_err(system("map memory"))?);
         let names = match direct {
             Some(_) => {
-                let created = Published::create(device(mounted.id()), !mounted.core().is_read_only());
+                let is_writable = !mounted.core().is_read_only();
+                let created = Published::create(device(mounted.id()), is_writable, maps.clone());
                 Some(Arc::new(created.map_err(system("names memory"))?))
             }
             // Nobody gets any memory but slots.
@@ -69,8 +72,6 @@ impl Volume {
             Some(names) => Arc::new(Cached::new(mounted.core(), names.clone())),
             None => mounted.core(),
         };
-        let control = Arc::new(ControlMemory::create().map_err(system("control memory"))?);
-        let maps = Arc::new(Maps::new(control.clone()).map_err(system("map memory"))?);
         if let Some(core) = fs.block_map() {
             core.set_observer(maps.clone());
         }

@@ -19,8 +19,6 @@ use weft_client::{Errno, FileRef, WireDirent};
 const STREAMS_MAX: usize = 1024;
 /// Bytes of entries that are fetched at once.
 const BUFFER_BYTES: usize = 32 * 1024 - 512;
-/// Entries in the server's replies begin aligned to this.
-const WIRE_ALIGN: usize = 8;
 
 /// A stream. All-zero memory is not a stream; `open_stream` fills it.
 #[repr(C)]
@@ -130,9 +128,10 @@ impl Stream {
                 return Ok(None);
             }
         }
-        let (head, name) = entry_at(self.buffer.get(self.at..self.filled).unwrap_or(&[])).ok_or(libc::EIO)?;
+        let rest = self.buffer.get(self.at..self.filled).unwrap_or(&[]);
+        let (head, name, _) = WireDirent::split_first(rest).ok_or(libc::EIO)?;
         fill(&mut self.entry, &head, name);
-        self.at += wire_len(name.len());
+        self.at += WireDirent::len_with(name.len());
         self.fetch_after = head.cookie;
         self.position = head.cookie;
         Ok(Some(&raw mut self.entry))
@@ -144,18 +143,6 @@ impl Stream {
         self.fetch_after = position;
         self.position = position;
     }
-}
-
-fn wire_len(name_len: usize) -> usize {
-    (size_of::<WireDirent>() + name_len).next_multiple_of(WIRE_ALIGN)
-}
-
-fn entry_at(bytes: &[u8]) -> Option<(WireDirent, &[u8])> {
-    let head = bytes.get(..size_of::<WireDirent>())?;
-    // SAFETY: as many bytes as the type has, of which every pattern is valid.
-    let head: WireDirent = unsafe { head.as_ptr().cast::<WireDirent>().read_unaligned() };
-    let name = bytes.get(size_of::<WireDirent>()..)?.get(..head.name_len as usize)?;
-    Some((head, name))
 }
 
 fn fill(entry: &mut dirent, head: &WireDirent, name: &[u8]) {
@@ -185,7 +172,7 @@ pub fn getdents(file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
     let mut rest = wire.get(..filled).unwrap_or(&[]);
     let mut used = 0;
     let mut last = position;
-    while let Some((head, name)) = entry_at(rest) {
+    while let Some((head, name, others)) = WireDirent::split_first(rest) {
         let len = record_len(name.len());
         let Some(room) = out.get_mut(used..used + len) else { break };
         room.fill(0);
@@ -201,7 +188,7 @@ pub fn getdents(file: FileRef, out: &mut [u8]) -> Result<usize, Errno> {
         put(offset_of!(dirent, d_name), name);
         used += len;
         last = head.cookie;
-        rest = rest.get(wire_len(name.len())..).unwrap_or(&[]);
+        rest = others;
     }
     if used == 0 && filled > 0 {
         return Err(libc::EINVAL);

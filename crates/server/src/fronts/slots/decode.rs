@@ -15,10 +15,8 @@ use weft_client::proto::{
 use weft_client::shared::channel::{PAYLOAD_BYTES, Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_core::refuse;
-use weft_vfs::{DirEntry, TimeSpec};
+use weft_vfs::TimeSpec;
 
-/// Directory entries are padded to this, so that each begins aligned.
-const DIRENT_ALIGN: usize = 8;
 /// Zones in one answer.
 const ZONES_PER_PART: usize = 512;
 
@@ -229,7 +227,7 @@ fn read_dir(session: &Session<'_>, call: &Call<'_>) -> Outcome {
     let out = call.payload.out(call.arg(2) as usize);
     let (mut used, mut room) = (0, true);
     session.read_dir(call.file(0), call.arg(1), &mut |entry| {
-        let packed = pack(&mut out[used..], &entry);
+        let packed = WireDirent::write(&entry, &mut out[used..]);
         used += packed.unwrap_or(0);
         room = packed.is_some();
         room
@@ -239,19 +237,6 @@ fn read_dir(session: &Session<'_>, call: &Call<'_>) -> Outcome {
         return Err(INVALID);
     }
     Ok(Response { ret: used as i64, len: used as u64, ..Response::default() })
-}
-
-/// Bytes of an entry; `None` when there is no room for it.
-fn pack(out: &mut [u8], entry: &DirEntry<'_>) -> Option<usize> {
-    let DirEntry { name, ino, kind, cookie } = *entry;
-    let kind = kind.dirent_type().into();
-    let head = WireDirent { ino: ino.0, cookie, kind, name_len: name.len() as u32 };
-    let len = (size_of::<WireDirent>() + name.len()).next_multiple_of(DIRENT_ALIGN);
-    let (head_room, name_room) = out.get_mut(..len)?.split_at_mut(size_of::<WireDirent>());
-    head_room.copy_from_slice(bytemuck::bytes_of(&head));
-    name_room[..name.len()].copy_from_slice(name);
-    name_room[name.len()..].fill(0);
-    Some(len)
 }
 
 fn stat(session: &Session<'_>, call: &Call<'_>, at: At<'_>) -> Outcome {
