@@ -1,5 +1,6 @@
 //! The connection of one process, and the memory it shares with the server.
 
+use crate::duplicates::Duplicates;
 use crate::proto::FileRef;
 use crate::shared::channel::{Channel, ClientCounters, Slot};
 use crate::shared::names::Names;
@@ -36,6 +37,8 @@ pub struct Client {
     pub(crate) leases_unmapped: AtomicBool,
     /// 0 while all threads are one user; else threads tell who they are when they have not since this number came.
     pub(crate) identities: AtomicU64,
+    /// Mapped when the first descriptor is duplicated.
+    pub(crate) duplicates: AtomicPtr<Duplicates>,
 }
 
 /// Shared memory that only clients of the server's own user get.
@@ -197,6 +200,11 @@ impl Drop for Client {
         let _ = sys::close(self.socket());
         // SAFETY: mapped by `connect`, and whoever borrowed from it borrowed the client.
         unsafe { sys::unmap(self.channel.load(Acquire).cast(), size_of::<Channel>()) };
+        let duplicates = self.duplicates.load(Acquire);
+        if !duplicates.is_null() {
+            // SAFETY: mapped by `duplicates`, and whoever borrowed from it borrowed the client.
+            unsafe { sys::unmap(duplicates.cast(), size_of::<Duplicates>()) };
+        }
         if let (Some(leases), false) = (&self.leases, self.leases_are_gone()) {
             // SAFETY: likewise.
             unsafe { leases.unmap() };

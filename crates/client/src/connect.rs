@@ -69,6 +69,7 @@ impl Client {
             leases_given_up: AtomicBool::new(false),
             leases_unmapped: AtomicBool::new(false),
             identities: AtomicU64::new(0),
+            duplicates: AtomicPtr::default(),
         })
     }
 }

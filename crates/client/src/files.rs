@@ -58,6 +58,9 @@ impl Client {
     /// Gives back the reference of a descriptor that is closed, which the caller does not use any more. The server may hear of it
     /// later: unless something is to be stored, there is no call, and nothing is said of a reference that was not held.
     pub fn close(&self, file: FileRef) -> Result<(), Errno> {
+        if let Some(closed) = self.close_duplicate(file) {
+            return closed;
+        }
         if self.close_here(file) || self.close_later(file) {
             return Ok(());
         }
@@ -91,6 +94,9 @@ impl Client {
     /// Gives back a reference that no descriptor stood for: unlike [`close`](Self::close), which drops the process's record
     /// locks on the file, as POSIX wants it.
     pub fn give_back(&self, file: FileRef) -> Result<(), Errno> {
+        if self.drop_duplicate(file) {
+            return Ok(());
+        }
         self.call(Op::Close, &[file.0, 1])?.run().map(drop)
     }
 
@@ -105,7 +111,7 @@ impl Client {
         self.call(Op::Take, &[file.0, secret, u64::from(leaves)])?.run().map(drop)
     }
 
-    /// Takes one more reference, for a duplicated descriptor.
+    /// Takes one more reference.
     pub fn add_ref(&self, file: FileRef) -> Result<(), Errno> {
         self.call(Op::Ref, &[file.0])?.run().map(drop)
     }

@@ -479,6 +479,7 @@ pub(crate) mod tests {
                 leases_given_up: AtomicBool::new(false),
                 leases_unmapped: AtomicBool::new(false),
                 identities: AtomicU64::new(0),
+                duplicates: AtomicPtr::default(),
             };
             let rig = Rig {
                 client: Box::leak(Box::new(client)),

@@ -18,6 +18,7 @@ pub mod sys;
 mod call;
 mod client;
 mod connect;
+mod duplicates;
 mod files;
 mod identity;
 mod lease;

@@ -226,6 +226,19 @@ fn a_directory_that_was_listed_is_opened_listed_and_closed_without_a_call() {
     }
     other.unlink(FileRef::ROOT, b"/dir/file-7", 0).unwrap();
     assert!(names(2999));
+    // Of one that nobody has opened before, the open is the only call.
+    for number in 0..20 {
+        other.mkdir(FileRef::ROOT, format!("/{number}").as_bytes(), 0o755).unwrap();
+        for name in 0..20 {
+            let path = format!("/{number}/{name}");
+            other.open(FileRef::ROOT, path.as_bytes(), RW | libc::O_CREAT, 0o644).unwrap();
+        }
+    }
+    for number in 0..20 {
+        let before = calls(&client);
+        assert_eq!(listed(&client, &format!("/{number}")).unwrap().len(), 22);
+        assert!(calls(&client) - before <= 1, "{number}");
+    }
 }
 
 #[test]

@@ -177,6 +177,11 @@ pub fn close_range(first: u32, last: u32, flags: c_int) -> Result<(), Errno> {
     call!(close_range, first, last, flags).map(drop)
 }
 
+/// Fills in what of the descriptors is ready now; of one that is not open, `POLLNVAL`.
+pub fn poll_now(descriptors: &mut [libc::pollfd]) -> Result<usize, Errno> {
+    call!(poll, descriptors.as_mut_ptr(), descriptors.len(), 0)
+}
+
 /// Entries of an open directory, as the kernel writes them.
 pub fn getdents64(fd: c_int, out: &mut [u8]) -> Result<usize, Errno> {
     call!(getdents64, fd, out.as_mut_ptr(), out.len())

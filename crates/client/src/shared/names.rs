@@ -47,8 +47,8 @@ pub struct SetHead {
     pub held: AtomicU32,
     /// Which place is used next.
     pub next: AtomicU32,
-    /// 0.
-    pub reserved: AtomicU32,
+    /// Operations so far that have changed something of the set, or are under way.
+    pub changes: AtomicU32,
 }
 
 /// A set, as somebody saw it.
@@ -153,9 +153,10 @@ pub struct Names {
 }
 
 impl Names {
-    fn set_of(&self, hash: u64) -> usize {
+    /// The number of the set that the low bits of a number select.
+    fn set_of(&self, number: u64) -> usize {
         let in_use = self.head.sets.load(Relaxed) as usize;
-        (hash >> 32) as usize & in_use.wrapping_sub(1) & (SETS_MAX - 1)
+        number as usize & in_use.wrapping_sub(1) & (SETS_MAX - 1)
     }
 
     /// The key of a name in a directory, and the number of the set that it belongs to.
@@ -166,12 +167,13 @@ impl Names {
         hasher.write(name);
         let Hash128 { h1, h2 } = hasher.finish128();
         // No cell in use looks free.
-        (NameKey(h1 | 1, h2), self.set_of(h2))
+        (NameKey(h1 | 1, h2), self.set_of(h2 >> 32))
     }
 
-    /// The number of the set of an inode's attributes.
+    /// The number of the set of an inode's attributes. Inodes that were made one after the other are looked at together: they
+    /// share sets, and their sets pages.
     pub fn attr_set(&self, ino: u64) -> usize {
-        self.set_of(ino.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        self.set_of(ino / ATTRS_OF_SET as u64)
     }
 
     /// Who has a name: an inode, or 0 when nobody does; and what tells whether that is still so. `None` when the cache does not
@@ -200,6 +202,24 @@ impl NameSet {
     pub fn cell(&self, key: NameKey) -> Option<&NameCell> {
         let of = |cell: &NameCell| cell.key[0].load(Relaxed) == key.0 && cell.key[1].load(Relaxed) == key.1;
         self.cells.iter().find(|cell| of(cell))
+    }
+}
+
+/// A cell of a set.
+pub trait Cell {
+    /// Whether it tells nothing.
+    fn is_free(&self) -> bool;
+}
+
+impl Cell for NameCell {
+    fn is_free(&self) -> bool {
+        self.key[0].load(Relaxed) == 0
+    }
+}
+
+impl Cell for AttrCell {
+    fn is_free(&self) -> bool {
+        self.words[0].load(Relaxed) == 0
     }
 }
 

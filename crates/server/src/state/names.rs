@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering::*, fence};
 use weft_client::WireAttr;
 use weft_client::shared::listing::Listing;
-use weft_client::shared::names::{ATTR_WORDS, AttrSet, NameKey, NameSet, Names, SetHead, SlotWord};
+use weft_client::shared::names::{ATTR_WORDS, AttrSet, Cell, NameKey, NameSet, Names, SetHead, SlotWord};
 use weft_core::{Ino, Tag};
 use weft_sys::SharedMemory;
 use weft_vfs::{
@@ -61,6 +61,7 @@ impl<'a> Set<'a> {
     fn hold(self, forget: impl FnOnce()) -> Held<'a> {
         let _locked = self.lock.lock();
         self.head.held.fetch_add(1, Relaxed);
+        self.head.changes.fetch_add(1, Relaxed);
         self.head.seq.store(self.head.seq.load(Relaxed) | 1, Relaxed);
         // Clients see that before anything of what changes.
         fence(SeqCst);
@@ -91,9 +92,10 @@ impl<'a> Set<'a> {
         self.head.seq.store(seq.wrapping_add(2), Release);
     }
 
-    /// The cell that is used next.
-    fn next_cell<T>(self, cells: &[T]) -> &T {
-        &cells[self.head.next.fetch_add(1, Relaxed) as usize % cells.len()]
+    /// The cell that is used next: one that is free, or else each in its turn.
+    fn next_cell<T: Cell>(self, cells: &[T]) -> &T {
+        let free = cells.iter().find(|cell| cell.is_free());
+        free.unwrap_or_else(|| &cells[self.head.next.fetch_add(1, Relaxed) as usize % cells.len()])
     }
 }
 
@@ -177,10 +179,18 @@ impl Published {
 
     /// Calls `list`, and publishes what it has found an open directory to hold unless that has changed meanwhile.
     pub fn tell_listing(&self, dir: Ino, list: impl FnOnce() -> Option<Listing>) {
-        let (_, set) = self.attr_set(dir);
-        let ticket = set.ticket();
-        if let (Some(listing), Some(ticket)) = (list(), ticket) {
-            set.publish(ticket, |_| self.maps.put_listing(dir, listing.bytes()));
+        let (_, Set { head, lock }) = self.attr_set(dir);
+        // Not a ticket: what is published meanwhile, of the directory and of what is in it, is no change.
+        let unchanged = || (head.held.load(Relaxed) == 0).then(|| head.changes.load(Relaxed));
+        let before = {
+            let _locked = lock.lock();
+            unchanged()
+        };
+        if let Some(listing) = list() {
+            let _locked = lock.lock();
+            if before.is_some() && unchanged() == before {
+                self.maps.put_listing(dir, listing.bytes());
+            }
         }
     }
 

@@ -161,7 +161,7 @@ pub fn duplicate(file: FileRef, make: impl FnOnce() -> Result<c_int, Errno>) -> 
         return Err(libc::EBADF);
     }
     let client = process::client()?;
-    client.add_ref(file)?;
+    client.duplicate(file)?;
     let (fd, before) = lead_to(client, file, make())?;
     // With `dup2` the number may have led to another weft file, which the kernel has just closed.
     release(before);

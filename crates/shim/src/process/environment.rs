@@ -14,7 +14,7 @@ use crate::text::decimal;
 use libc::c_char;
 use std::ptr;
 use weft_client::scratch::Scratch;
-use weft_client::{Child, Client, Errno, ForkTicket};
+use weft_client::{Child, Client, Errno, FileRef, ForkTicket};
 
 /// Room for the strings that are composed: preload list, socket, prefix, connection, directory.
 const TEXT_BYTES: usize = 5 * 4096;
@@ -69,10 +69,17 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 /// not be able to make one of its own, after this process or its forebears have become somebody else. (Capabilities that open
 /// the way to the socket now may end with the execution.)
 fn inherits() -> bool {
-    let mut found =
-        process::cwd().is_some() || identity::changes() > 0 || !sys::may_connect(process::socket_path());
+    process::cwd().is_some()
+        || identity::changes() > 0
+        || !sys::may_connect(process::socket_path())
+        || inherits_file(|file| !matches!(file, table::OWN | table::LOST))
+}
+
+/// Whether the program inherits a descriptor of such a file.
+fn inherits_file(is_such: impl Fn(FileRef) -> bool) -> bool {
+    let mut found = false;
     table::each(0, u32::MAX, |fd, file| {
-        if !found && !matches!(file, table::OWN | table::LOST) {
+        if !found && is_such(file) {
             found = sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags as i32 & libc::FD_CLOEXEC == 0);
         }
     });
@@ -190,6 +197,8 @@ impl Environment {
             self.ticket = Some((client, ticket));
             let inode = decimal(sys::fstat(socket)?.st_ino);
             builder.add(process::ENV_FD, &[&decimal(socket as u64), b":", &inode])?;
+        } else if !inherits_more && !inherits_file(|file| file != table::OWN) {
+            builder.add(process::ENV_FD, &[process::NO_FILES])?;
         }
         Ok(())
     }

@@ -31,8 +31,10 @@ pub const ENV_SOCKET: &[u8] = b"WEFT_SOCKET";
 /// Where the volume appears; `/weft` when it is not given.
 pub const ENV_AT: &[u8] = b"WEFT_AT";
 /// A connection inherited through `exec`: `<descriptor>:<inode of the socket>`. The inode number guards against a
-/// descriptor that has become something else since.
+/// descriptor that has become something else since. [`NO_FILES`] instead: there is no weft file among the descriptors.
 pub const ENV_FD: &[u8] = b"WEFT_FD";
+/// See [`ENV_FD`].
+pub const NO_FILES: &[u8] = b"none";
 /// The working directory on the volume, inherited through `exec`.
 pub const ENV_CWD: &[u8] = b"WEFT_CWD";
 /// The libraries to preload.
@@ -387,9 +389,11 @@ pub unsafe fn start(environment: *mut *const c_char) {
         if let Some(value) = variable(environment, ENV_PRELOAD) {
             PRELOAD.store(value.as_ptr().sub(ENV_PRELOAD.len() + 1).cast_mut().cast(), Relaxed);
         }
-        let inherited = variable(environment, ENV_FD).and_then(inherited_socket);
+        let inheritance = variable(environment, ENV_FD);
         let cwd = variable(environment, ENV_CWD).and_then(inherited_cwd);
-        let kept = take_over_descriptors(inherited, cwd.map(|(file, _)| file));
+        let has_files = inheritance != Some(NO_FILES);
+        let inherited = inheritance.and_then(inherited_socket);
+        let kept = take_over_descriptors(has_files, inherited, cwd.map(|(file, _)| file));
         match cwd {
             // Wherever its path leads by now, and whoever may walk there.
             Some((file, path)) if kept => drop(set_cwd(Some((file, path)))),
@@ -406,8 +410,8 @@ pub unsafe fn start(environment: *mut *const c_char) {
 }
 
 /// Finds the placeholders among the inherited descriptors, and takes them and the working directory over. Whether that one
-/// came with the inherited connection.
-fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool {
+/// came with the inherited connection. The program that executed this one may have known that it `has_files` or not.
+fn take_over_descriptors(has_files: bool, inherited: Option<c_int>, cwd: Option<FileRef>) -> bool {
     let client = inherited
         .and_then(|fd| connect(Some(fd), false).ok())
         .filter(|client| client.socket() == inherited.unwrap_or(-1));
@@ -418,7 +422,8 @@ fn take_over_descriptors(inherited: Option<c_int>, cwd: Option<FileRef>) -> bool
         *place = cwd;
         count = 1;
     }
-    each_descriptor(|fd| {
+    let each = if has_files { each_descriptor } else { each_low_descriptor };
+    each(&mut |fd| {
         let Some((server, file, _)) = placeholder::identify(fd) else { return };
         let known = client.is_some_and(|client| client.session() == server);
         match kept.get_mut(count) {
@@ -441,8 +446,21 @@ pub fn descriptor_name(fd: c_int, out: &mut [u8]) -> Option<&[u8]> {
     if fd < 0 { None } else { sys::readlink(path_of_descriptor(fd).c_str(), out).ok() }
 }
 
+/// Calls `each` with the open descriptors among the lowest, which costs a tenth of finding all. A thread can have opened a file
+/// while another one executed the program.
+fn each_low_descriptor(each: &mut dyn FnMut(c_int)) {
+    const LOW: usize = 64;
+    let mut descriptors: [libc::pollfd; LOW] =
+        std::array::from_fn(|fd| libc::pollfd { fd: fd as c_int, events: 0, revents: 0 });
+    if sys::poll_now(&mut descriptors).is_err() {
+        return each_descriptor(each);
+    }
+    let open = descriptors.iter().filter(|polled| polled.revents & libc::POLLNVAL == 0);
+    open.for_each(|polled| each(polled.fd));
+}
+
 /// Calls `each` with every open descriptor.
-pub fn each_descriptor(mut each: impl FnMut(c_int)) {
+fn each_descriptor(each: &mut dyn FnMut(c_int)) {
     let Ok(dir) = sys::open(c"/proc/self/fd", libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0) else {
         return;
     };
