@@ -501,7 +501,11 @@ impl Client {
     /// A record lock: `command` is one of `F_GETLK`, `F_SETLK`, `F_SETLKW` or their `OFD` kin. For the `GET` commands the result
     /// is the lock in the way, or one of type `F_UNLCK`. `EINTR` when a signal ends the wait for others.
     pub fn record_lock(&self, file: FileRef, command: i32, range: &LockRange) -> Result<LockRange, Errno> {
-        let (pid, thread) = (u64::from(sys::getpid()), u64::from(sys::gettid()));
+        let pid = sys::getpid();
+        if let Some(done) = self.record_lock_here(file, command, range, pid) {
+            return Ok(done);
+        }
+        let (pid, thread) = (u64::from(pid), u64::from(sys::gettid()));
         let args = [file.0, command as u64, range.kind as u64, range.start, range.len, pid, thread];
         let ask = || Ok(self.call(Op::PosixLock, &args)?.run()?.response.values);
         let v = waiting(|| {

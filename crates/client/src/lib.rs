@@ -28,6 +28,7 @@ mod lookup;
 mod names;
 mod opening;
 mod overwrite;
+mod records;
 
 pub use client::{Child, Client, ForkTicket, OpenFile};
 pub use connect::ConnectOptions;

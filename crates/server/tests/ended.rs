@@ -7,10 +7,11 @@ mod rig;
 
 use rig::Rig;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use weft_client::LockRange;
 use weft_core::Credentials;
 use weft_server::Peer;
-use weft_server::ops::{At, Caller, Change, Error, Opener, Position, Read, Session};
+use weft_server::ops::{At, Caller, Change, Error, LockOwner, Opener, Position, Read, Session};
 
 /// A process that ends when the test says so, and of which the front has not noticed it yet.
 #[derive(Default)]
@@ -67,4 +68,38 @@ fn what_a_process_asked_for_before_it_ended_and_what_has_not_begun_does_not_happ
     session.read(file, Read { offset: Some(0), ..Read::default() }, &mut content).unwrap();
     assert_eq!(&content, b"before");
     volume.end_process(&process, None);
+}
+
+/// A process that has ended when it is looked at for the first time, and is gone when it is looked at again.
+#[derive(Default)]
+struct Passing(AtomicU32);
+
+impl Peer for Passing {
+    fn has_ended(&self) -> bool {
+        self.0.fetch_add(1, Relaxed) == 0
+    }
+}
+
+#[test]
+fn a_process_that_ends_meanwhile_disturbs_nobody_who_asks_for_the_lock_in_the_way() {
+    let rig = Rig::new(64 << 20);
+    let volume = rig.server.as_ref().unwrap().volume().clone();
+    let begin =
+        |peer: Arc<dyn Peer>| volume.begin_process("p".into(), b"/weft".to_vec(), None, peer).unwrap();
+    let caller = Caller::from(Credentials::superuser(0));
+    let (one, two) = (begin(Arc::new(Mortal::default())), begin(Arc::new(Mortal::default())));
+    let (first, second) = (Session::new(&volume, &one, &caller), Session::new(&volume, &two, &caller));
+    let flags = libc::O_RDWR | libc::O_CREAT;
+    let [file, theirs] = [&first, &second]
+        .map(|session| session.open(At::root(b"/a"), flags, 0o644, Opener::default()).unwrap().0.file);
+    let range = |kind, start| LockRange { kind, start, len: 1, pid: 7 };
+    first.set_lock(file, LockOwner::Process, range(libc::F_WRLCK, 5), None).unwrap();
+    for _ in 0..3 {
+        let passing = begin(Arc::new(Passing::default()));
+        let found = second.get_lock(theirs, LockOwner::Process, range(libc::F_RDLCK, 5)).unwrap();
+        assert_eq!((found.kind, found.start), (libc::F_WRLCK, 5));
+        volume.end_process(&passing, None);
+    }
+    volume.end_process(&two, None);
+    volume.end_process(&one, None);
 }

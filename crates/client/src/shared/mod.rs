@@ -1,7 +1,7 @@
 //! Memory that the server and its clients share: the layouts, and who may touch what.
 //!
 //! ```text
-//!  control memfd (rw)   | volume page | open files (64 B each) | inodes (256 B each) | kick bitmap |
+//!  control memfd (rw)   | volume page | open files (64 B each) | inodes (256 B each) | kick bitmap | record locks |
 //!  map memfd     (ro)   pages of 4 KiB: directories (1,024 x u32), chunks (512 x MapEntry), copies, listings
 //!  crc memfd     (ro)   one CRC32C per device block
 //!  ring memfd    (rw)   append rings and overwrite areas, RING_BYTES each
@@ -25,8 +25,9 @@ pub mod lock;
 pub mod names;
 pub mod overwrites;
 pub mod pages;
+pub mod records;
 pub mod turn;
 pub mod volume;
 
 /// Version of every layout in this module and of the protocol; both sides must have the same.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;

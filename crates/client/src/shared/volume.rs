@@ -1,6 +1,7 @@
 //! The control memfd: the volume page, open files and inodes.
 
 use super::lock::Lock;
+use super::records::Records;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
@@ -158,6 +159,8 @@ pub struct Control {
     pub inodes: [Inode; INODES_MAX],
     /// One bit per inode: its ring wants flushing.
     pub kick_bits: [AtomicU64; INODES_MAX / 64],
+    /// Record locks of the inodes.
+    pub records: [Records; INODES_MAX],
 }
 
 /// A page of the map memfd.

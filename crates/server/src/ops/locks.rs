@@ -36,17 +36,14 @@ impl Session<'_> {
         let waiter = (operation & libc::LOCK_NB == 0).then(|| self.process.waiter(thread));
         let (ino, owner) = (open.inode.ino, Owner::File(open.file.0));
         let set = || self.volume.locks.set_whole(ino, owner, exclusive, waiter.as_ref());
-        self.while_open(open.file, || self.past_ended_processes(set))
+        self.while_open(open.file, || Ok(self.past_ended_processes(set, is_refused)?))
     }
 
     /// The record lock in the way of `range`; one of the kind `F_UNLCK` when there is none.
     pub fn get_lock(&self, file: FileRef, owner: LockOwner, range: LockRange) -> Result<LockRange> {
         let (open, owner) = self.lockable(file, owner, &range)?;
-        let look = || match self.volume.locks.in_the_way(open.inode.ino, owner, &range) {
-            Some(_) if self.volume.processes.any_is_ending() => Err(Refused::Held),
-            found => Ok(found),
-        };
-        let found = self.past_ended_processes(look)?;
+        let look = || self.volume.locks.in_the_way(open.inode.ino, owner, &range);
+        let found = self.past_ended_processes(look, Option::is_some);
         Ok(found.unwrap_or(LockRange { kind: libc::F_UNLCK, ..range }))
     }
 
@@ -66,15 +63,16 @@ impl Session<'_> {
         }
         let waiter = waits.map(|thread| self.process.waiter(thread));
         let (locks, ino) = (&self.volume.locks, open.inode.ino);
-        let set = || locks.set_record(ino, owner, &range, waiter.as_ref());
+        let lending = self.may_lease().then(|| open.inode.lending());
+        let set = || locks.set_record(ino, owner, &range, waiter.as_ref(), lending.as_ref());
         if let Owner::File(_) = owner {
-            return self.while_open(open.file, || self.past_ended_processes(set));
+            return self.while_open(open.file, || Ok(self.past_ended_processes(set, is_refused)?));
         }
-        self.past_ended_processes(set)?;
+        self.past_ended_processes(set, is_refused)?;
         if !self.process.holds(open.file) {
             // Another thread has closed the descriptor, and the process's locks were dropped before this one was set.
             let nothing = LockRange { kind: libc::F_UNLCK, ..range };
-            locks.set_record(ino, owner, &nothing, None)?;
+            locks.set_record(ino, owner, &nothing, None, None)?;
             return Err(Errno(libc::EBADF));
         }
         Ok(())
@@ -110,17 +108,24 @@ impl Session<'_> {
 
     /// Does something with locks in whose way no process is that has ended. The kernel gives back the locks of a process
     /// before anybody can see that it has ended; here the news take a moment, for which the caller waits.
-    fn past_ended_processes<T>(&self, act: impl Fn() -> Result<T, Refused>) -> Result<T> {
+    fn past_ended_processes<T>(&self, act: impl Fn() -> T, is_in_the_way: impl Fn(&T) -> bool) -> T {
         const TRIES: u32 = 3_000;
         const PAUSE: Duration = Duration::from_millis(1);
         for _ in 0..TRIES {
-            match act() {
-                Err(Refused::Held | Refused::Deadlock) if self.volume.processes.any_is_ending() => {
-                    std::thread::sleep(PAUSE)
-                }
-                result => return Ok(result?),
+            let result = act();
+            if !is_in_the_way(&result) {
+                return result;
             }
+            if !self.volume.processes.any_is_ending() {
+                break;
+            }
+            std::thread::sleep(PAUSE);
         }
-        Ok(act()?)
+        // Once more: a process that had ended before may have given back its locks just before it was looked for.
+        act()
     }
+}
+
+fn is_refused(result: &Result<(), Refused>) -> bool {
+    matches!(result, Err(Refused::Held | Refused::Deadlock))
 }

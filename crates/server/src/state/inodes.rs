@@ -6,6 +6,7 @@
 //! Lock order: an inode's shared write lock, the table of open inodes, `OpenInode::ring`, the core, the maps.
 
 use super::grants::GrantBook;
+use super::locks::{Lending, Locks};
 use super::maps::Maps;
 use super::names::Published;
 use super::shared::{ControlMemory, RingMemory};
@@ -45,6 +46,8 @@ pub struct OpenInode {
     overwritten: AtomicU32,
     /// A client was in the middle of a write when its lock was taken from it: it may still write to the memory that it found.
     is_haunted: AtomicBool,
+    /// The same of its table of record locks.
+    haunted_records: Arc<AtomicBool>,
     /// Whether it may have set-id bits, which a write can clear: it gets no ring then. Changed under the table's lock.
     set_id: AtomicBool,
     /// Write-backs of it that failed.
@@ -54,6 +57,13 @@ pub struct OpenInode {
     /// Which of the closes of all inodes its last one was while it is kept, else 0; guarded by the table's lock.
     kept: AtomicU64,
     slots: Arc<SlotPool>,
+}
+
+impl OpenInode {
+    /// Where its record locks can be lent.
+    pub fn lending(&self) -> Lending {
+        Lending { slot: self.slot, is_haunted: self.haunted_records.clone() }
+    }
 }
 
 impl Drop for OpenInode {
@@ -112,6 +122,7 @@ pub struct Inodes {
     fs: Arc<dyn FileSystem>,
     names: Option<Arc<Published>>,
     grants: Arc<GrantBook>,
+    locks: Arc<Locks>,
     table: Mutex<Table>,
     slots: Arc<SlotPool>,
     /// Rings in use, for keeping space free for what they may hold.
@@ -198,11 +209,11 @@ fn has_set_id(perm: u32) -> bool {
 impl Inodes {
     /// No inode is open.
     pub fn new(
-        control: Arc<ControlMemory>,
-        maps: Arc<Maps>,
+        (control, maps): (Arc<ControlMemory>, Arc<Maps>),
         fs: Arc<dyn FileSystem>,
         names: Option<Arc<Published>>,
         grants: Arc<GrantBook>,
+        locks: Arc<Locks>,
     ) -> std::io::Result<Inodes> {
         Ok(Inodes {
             control,
@@ -211,6 +222,7 @@ impl Inodes {
             fs,
             names,
             grants,
+            locks,
             table: Mutex::default(),
             slots: Arc::default(),
             rings_used: AtomicU32::new(0),
@@ -283,6 +295,7 @@ impl Inodes {
         shared.ring.store(0, Relaxed);
         shared.overwrites.store(0, Relaxed);
         shared.write_lock.clear();
+        self.control.records[slot as usize].reset();
         // It may have lost its last name on the way here, or never had one.
         shared.attended.store(u32::from(links == 0), Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);
@@ -295,6 +308,7 @@ impl Inodes {
             ring: Mutex::new(Ring { number: None, head: size, area: None }),
             overwritten: AtomicU32::new(0),
             is_haunted: AtomicBool::new(false),
+            haunted_records: Arc::default(),
             set_id: AtomicBool::new(has_set_id(perm)),
             errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
@@ -416,6 +430,7 @@ impl Inodes {
         }
         let by_both = (table.by_ino.remove(&open.ino), table.by_slot.remove(&open.slot));
         assert!(by_both.0.is_some() && by_both.1.is_some(), "an inode that is not open is closed");
+        self.locks.forget(open.ino);
         self.maps.remove(open.ino);
         self.publish_slot(open.ino, None);
         // Under the lock: an open that comes next watches anew.

@@ -7,16 +7,28 @@
 //! No thread of the server waits for a lock. The table notes who is refused and wants to wait, notifies the waiter at
 //! each change of the file's locks, and the waiter asks again. So its client can give up when a signal comes. From
 //! these notes the table also detects deadlocks (`EDEADLK`; of record locks of processes only, as in Linux).
+//!
+//! The record locks of an inode that belong to processes only, and that nobody waits for, are *lent*: processes that share memory
+//! with the server set them by themselves ([`weft_client::shared::records`]). Whatever else is done with the inode's record locks
+//! takes them back first.
 
 use super::processes::Peer;
+use super::shared::ControlMemory;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weft_client::LockRange;
+use weft_client::shared::lock::SERVER;
+use weft_client::shared::records::{ENTRIES, Record, Records};
 use weft_core::{Ino, refuse};
 
 /// Threads that wait for locks of a volume at once.
 const WAITING_MAX: usize = 16_384;
+/// Looks at a shared table of record locks that a client has locked, 20 ms apart, before the table is taken from it.
+const LOOKS: u32 = 5;
+/// Locks of an inode whose table is lent: room for more is left in it.
+const LENT_MAX: usize = ENTRIES / 2;
 
 /// Who holds a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -77,6 +89,20 @@ impl Held {
     fn overlaps(&self, start: u64, last: u64) -> bool {
         self.start <= last && start <= self.last
     }
+
+    /// As a process sets it by itself; `None` of an open file's.
+    fn record(&self) -> Option<Record> {
+        let Held { owner, exclusive, start, last, pid } = *self;
+        let Owner::Process(process) = owner else { return None };
+        Some(Record { holder: process + 1, exclusive, pid, start, last })
+    }
+
+    /// What a process has set; `None` of what makes no sense.
+    fn of_record(record: Record) -> Option<Held> {
+        let Record { holder, exclusive, pid, start, last } = record;
+        let owner = Owner::Process(holder.checked_sub(1)?);
+        (start <= last).then_some(Held { owner, exclusive, start, last, pid })
+    }
 }
 
 /// The locks of a file that exclude each other: record locks, or those of the whole file (`flock`).
@@ -101,22 +127,106 @@ struct Waiting {
     wanted: Held,
 }
 
+/// Where the record locks of an inode can be lent.
+#[derive(Clone)]
+pub struct Lending {
+    /// The inode's slot.
+    pub slot: u32,
+    /// Set when a client had the table locked for too long: it may still write to it, and the table is not lent any more.
+    pub is_haunted: Arc<AtomicBool>,
+}
+
 #[derive(Default)]
 struct Table {
     held: FxHashMap<Place, Vec<Held>>,
     waiting: Vec<Waiting>,
+    lent: FxHashMap<Ino, Lending>,
 }
 
 /// All locks of a volume.
-#[derive(Default)]
 pub struct Locks {
     table: Mutex<Table>,
+    control: Arc<ControlMemory>,
 }
 
 impl Locks {
+    /// Nothing is locked.
+    pub fn new(control: Arc<ControlMemory>) -> Locks {
+        Locks { table: Mutex::default(), control }
+    }
+
+    fn records(&self, lending: &Lending) -> &Records {
+        &self.control.records[lending.slot as usize]
+    }
+
+    /// Does something with the table of an inode whose locks are lent; whoever has it locked for long loses it.
+    fn with_lent<T>(&self, lending: &Lending, act: impl FnOnce(&Records) -> T) -> T {
+        let records = self.records(lending);
+        loop {
+            let mut looks = 0;
+            let is_long = || {
+                looks += 1;
+                looks == LOOKS
+            };
+            if records.lock.lock(SERVER, is_long) {
+                break;
+            }
+            lending.is_haunted.store(true, Relaxed);
+            records.lock.free_if_held_by(records.lock.holder());
+        }
+        let done = act(records);
+        records.lock.unlock(SERVER);
+        done
+    }
+
+    /// Takes the record locks of an inode back, if they are lent.
+    fn take_back(&self, table: &mut Table, ino: Ino) {
+        let Some(lending) = table.lent.remove(&ino) else { return };
+        let mut held: Vec<Held> = Vec::new();
+        self.with_lent(&lending, |records| {
+            records.close();
+            // What a client that is broken has written there must not harm others.
+            held.extend(records.all().filter_map(Held::of_record));
+        });
+        let mut all: Vec<Held> = Vec::new();
+        for held in held {
+            if conflicts(&all, held).next().is_none() {
+                all.push(held);
+            }
+        }
+        if !all.is_empty() {
+            table.held.insert(Place::Records(ino), all);
+        }
+    }
+
+    /// Lends the record locks of an inode, if they can be.
+    fn lend(&self, table: &mut Table, ino: Ino, lending: &Lending) {
+        let place = Place::Records(ino);
+        let held = table.held.get(&place).map_or(&[][..], Vec::as_slice);
+        let records = self.records(lending);
+        let waits = table.waiting.iter().any(|waiting| waiting.place == place);
+        if waits || held.len() > LENT_MAX || lending.is_haunted.load(Relaxed) || records.lock.holder() != 0 {
+            return;
+        }
+        let all: Option<Vec<Record>> = held.iter().map(Held::record).collect();
+        let Some(all) = all else { return };
+        if self.with_lent(lending, |records| records.open(all.into_iter())) {
+            table.held.remove(&place);
+            table.lent.insert(ino, lending.clone());
+        }
+    }
+
+    /// Nobody has an inode open any more, and no record lock of it is held.
+    pub fn forget(&self, ino: Ino) {
+        let mut table = self.table.lock();
+        self.take_back(&mut table, ino);
+        table.held.remove(&Place::Records(ino));
+    }
+
     /// The first record lock of somebody else that is in the way of `range`.
     pub fn in_the_way(&self, ino: Ino, owner: Owner, range: &LockRange) -> Option<LockRange> {
-        let table = self.table.lock();
+        let mut table = self.table.lock();
+        self.take_back(&mut table, ino);
         let first =
             table.conflicts(Place::Records(ino), &Held::of_range(owner, range)).min_by_key(|held| held.start);
         first.map(|held| LockRange {
@@ -127,16 +237,23 @@ impl Locks {
         })
     }
 
-    /// Sets or clears a record lock.
+    /// Sets or clears a record lock. With `lending`, the inode's locks are lent afterwards if they can be.
     pub fn set_record(
         &self,
         ino: Ino,
         owner: Owner,
         range: &LockRange,
         waiter: Option<&Waiter>,
+        lending: Option<&Lending>,
     ) -> Result<(), Refused> {
         let sets = range.kind != libc::F_UNLCK;
-        self.set(Place::Records(ino), Held::of_range(owner, range), sets, waiter)
+        let mut table = self.table.lock();
+        self.take_back(&mut table, ino);
+        table.set(Place::Records(ino), Held::of_range(owner, range), sets, waiter)?;
+        if let Some(lending) = lending {
+            self.lend(&mut table, ino, lending);
+        }
+        Ok(())
     }
 
     /// Sets or clears the lock of the whole file, as `flock` does; `exclusive` is `None` to clear it. Never a deadlock.
@@ -148,24 +265,7 @@ impl Locks {
         waiter: Option<&Waiter>,
     ) -> Result<(), Refused> {
         let whole = Held::whole(owner, exclusive == Some(true));
-        self.set(Place::Whole(ino), whole, exclusive.is_some(), waiter)
-    }
-
-    /// Gives an owner this lock in place of what it holds there, or only takes that.
-    fn set(&self, place: Place, wanted: Held, sets: bool, waiter: Option<&Waiter>) -> Result<(), Refused> {
-        let mut table = self.table.lock();
-        if sets {
-            table.grant(place, wanted, waiter)?;
-        }
-        let held = table.held.entry(place).or_default();
-        cut(held, &wanted);
-        held.extend(sets.then_some(wanted));
-        debug_assert!(are_compatible(held), "a lock was granted beside one that excludes it");
-        if held.is_empty() {
-            table.held.remove(&place);
-        }
-        table.notify(place.ino());
-        Ok(())
+        self.table.lock().set(Place::Whole(ino), whole, exclusive.is_some(), waiter)
     }
 
     /// A thread does not wait any more: a signal came.
@@ -177,8 +277,13 @@ impl Locks {
     pub fn drop_process_locks(&self, ino: Ino, process: u32) {
         // Its own threads hear of it, too: one that waits with a descriptor that is closed now has to return.
         let all = Held::whole(Owner::Process(process), false);
+        let mut table = self.table.lock();
+        if let Some(lending) = table.lent.get(&ino) {
+            self.with_lent(lending, |records| records.drop_holder(process + 1));
+            return;
+        }
         // Nothing is asked for that could be refused.
-        let _ = self.set(Place::Records(ino), all, false, None);
+        let _ = table.set(Place::Records(ino), all, false, None);
     }
 
     /// Drops everything that an owner holds.
@@ -195,8 +300,18 @@ impl Locks {
         let mut table = self.table.lock();
         table.waiting.retain(|waiting| waiting.waiter.process != process);
         // Under the lock: an heir that ends later drops what it has been given.
-        if let Some(heir) = heir.filter(|_| !heir_is_gone()) {
+        let heir = heir.filter(|_| !heir_is_gone());
+        if let Some(heir) = heir {
             table.hand_over(process, heir);
+        }
+        for lending in table.lent.values() {
+            self.records(lending).lock.free_if_held_by(process + 1);
+            self.with_lent(lending, |records| {
+                if let Some(heir) = heir {
+                    records.hand_over(process + 1, heir + 1);
+                }
+                records.drop_holder(process + 1);
+            });
         }
         for ino in table.drop_locks_of(Owner::Process(process)) {
             table.notify(ino);
@@ -205,11 +320,37 @@ impl Locks {
 
     /// A process has become another program, which is the process `heir`: its record locks stay its own.
     pub fn hand_over(&self, process: u32, heir: u32) {
-        self.table.lock().hand_over(process, heir);
+        let mut table = self.table.lock();
+        table.hand_over(process, heir);
+        for lending in table.lent.values() {
+            self.with_lent(lending, |records| records.hand_over(process + 1, heir + 1));
+        }
     }
 }
 
 impl Table {
+    /// Gives an owner this lock in place of what it holds there, or only takes that.
+    fn set(
+        &mut self,
+        place: Place,
+        wanted: Held,
+        sets: bool,
+        waiter: Option<&Waiter>,
+    ) -> Result<(), Refused> {
+        if sets {
+            self.grant(place, wanted, waiter)?;
+        }
+        let held = self.held.entry(place).or_default();
+        cut(held, &wanted);
+        held.extend(sets.then_some(wanted));
+        debug_assert!(are_compatible(held), "a lock was granted beside one that excludes it");
+        if held.is_empty() {
+            self.held.remove(&place);
+        }
+        self.notify(place.ino());
+        Ok(())
+    }
+
     /// What others hold that excludes the wanted lock.
     fn conflicts(&self, place: Place, wanted: &Held) -> impl Iterator<Item = &Held> {
         conflicts(self.held.get(&place).map_or(&[], Vec::as_slice), *wanted)
@@ -325,17 +466,21 @@ mod tests {
 
     const INO: Ino = Ino(5);
 
+    fn locks() -> Locks {
+        Locks::new(Arc::new(ControlMemory::create().unwrap()))
+    }
+
     fn range(kind: i32, start: u64, len: u64) -> LockRange {
         LockRange { kind, start, len, pid: 1 }
     }
 
     fn set(locks: &Locks, owner: Owner, range: LockRange) -> Result<(), Refused> {
-        locks.set_record(INO, owner, &range, None)
+        locks.set_record(INO, owner, &range, None, None)
     }
 
     #[test]
     fn readers_share_and_a_writer_excludes() {
-        let locks = Locks::default();
+        let locks = locks();
         let (a, b) = (Owner::Process(1), Owner::Process(2));
         assert_eq!(set(&locks, a, range(libc::F_RDLCK, 0, 10)), Ok(()));
         assert_eq!(set(&locks, b, range(libc::F_RDLCK, 5, 10)), Ok(()));
@@ -346,7 +491,7 @@ mod tests {
 
     #[test]
     fn unlocking_the_middle_splits_a_lock() {
-        let locks = Locks::default();
+        let locks = locks();
         let (a, b) = (Owner::Process(1), Owner::Process(2));
         assert_eq!(set(&locks, a, range(libc::F_WRLCK, 0, 0)), Ok(()));
         assert_eq!(set(&locks, a, range(libc::F_UNLCK, 10, 10)), Ok(()));
@@ -357,7 +502,7 @@ mod tests {
 
     #[test]
     fn a_dead_process_holds_nothing() {
-        let locks = Locks::default();
+        let locks = locks();
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 0)), Ok(()));
         locks.drop_owner(Owner::Process(1));
         assert_eq!(set(&locks, Owner::Process(2), range(libc::F_WRLCK, 0, 0)), Ok(()));
@@ -365,7 +510,7 @@ mod tests {
 
     #[test]
     fn flock_upgrades_in_place() {
-        let locks = Locks::default();
+        let locks = locks();
         let (a, b) = (Owner::File(1), Owner::File(2));
         let set = |owner, op| {
             let exclusive = (op != libc::LOCK_UN).then_some(op == libc::LOCK_EX);
@@ -396,12 +541,12 @@ mod tests {
 
     fn wait(locks: &Locks, waiter: &Waiter, start: u64) -> Result<(), Refused> {
         let owner = Owner::Process(waiter.process);
-        locks.set_record(INO, owner, &range(libc::F_WRLCK, start, 1), Some(waiter))
+        locks.set_record(INO, owner, &range(libc::F_WRLCK, start, 1), Some(waiter), None)
     }
 
     #[test]
     fn a_waiter_hears_of_each_change_until_it_has_the_lock() {
-        let locks = Locks::default();
+        let locks = locks();
         let (waiter, rung) = waiter(2, 7);
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 2)), Ok(()));
         assert_eq!(wait(&locks, &waiter, 0), Err(Refused::Waits));
@@ -415,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_waiter_that_withdraws_hears_no_more() {
-        let locks = Locks::default();
+        let locks = locks();
         let (waiter, rung) = waiter(2, 7);
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 0)), Ok(()));
         assert_eq!(wait(&locks, &waiter, 0), Err(Refused::Waits));
@@ -426,7 +571,7 @@ mod tests {
 
     #[test]
     fn a_ring_of_processes_is_a_deadlock_and_a_chain_is_not() {
-        let locks = Locks::default();
+        let locks = locks();
         let (one, two, three) = (waiter(1, 1).0, waiter(2, 1).0, waiter(3, 1).0);
         for process in 1..=3 {
             assert_eq!(set(&locks, Owner::Process(process), range(libc::F_WRLCK, process.into(), 1)), Ok(()));
@@ -442,18 +587,24 @@ mod tests {
 
     #[test]
     fn locks_of_open_files_are_never_a_deadlock() {
-        let locks = Locks::default();
+        let locks = locks();
         let (one, two) = (waiter(1, 1).0, waiter(1, 2).0);
         let (a, b) = (Owner::File(1), Owner::File(2));
         assert_eq!(set(&locks, a, range(libc::F_WRLCK, 0, 1)), Ok(()));
         assert_eq!(set(&locks, b, range(libc::F_WRLCK, 1, 1)), Ok(()));
-        assert_eq!(locks.set_record(INO, a, &range(libc::F_WRLCK, 1, 1), Some(&one)), Err(Refused::Waits));
-        assert_eq!(locks.set_record(INO, b, &range(libc::F_WRLCK, 0, 1), Some(&two)), Err(Refused::Waits));
+        assert_eq!(
+            locks.set_record(INO, a, &range(libc::F_WRLCK, 1, 1), Some(&one), None),
+            Err(Refused::Waits)
+        );
+        assert_eq!(
+            locks.set_record(INO, b, &range(libc::F_WRLCK, 0, 1), Some(&two), None),
+            Err(Refused::Waits)
+        );
     }
 
     #[test]
     fn a_program_keeps_the_locks_of_the_one_it_replaced() {
-        let locks = Locks::default();
+        let locks = locks();
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 0)), Ok(()));
         locks.end_process(1, Some(2), || false);
         assert_eq!(set(&locks, Owner::Process(3), range(libc::F_WRLCK, 0, 0)), Err(Refused::Held));

@@ -40,7 +40,7 @@ pub struct Volume {
     pub(crate) names: Option<Arc<Published>>,
     pub(crate) files: OpenFiles,
     pub(crate) grants: Arc<GrantBook>,
-    pub(crate) locks: Locks,
+    pub(crate) locks: Arc<Locks>,
     pub(crate) orphans: Orphans,
     pub(crate) started: Instant,
     pub(crate) protections: Protections,
@@ -76,7 +76,9 @@ impl Volume {
             core.set_observer(maps.clone());
         }
         let grants = Arc::<GrantBook>::default();
-        let inodes = Inodes::new(control.clone(), maps.clone(), fs.clone(), names.clone(), grants.clone())
+        let locks = Arc::new(Locks::new(control.clone()));
+        let shared = (control.clone(), maps.clone());
+        let inodes = Inodes::new(shared, fs.clone(), names.clone(), grants.clone(), locks.clone())
             .map_err(system("ring memory"))?;
         let page = &control.volume;
         if let Some(direct) = &direct {
@@ -98,7 +100,7 @@ impl Volume {
             maps,
             inodes,
             names,
-            locks: Locks::default(),
+            locks,
             orphans: Orphans::default(),
             started: Instant::now(),
             protections: Protections::of_host(),

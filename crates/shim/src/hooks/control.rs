@@ -56,7 +56,7 @@ fn range_of(client: &Client, file: FileRef, lock: &libc::flock) -> Result<LockRa
 
 unsafe fn record_lock(
     client: &Client,
-    file: FileRef,
+    (fd, file): (c_int, FileRef),
     command: c_int,
     lock: *mut libc::flock,
 ) -> Result<c_int, Errno> {
@@ -72,6 +72,13 @@ unsafe fn record_lock(
     }
     let range = range_of(client, file, lock)?;
     let found = client.record_lock(file, command, &range)?;
+    // As in Linux: a thread that closes the descriptor meanwhile has perhaps dropped the process's locks before this one was set.
+    let is_set = matches!(command, libc::F_SETLK | libc::F_SETLKW) && range.kind != libc::F_UNLCK;
+    if is_set && table::get(fd) != Some(file) {
+        let nothing = LockRange { kind: libc::F_UNLCK, ..range };
+        let _ = client.record_lock(file, libc::F_SETLK, &nothing);
+        return Err(libc::EBADF);
+    }
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
         lock.l_type = found.kind as _;
         if found.kind != libc::F_UNLCK {
@@ -124,7 +131,7 @@ unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Resul
         | libc::F_OFD_SETLK
         | libc::F_OFD_SETLKW => {
             // SAFETY: with these commands the argument is a pointer to a `struct flock`.
-            unsafe { record_lock(client, file, command, arg as *mut libc::flock) }
+            unsafe { record_lock(client, (fd, file), command, arg as *mut libc::flock) }
         }
         F_SET_RW_HINT | F_GET_RW_HINT | F_SET_FILE_RW_HINT | F_GET_FILE_RW_HINT => {
             // SAFETY: with these commands the argument is a pointer to a hint.
@@ -204,7 +211,7 @@ hooks! {
             libc::F_TEST => libc::F_GETLK,
             _ => return fail(libc::EINVAL),
         };
-        match process::client().and_then(|client| record_lock(client, file, fcntl_command, &raw mut lock)) {
+        match process::client().and_then(|client| record_lock(client, (fd, file), fcntl_command, &raw mut lock)) {
             Ok(_) if command == libc::F_TEST && i32::from(lock.l_type) != libc::F_UNLCK => fail(libc::EACCES),
             result => finish(result),
         }

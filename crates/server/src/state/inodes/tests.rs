@@ -23,7 +23,8 @@ impl Rig {
         let control = Arc::new(ControlMemory::create().unwrap());
         let maps = Arc::new(Maps::new(control.clone()).unwrap());
         let fs = Arc::new(MemFs::with_capacity(bytes));
-        Rig { inodes: Inodes::new(control, maps, fs.clone(), None, Arc::default()).unwrap(), fs }
+        let locks = Arc::new(Locks::new(control.clone()));
+        Rig { inodes: Inodes::new((control, maps), fs.clone(), None, Arc::default(), locks).unwrap(), fs }
     }
 
     fn open(&self, name: &[u8]) -> Arc<OpenInode> {
