@@ -41,8 +41,11 @@ fn xattrs(client: &Client, path: &str, flags: i32) -> Vec<Result<Vec<u8>, i32>> 
     all
 }
 
+/// Name, inode, kind and cookie of each entry.
+type Entries = Vec<(Vec<u8>, u64, u32, u64)>;
+
 /// The entries of an open directory, read with a buffer of so many bytes.
-fn entries(client: &Client, dir: FileRef, buffer: usize) -> Result<Vec<(Vec<u8>, u64, u32, u64)>, i32> {
+fn entries(client: &Client, dir: FileRef, buffer: usize) -> Result<Entries, i32> {
     let (mut all, mut cookie, mut out) = (Vec::new(), 0, vec![0; buffer]);
     loop {
         let filled = client.read_dir(dir, cookie, &mut out)?;
@@ -63,7 +66,7 @@ fn open_dir(client: &Client, path: &str) -> Result<FileRef, i32> {
 }
 
 /// The entries of a directory by its name.
-fn listed(client: &Client, path: &str) -> Result<Vec<(Vec<u8>, u64, u32, u64)>, i32> {
+fn listed(client: &Client, path: &str) -> Result<Entries, i32> {
     let dir = open_dir(client, path)?;
     let found = entries(client, dir, 500);
     client.close(dir).unwrap();
@@ -188,7 +191,8 @@ fn what_is_told_without_a_call_is_what_the_server_tells() {
             }
             if held.len() > 8 {
                 let (ours, theirs) = held.swap_remove(dice.roll(8) as usize);
-                (reader.close(ours).unwrap(), asking.close(theirs).unwrap());
+                reader.close(ours).unwrap();
+                asking.close(theirs).unwrap();
             }
             for file in &open {
                 let told = writer.fstat(*file).unwrap();
