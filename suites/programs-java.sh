@@ -34,8 +34,11 @@ for kind in h2 derby; do
   for round in 1 2 3; do
     weft_run sh -c 'cd /weft; java JdbcRoundTrip "$1" acknowledge >"$2" & sleep 4; kill -9 $!; wait' \
       sh "$(url /weft killed$round)" "$SCRATCH/acknowledged" 2>/dev/null || true
-    acknowledged=$(grep -c . "$SCRATCH/acknowledged")
+    # What the database has to say of its own is no row.
+    acknowledged=$(grep -cx '[0-9]*' "$SCRATCH/acknowledged")
     there=$(java_on volume "$(url /weft killed$round)" check 2>&1 | sed -n 's/^\([0-9]*\) rows.*/\1/p')
+    # A fast machine would fill the volume.
+    weft_run sh -c 'rm -rf /weft/*-killed*'
     if [ "$acknowledged" -gt 0 ] && [ "${there:-0}" -ge "$acknowledged" ] && [ "$there" -le $((acknowledged + 1)) ]; then
       pass "$kind: kill -9, nothing acknowledged is lost ($acknowledged acknowledged, $there there)"
     else

@@ -44,7 +44,8 @@ static void *write_all(void *number) {
     if (n != (ssize_t)(count * BLOCK)) { printf("pwrite: %zd, %s\n", n, strerror(errno)); exit(5); }
     for (uint64_t i = 0; i < count; i++) c->promised[block + i] = version;
     if (at + count > end) end = at + count;
-    c->writes++, c->blocks += count;
+    c->writes += 1;
+    c->blocks += count;
   }
 }
 
