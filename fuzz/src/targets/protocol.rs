@@ -16,7 +16,7 @@ use weft_client::proto::{HELLO_MAGIC, Hello, HelloReply};
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{Channel, DONE, FREE, PAYLOAD_BYTES, Request, SLOTS, SUBMITTED};
 use weft_client::shared::volume::{Control, RING_BYTES, RINGS_MAX};
-use weft_client::{AttrChange, Client, ConnectOptions, FileRef, sys};
+use weft_client::{AttrChange, Client, ConnectOptions, FileRef, LockRange, sys};
 use weft_device::Geometry;
 use weft_placement::Mode;
 use weft_server::{Server, Volume};
@@ -180,6 +180,15 @@ impl House {
         assert_eq!(self.owner.ftruncate(self.owned, end), Ok(()));
         assert_eq!(self.owner.pwrite(self.owned, &content()[..100], 0), Ok(100));
         assert_eq!(self.other.pwrite(self.others, &content()[..10], 0), Ok(10));
+        // The hostile client may lock what it can open, but neither keep others waiting nor have anything forged.
+        for (client, file) in [(&self.owner, self.owned), (&self.other, self.others)] {
+            for kind in [libc::F_WRLCK, libc::F_UNLCK] {
+                let range = LockRange { kind, start: 3, len: 7, pid: 0 };
+                let locked = client.record_lock(file, libc::F_SETLK, &range).map(drop);
+                let may_be_refused = kind == libc::F_WRLCK && locked == Err(libc::EAGAIN);
+                assert!(locked == Ok(()) || may_be_refused, "{locked:?}");
+            }
+        }
     }
 
     /// Whether somebody new is served.
@@ -367,7 +376,11 @@ impl Hostile {
                 let files = std::mem::offset_of!(Control, open_files);
                 control.put(files + script.below(8) * 64 + script.below(64), &bytes);
             }
-            (5, Some(control), _) => control.put(script.below(4096), &bytes),
+            (5, Some(control), _) if script.byte() < 128 => control.put(script.below(4096), &bytes),
+            (5, Some(control), _) => {
+                let records = std::mem::offset_of!(Control, records);
+                control.put(records + script.below(8) * 448 + script.below(448), &bytes);
+            }
             (6, Some(control), _) => {
                 let bits = std::mem::offset_of!(Control, kick_bits);
                 control.put(bits + script.below(8192), &bytes);
