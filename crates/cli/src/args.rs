@@ -9,6 +9,7 @@ use weft_device::geometry::PRESETS;
 use weft_lfs::{FormatOptions, Lfs};
 use weft_placement::Mode;
 use weft_volume::MountChoice;
+use weft_volume::SHARED_MEMORY_DEFAULT;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
 
 /// Size of a volume in bytes unless the user gives one.
@@ -159,6 +160,24 @@ pub struct PlacementArgs {
     /// Memory in which weft caches data of a real drive [default: 256M]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub drive_cache: Option<u64>,
+    /// Memory that weft shares with programs at most: names, block maps, buffers [default: 1G]
+    #[arg(long, value_name = "BYTES", value_parser = parse_shared_memory)]
+    pub shared_memory: Option<u64>,
+}
+
+/// Least memory that is shared.
+const SHARED_MEMORY_MIN: u64 = 16 << 20;
+
+fn parse_shared_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    if bytes < SHARED_MEMORY_MIN {
+        return Err(format!(
+            "{} is too little; give {} or more",
+            format_size(bytes),
+            format_size(SHARED_MEMORY_MIN)
+        ));
+    }
+    Ok(bytes)
 }
 
 impl PlacementArgs {
@@ -172,6 +191,7 @@ impl PlacementArgs {
         MountChoice {
             real_time: self.real_time,
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
+            shared_memory_bytes: self.shared_memory.unwrap_or(SHARED_MEMORY_DEFAULT),
             ..self.mode.choice()
         }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use weft_core::hist::Summary;
 use weft_core::units::{format_nanos, format_size};
-use weft_volume::report::{ProgramView, Snapshot, Stream};
+use weft_volume::report::{ProgramView, SharedUse, Snapshot, Stream};
 
 /// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
 pub const REPORT_VERSION: u32 = 1;
@@ -100,6 +100,22 @@ pub fn call_table(programs: &ProgramView) -> Table {
     latency_table("calls of programs< count> mean> p50> p99> p99.9> longest>", &calls).indented(2)
 }
 
+/// Memory that the server shares with programs.
+pub fn shared_line(shared: &SharedUse) -> String {
+    let [all, limit, names, maps, rings, open] = [
+        shared.bytes(),
+        shared.limit_bytes,
+        shared.name_bytes,
+        shared.map_bytes,
+        shared.ring_bytes,
+        shared.open_bytes,
+    ]
+    .map(format_size);
+    format!(
+        "shared with programs: {all} of {limit} (names {names}, maps {maps}, buffers {rings}, open files {open})"
+    )
+}
+
 /// What a volume has counted, as text.
 pub struct SnapshotText<'a>(pub &'a Snapshot);
 
@@ -180,6 +196,9 @@ impl fmt::Display for SnapshotText<'_> {
         let seen = call_table(p);
         if !seen.is_empty() {
             write!(f, "\n{seen}")?;
+        }
+        if p.shared.limit_bytes > 0 {
+            writeln!(f, "\n  {}", shared_line(&p.shared))?;
         }
         let l = &told.device_latency;
         let commands =

@@ -91,7 +91,8 @@ impl Histogram {
     /// The percentiles of what was recorded; all zero when nothing was.
     pub fn summary(&self) -> Summary {
         let counts: Vec<u64> = self.buckets.iter().map(|b| b.load(Relaxed)).collect();
-        let count: u64 = counts.iter().sum();
+        // What a process counts it may write, and write nonsense.
+        let count = counts.iter().fold(0u64, |sum, n| sum.saturating_add(*n));
         if count == 0 {
             return Summary::default();
         }
@@ -100,7 +101,7 @@ impl Histogram {
             let rank = ((count as f64 * fraction).ceil() as u64).clamp(1, count);
             let mut seen = 0;
             for (bucket, n) in counts.iter().enumerate() {
-                seen += n;
+                seen = u64::saturating_add(seen, *n);
                 if seen >= rank {
                     return bucket_floor(bucket).min(max_ns);
                 }
@@ -135,6 +136,14 @@ mod tests {
             let ratio = got as f64 / want;
             assert!((0.93..=1.0001).contains(&ratio), "{got} for {want}");
         }
+    }
+
+    #[test]
+    fn counts_that_nobody_can_have_made_give_some_summary() {
+        let h = Histogram::default();
+        h.buckets.iter().for_each(|bucket| bucket.store(u64::MAX, Relaxed));
+        h.max.store(7, Relaxed);
+        assert_eq!((h.summary().count, h.summary().p999_ns), (u64::MAX, 0));
     }
 
     #[test]

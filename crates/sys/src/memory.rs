@@ -6,6 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 
 /// A memory file and its mapping.
 #[derive(Debug)]
@@ -26,6 +27,11 @@ impl SharedMemory {
     #[inline]
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// Bytes of pages that have been touched.
+    pub fn used_bytes(&self) -> u64 {
+        self.file.metadata().map_or(0, |meta| meta.blocks() * 512)
     }
 
     /// A descriptor of the same memory that cannot be written through.

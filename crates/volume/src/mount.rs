@@ -46,7 +46,12 @@ pub struct MountChoice {
     pub read_only: bool,
     /// Whether clients may read the device and append by themselves.
     pub leases: bool,
+    /// Memory that is shared with them for it at most, in bytes.
+    pub shared_memory_bytes: u64,
 }
+
+/// [`MountChoice::shared_memory_bytes`], unless something else is said.
+pub const SHARED_MEMORY_DEFAULT: u64 = 1 << 30;
 
 impl Default for MountChoice {
     fn default() -> MountChoice {
@@ -61,6 +66,7 @@ impl Default for MountChoice {
             look: false,
             read_only: false,
             leases: true,
+            shared_memory_bytes: SHARED_MEMORY_DEFAULT,
         }
     }
 }
@@ -98,6 +104,7 @@ pub struct Mounted {
     core: Arc<dyn Core>,
     id: u64,
     leases: bool,
+    shared_memory_bytes: u64,
     damage: Option<LfsError>,
     recording: Option<(Record, Arc<Recorder>)>,
 }
@@ -203,7 +210,13 @@ impl Mounted {
             Some((_, recorder)) => recorder.before(core),
             None => core,
         };
-        Ok(Mounted { name, store, engine, core, id, leases: choice.leases, damage: None, recording })
+        let MountChoice { leases, shared_memory_bytes, .. } = *choice;
+        Ok(Mounted { name, store, engine, core, id, leases, shared_memory_bytes, damage: None, recording })
+    }
+
+    /// Memory that a server may share with its clients, in bytes.
+    pub fn shared_memory_bytes(&self) -> u64 {
+        self.shared_memory_bytes
     }
 
     /// The core, with the recorder before it when there is one.

@@ -116,11 +116,36 @@ pub struct ProgramView {
     pub ring_bytes: u64,
     /// Calls that the server answered.
     pub calls: u64,
+    /// Memory that the server shares with them.
+    #[serde(default)]
+    pub shared: SharedUse,
     /// What was asked for and refused, with how often.
     pub notes: Vec<(String, u64)>,
     /// Names of the programs that run, sorted; of those that have ended the figures above tell, too.
     #[serde(default)]
     pub running: Vec<String>,
+}
+
+/// Memory that a server shares with programs, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SharedUse {
+    /// What it may be at most; 0 when nothing is shared.
+    pub limit_bytes: u64,
+    /// Open files, inodes and record locks.
+    pub open_bytes: u64,
+    /// Block maps, listings of directories, copies of blocks.
+    pub map_bytes: u64,
+    /// Append rings and overwrite areas.
+    pub ring_bytes: u64,
+    /// Names and attributes.
+    pub name_bytes: u64,
+}
+
+impl SharedUse {
+    /// All of it.
+    pub fn bytes(&self) -> u64 {
+        self.open_bytes + self.map_bytes + self.ring_bytes + self.name_bytes
+    }
 }
 
 /// One stream since the mount.

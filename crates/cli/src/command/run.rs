@@ -167,7 +167,7 @@ fn reach(
 fn decided_elsewhere(volume: impl Display) -> CliError {
     CliError::said(
         format!("{volume}: another process serves the volume, and placement is decided there"),
-        "leave out --mode, --policy, --seed, --real-time and --drive-cache, or give them to 'weft serve'",
+        "leave out --mode, --policy, --seed, --real-time, --drive-cache and --shared-memory, or give them to 'weft serve'",
     )
 }
 

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::command::zones::by_state;
 use crate::error::CliError;
-use crate::report::{SnapshotText, call_table, size_or_dash};
+use crate::report::{SnapshotText, call_table, shared_line, size_or_dash};
 use crate::say::{json_line, print, say};
 use crate::sys::signal;
 use crate::table::Table;
@@ -176,6 +176,9 @@ impl Interval<'_> {
                 self.per_second(p.syncs.count, before.programs.syncs.count),
             );
             let _ = write!(text, "\n{latencies}  now {r} reads/s, {w} writes/s, {s} fsyncs/s\n");
+        }
+        if p.shared.limit_bytes > 0 {
+            let _ = write!(text, "\n{}\n", shared_line(&p.shared));
         }
         text
     }

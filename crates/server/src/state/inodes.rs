@@ -118,6 +118,8 @@ impl Ring {
 pub struct Inodes {
     control: Arc<ControlMemory>,
     rings: RingMemory,
+    /// Rings that may be used.
+    rings_max: usize,
     maps: Arc<Maps>,
     fs: Arc<dyn FileSystem>,
     names: Option<Arc<Published>>,
@@ -218,6 +220,7 @@ impl Inodes {
         Ok(Inodes {
             control,
             rings: RingMemory::create()?,
+            rings_max: RINGS_MAX,
             maps,
             fs,
             names,
@@ -232,8 +235,13 @@ impl Inodes {
     }
 
     /// The memory that holds the rings.
-    pub(crate) fn ring_memory(&self) -> &weft_sys::SharedMemory {
-        self.rings.memory()
+    pub(crate) fn ring_memory(&self) -> &RingMemory {
+        &self.rings
+    }
+
+    /// The same with so many rings at most.
+    pub fn with_rings(self, rings_max: usize) -> Inodes {
+        Inodes { rings_max: rings_max.min(RINGS_MAX), ..self }
     }
 
     /// The shared side of an open inode.
@@ -509,7 +517,7 @@ impl Inodes {
     /// A ring that nobody uses.
     fn take_ring(&self, table: &mut Table) -> Option<u32> {
         let number = table.free_rings.pop().or_else(|| {
-            let fresh = ((table.next_ring as usize) < RINGS_MAX).then_some(table.next_ring)?;
+            let fresh = ((table.next_ring as usize) < self.rings_max).then_some(table.next_ring)?;
             table.next_ring += 1;
             Some(fresh)
         })?;

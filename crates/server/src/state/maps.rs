@@ -42,6 +42,10 @@ struct State {
     next: u32,
     /// Changes of entries so far.
     changes: u64,
+    /// Pages that may be used.
+    pages_max: usize,
+    /// Of these, for copies of blocks and for listings.
+    copies_max: usize,
     /// Copies of blocks that there are.
     copied: usize,
     /// Blocks that were copied, the oldest first; of some, the copy is gone.
@@ -73,9 +77,11 @@ struct Progress {
 }
 
 impl Maps {
-    /// Empty maps.
-    pub fn new(control: Arc<ControlMemory>) -> io::Result<Maps> {
-        let state = Mutex::new(State { next: 1, ..State::default() });
+    /// Empty maps, of so many pages at most.
+    pub fn new(control: Arc<ControlMemory>, pages_max: usize) -> io::Result<Maps> {
+        let pages_max = pages_max.min(MAP_PAGES_MAX);
+        let copies_max = COPIES_MAX.min(pages_max / 2);
+        let state = Mutex::new(State { next: 1, pages_max, copies_max, ..State::default() });
         Ok(Maps { pages: MapMemory::create()?, control, state })
     }
 
@@ -341,7 +347,7 @@ fn store(inode: &Inode, cells: &[AtomicU64], entries: &[MapEntry]) {
 impl State {
     /// Gives up the oldest copies when there are too many.
     fn limit_copies(&mut self, maps: &Maps) {
-        while self.copied >= COPIES_MAX || self.copies.len() >= 2 * COPIES_MAX {
+        while self.copied >= self.copies_max || self.copies.len() >= 2 * self.copies_max {
             let Some((ino, block)) = self.copies.pop_front() else { return };
             let Some(map) = self.inodes.get_mut(&ino) else { continue };
             if let Some(page) = map.copies.remove(&block) {
@@ -357,7 +363,7 @@ impl State {
             debug_assert!((1..self.next).contains(&page), "page 0 means none");
             return Some(page);
         }
-        if self.next as usize >= MAP_PAGES_MAX {
+        if self.next as usize >= self.pages_max {
             return None;
         }
         self.next += 1;

@@ -23,8 +23,6 @@ use weft_vfs::{
     atime_after_read,
 };
 
-/// Sets of names, and of attributes, in use: 650,000 names and 330,000 inodes, in 48 MiB.
-const SETS: usize = 1 << 16;
 /// Locks for each of the two kinds of sets.
 const LOCKS: usize = 256;
 
@@ -109,8 +107,9 @@ impl Drop for Held<'_> {
 }
 
 impl Published {
-    /// Memory in which nothing is told yet; `device` is the `st_dev` of all files, which may be `writable`. Listings go to `maps`.
-    pub fn create(device: u64, writable: bool, maps: Arc<Maps>) -> io::Result<Published> {
+    /// Memory of so many sets in which nothing is told yet; `device` is the `st_dev` of all files, which may be `writable`.
+    /// Listings go to `maps`.
+    pub fn create(sets: usize, device: u64, writable: bool, maps: Arc<Maps>) -> io::Result<Published> {
         let memory = SharedMemory::create("weft-names", size_of::<Names>())?;
         let locks = || std::array::from_fn(|_| Mutex::default());
         let published = Published { memory, name_locks: locks(), attr_locks: locks(), device, maps };
@@ -119,8 +118,13 @@ impl Published {
             half.store(super::volume::secret()?, Relaxed);
         }
         head.writable.store(writable.into(), Relaxed);
-        head.sets.store(SETS as u64, Release);
+        head.sets.store(sets as u64, Release);
         Ok(published)
+    }
+
+    /// The memory.
+    pub(crate) fn memory(&self) -> &SharedMemory {
+        &self.memory
     }
 
     /// A descriptor for clients.

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use weft_client::FileRef;
 use weft_client::shared::channel::{ClientCounters, Grants};
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_volume::ProgramView;
+use weft_volume::{ProgramView, SharedUse};
 
 /// How the state reaches a process by way of the front that serves it.
 pub trait Peer: Send + Sync {
@@ -332,7 +332,12 @@ impl Processes {
     }
 
     /// What all programs saw so far. `count_direct` is called with reads without the server that it has not counted yet.
-    pub fn view(&self, notes: Vec<(String, u64)>, count_direct: &dyn Fn(u64, u64)) -> ProgramView {
+    pub fn view(
+        &self,
+        notes: Vec<(String, u64)>,
+        shared: SharedUse,
+        count_direct: &dyn Fn(u64, u64),
+    ) -> ProgramView {
         let mut table = self.table.lock();
         let sum = ClientCounters::default();
         add(&sum, &self.ended);
@@ -353,6 +358,7 @@ impl Processes {
             direct_bytes: sum.direct_blocks.load(Relaxed).saturating_mul(BLOCK_BYTES as u64),
             ring_bytes: sum.ring_bytes.load(Relaxed),
             calls: sum.calls.load(Relaxed),
+            shared,
             notes,
             running,
         }

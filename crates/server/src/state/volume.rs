@@ -4,6 +4,7 @@ use super::grants::GrantBook;
 use super::inodes::Inodes;
 use super::locks::{Locks, Owner};
 use super::maps::Maps;
+use super::memory::{SharedLimits, shared_use};
 use super::names::{Cached, Published};
 use super::open_files::{Name, OpenFile, OpenFiles};
 use super::orphans::Orphans;
@@ -58,11 +59,13 @@ impl Volume {
         let system = |what| move |source| ServerError::System { what, source };
         let direct = mounted.direct()?;
         let control = Arc::new(ControlMemory::create().map_err(system("control memory"))?);
-        let maps = Arc::new(Maps::new(control.clone()).map_err(system("map memory"))?);
+        let limits = SharedLimits::of(mounted.shared_memory_bytes());
+        let maps = Arc::new(Maps::new(control.clone(), limits.map_pages).map_err(system("map memory"))?);
         let names = match direct {
             Some(_) => {
                 let is_writable = !mounted.core().is_read_only();
-                let created = Published::create(device(mounted.id()), is_writable, maps.clone());
+                let created =
+                    Published::create(limits.name_sets, device(mounted.id()), is_writable, maps.clone());
                 Some(Arc::new(created.map_err(system("names memory"))?))
             }
             // Nobody gets any memory but slots.
@@ -79,7 +82,8 @@ impl Volume {
         let locks = Arc::new(Locks::new(control.clone()));
         let shared = (control.clone(), maps.clone());
         let inodes = Inodes::new(shared, fs.clone(), names.clone(), grants.clone(), locks.clone())
-            .map_err(system("ring memory"))?;
+            .map_err(system("ring memory"))?
+            .with_rings(limits.rings);
         let page = &control.volume;
         if let Some(direct) = &direct {
             page.zone_bytes.store(direct.zone_bytes, Relaxed);
@@ -136,7 +140,7 @@ impl Volume {
             self.control.memory().fd(),
             owned[0].as_raw_fd(),
             owned[1].as_raw_fd(),
-            self.inodes.ring_memory().fd(),
+            self.inodes.ring_memory().memory().fd(),
             direct.file.as_raw_fd(),
             owned[2].as_raw_fd(),
         ];
@@ -154,7 +158,13 @@ impl Volume {
     /// What the programs have seen, those that run and those that have ended.
     pub fn program_view(&self) -> ProgramView {
         let notes = self.notes.lock().iter().map(|(line, n)| (line.clone(), *n)).collect();
-        self.processes.view(notes, &|reads, bytes| self.mounted.count_direct_reads(reads, bytes))
+        let shared = self.direct.as_ref().map(|_| {
+            let limit = self.mounted.shared_memory_bytes();
+            let (rings, names) = (self.inodes.ring_memory(), self.names.as_deref());
+            shared_use(limit, &self.control, &self.maps, rings, names)
+        });
+        let count = |reads, bytes| self.mounted.count_direct_reads(reads, bytes);
+        self.processes.view(notes, shared.unwrap_or_default(), &count)
     }
 
     /// Hands everything that clients have written to the core.

@@ -22,18 +22,23 @@ pub struct Rig {
 
 impl Rig {
     pub fn new(bytes: u64) -> Rig {
-        Rig::placed(bytes, Mode::Suffix)
+        Rig::with(bytes, MountChoice { mode: Mode::Suffix, ..MountChoice::default() })
     }
 
     /// With the shipped policies.
     pub fn rules(bytes: u64) -> Rig {
-        Rig::placed(bytes, Mode::Rules)
+        Rig::with(bytes, MountChoice { mode: Mode::Rules, ..MountChoice::default() })
     }
 
-    fn placed(bytes: u64, mode: Mode) -> Rig {
+    /// With memory that is shared for little: one ring, 128 pages of maps, 128 sets of names.
+    pub fn tight(bytes: u64) -> Rig {
+        Rig::with(bytes, MountChoice { shared_memory_bytes: 1 << 20, ..MountChoice::default() })
+    }
+
+    fn with(bytes: u64, choice: MountChoice) -> Rig {
         let geometry = Geometry::preset("bbssd").unwrap().with_size(bytes).with_zone_bytes(1 << 20);
         // Little is buffered, so that most blocks are on the device, where readers find them by themselves.
-        let choice = MountChoice { mode, dirty_bytes_max: 1 << 20, ..MountChoice::default() };
+        let choice = MountChoice { dirty_bytes_max: 1 << 20, ..choice };
         let mounted = Arc::new(weft_volume::open_memory("mem".into(), &geometry, &choice).unwrap());
         let volume = Volume::new(mounted.clone()).unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -16,10 +16,16 @@ use weft_client::{Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 fn enter(file: FileRef, place: Place) -> Result<(), Errno> {
     let result = place.access(libc::X_OK, libc::AT_EACCESS).and_then(|()| {
         let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
-        match place.client.resolve(place.at, place.path, 0, room.as_mut_slice())? {
-            Resolution::Inside(len) if len < process::PATH_BYTES => Ok((room, len)),
-            Resolution::Inside(_) => Err(libc::ENAMETOOLONG),
-            Resolution::Outside(_) => Err(OUTSIDE),
+        match place.client.resolve(place.at, place.path, 0, room.as_mut_slice()) {
+            Ok(Resolution::Inside(len)) if len < process::PATH_BYTES => Ok((room, len)),
+            Ok(Resolution::Inside(_)) => Err(libc::ENAMETOOLONG),
+            Ok(Resolution::Outside(_)) => Err(OUTSIDE),
+            // It is open already, and can have been removed: it has the path then that it had.
+            Err(libc::ENOENT) => match place.client.path_of(file, room.as_mut_slice())? {
+                now if now.deleted && now.len < process::PATH_BYTES => Ok((room, now.len)),
+                _ => Err(libc::ENOENT),
+            },
+            Err(error) => Err(error),
         }
     });
     let (room, len) = result.inspect_err(|_| {
@@ -34,18 +40,11 @@ fn set(file: FileRef, path: &[u8]) {
     descriptors::release(process::set_cwd(Some((file, path))));
 }
 
-/// The same of an open directory, which may have been removed: it has the path then that it had.
+/// The same of an open directory.
 fn enter_open(dir: FileRef) -> Result<(), Errno> {
     let client = process::client()?;
     let file = client.open(dir, b".", libc::O_PATH | libc::O_DIRECTORY, 0)?.file;
-    let mut room = Scratch::<[u8; RESOLVED_MAX]>::any()?;
-    match client.path_of(dir, room.as_mut_slice()) {
-        Ok(now) if now.deleted && now.len < process::PATH_BYTES => {
-            set(file, room.get(..now.len).unwrap_or(b"/"));
-            Ok(())
-        }
-        _ => enter(file, Place { client, at: dir, path: b"." }),
-    }
+    enter(file, Place { client, at: dir, path: b"." })
 }
 
 /// The kernel's working directory is the program's again.

@@ -148,6 +148,12 @@ static void removed_directories(void) {
     errno = 0;
     printf("listed %d %d\n", listing != NULL, listing && readdir(listing) != NULL);
     if (listing) closedir(listing);
+    TRY(chdir("."));
+    TRY(chdir("./."));
+    TRY(access(".", F_OK));
+    TRY(chdir(root));
+    TRY(fchdir(fd));
+    TRY(chdir("./"));
     TRY(chdir(root));
     close(fd);
 }

@@ -21,7 +21,7 @@ impl Rig {
     /// A core with room for so many bytes.
     fn new(bytes: u64) -> Rig {
         let control = Arc::new(ControlMemory::create().unwrap());
-        let maps = Arc::new(Maps::new(control.clone()).unwrap());
+        let maps = Arc::new(Maps::new(control.clone(), 1 << 16).unwrap());
         let fs = Arc::new(MemFs::with_capacity(bytes));
         let locks = Arc::new(Locks::new(control.clone()));
         Rig { inodes: Inodes::new((control, maps), fs.clone(), None, Arc::default(), locks).unwrap(), fs }
@@ -41,8 +41,12 @@ impl Rig {
         assert!(size % RING_BYTES + bytes.len() <= RING_BYTES, "in one piece");
         // SAFETY: within the ring, which nobody else uses.
         unsafe {
-            let at =
-                self.inodes.ring_memory().as_ptr::<u8>().add(ring as usize * RING_BYTES + size % RING_BYTES);
+            let at = self
+                .inodes
+                .ring_memory()
+                .memory()
+                .as_ptr::<u8>()
+                .add(ring as usize * RING_BYTES + size % RING_BYTES);
             at.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
         shared.size.store((size + bytes.len()) as u64, Release);
