@@ -11,7 +11,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use support::Random;
 use support::flaky::{Met, random_geometry, seeds};
@@ -19,7 +19,7 @@ use weft_core::Nanos;
 use weft_core::checksum::crc32c;
 use weft_device::FaultPlan;
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::{Fault, FlashError, FlashSetup};
+use weft_device::nand::{Fault, FlashError, FlashSetup, PageAddr};
 use weft_device::ssd::{Isolation, Ssd, SsdError, SsdSetup};
 
 const T: Nanos = Nanos(0);
@@ -31,6 +31,8 @@ const COPIED_BYTES_MAX: u64 = 16 << 20;
 /// syncs nothing meanwhile.
 const FORGOTTEN_STEPS: u64 = 12;
 const FORGOTTEN_BLOCKS: u64 = 60;
+/// Most reads of a page that fail in a session: fewer than the drive tries before it counts the page as lost.
+const FAILED_READS_MAX: u32 = 3;
 
 fn content(block: u64, version: u64) -> Vec<u8> {
     let mut data = vec![version as u8; BLOCK];
@@ -71,6 +73,8 @@ struct Run {
     trims: bool,
     wounds: u64,
     transient: u64,
+    /// By page: reads that were asked to fail since the drive was opened.
+    failed_reads: BTreeMap<PageAddr, u32>,
     /// Everything that is acknowledged is kept; not when the host is about to crash.
     promised: bool,
     /// The flash has given out, and a write was refused.
@@ -93,6 +97,7 @@ impl Run {
             match opened {
                 Ok(drive) => {
                     drive.with_flash(|flash| flash.power_on());
+                    self.failed_reads.clear();
                     return drive;
                 }
                 Err(error) if is_power_loss(&error) && armed => {
@@ -205,10 +210,13 @@ impl Run {
         }
     }
 
-    /// The next read of some page fails; the one after it does not.
+    /// One more of the next reads of some page fails, but never as many as the drive tries.
     fn fail_a_read(&mut self, drive: &Ssd) {
         let logical = self.random.below(self.blocks.len() as u64);
-        if let Some(page) = drive.page_of(logical).unwrap() {
+        let Some(page) = drive.page_of(logical).unwrap() else { return };
+        let failed = self.failed_reads.entry(page).or_default();
+        if *failed < FAILED_READS_MAX {
+            *failed += 1;
             drive.with_flash(|flash| flash.inject(Fault::Read(page))).unwrap();
         }
     }
@@ -360,6 +368,7 @@ fn run(seed: u64, fdp: bool, dir: &Path) -> Met {
         trims,
         wounds,
         transient,
+        failed_reads: BTreeMap::new(),
         promised: true,
         worn_out: false,
         met: Met::default(),
@@ -447,4 +456,16 @@ fn a_crash_of_the_host_takes_back_nothing_that_an_erase_that_failed_has_synced()
     for seed in [6931, 6999] {
         run(seed, false, dir.path());
     }
+}
+
+#[test]
+fn a_cell_that_a_crash_of_the_host_left_over_does_not_wait_for_its_place_in_a_later_use_of_the_unit() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    run(19_864, true, dir.path());
+}
+
+#[test]
+fn a_page_that_fails_fewer_reads_than_the_drive_tries_is_not_lost() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    run(12_653, true, dir.path());
 }

@@ -415,6 +415,11 @@ impl FlashMedia {
             buffer.first = to;
             buffer.ready = 0;
         }
+        assert_eq!(
+            to,
+            buffer.first + buffer.filled,
+            "front {front} fills a slot that does not follow its buffer"
+        );
         if let (Some(protected), Some(life)) = (&mut self.protected, life) {
             let lost = (from.is_some() || self.rewriting) && self.lost.contains(&page);
             let tag = Tag { logical: page, sequence: protected.next_sequence(), front, lost };

@@ -6,6 +6,10 @@
 //! use up no free units. A unit without anything valid that no front fills is erased, and so is one whose erase was
 //! interrupted.
 //!
+//! A crash of the host may take programs back. Cells then remain for places that are erased, and others fill the unit up to
+//! them later. The slots of a unit are filled in order, so a cell waits for its place only if its number is larger than all
+//! numbers before it in the unit.
+//!
 //! Power may go at any step. Nothing that counts is given up before its copy is kept, so the next opening finds the same.
 
 use super::commands::{Ssd, State};
@@ -184,10 +188,8 @@ impl Recovery {
             let found = self.look_at(unit)?;
             self.units.push(found);
         }
-        let buffered = self.refill_buffers()?;
         let mapper_setup = setup.mapper(self.media.units())?;
-        let pages = mapper_setup.pages;
-        let newest = self.newest(pages, &buffered)?;
+        let newest = self.newest(mapper_setup.pages)?;
         let open = self.open_units();
         self.clean(&open)?;
         let blocks: Vec<RestoredBlock> = self
@@ -243,22 +245,45 @@ impl Recovery {
         self.units.get((slot / self.media.slots_per_unit) as usize)
     }
 
+    /// Whether a slot is among those that are programmed, torn and failed ones included.
+    fn is_programmed(&self, slot: u32) -> bool {
+        self.unit_of(slot).is_some_and(|unit| {
+            slot % self.media.slots_per_unit < unit.programs * self.media.slots_per_program
+        })
+    }
+
     /// Whether the place that a cell was meant for is as it was then.
     fn is_in_place(&self, cell: &Cell) -> Result<bool, FlashError> {
         let alive = self.unit_of(cell.slot).is_some_and(|unit| !unit.given_up);
         Ok(alive && self.media.life_at(cell.slot)? == cell.life)
     }
 
-    /// Puts back into the write buffer what has its place right behind what is programmed in a unit. Returns the units of
-    /// the buffers, and the cells in them by slot.
-    fn refill_buffers(&mut self) -> Result<HashMap<u32, Tag>, SsdError> {
+    /// By unit: the largest number of what is programmed in it, or was about to be.
+    fn last_numbers(&self) -> Result<Vec<u64>, FlashError> {
+        let mut last: Vec<u64> =
+            self.units.iter().map(|unit| unit.last.map_or(0, |(sequence, _)| sequence)).collect();
+        for cell in &self.cells {
+            if self.is_programmed(cell.slot) && self.is_in_place(cell)? {
+                let number = &mut last[(cell.slot / self.media.slots_per_unit) as usize];
+                *number = cell.tag.sequence.max(*number);
+            }
+        }
+        Ok(last)
+    }
+
+    /// Puts back into the write buffer what has its place right behind what is programmed in a unit. Returns what was put
+    /// back, by slot.
+    fn refill_buffers(&mut self) -> Result<Vec<(u32, Tag)>, SsdError> {
         let (per_program, per_unit) = (self.media.slots_per_program, self.media.slots_per_unit);
+        let last = self.last_numbers()?;
         // By unit and place in the program unit.
         let mut groups: BTreeMap<u32, BTreeMap<u32, Cell>> = BTreeMap::new();
         for cell in &self.cells {
             let Some(unit) = self.unit_of(cell.slot) else { continue };
             let program = cell.slot % per_unit / per_program;
-            if program != unit.programs || unit.ragged || unit.failed || !self.is_in_place(cell)? {
+            let is_next =
+                program == unit.programs && cell.tag.sequence > last[(cell.slot / per_unit) as usize];
+            if !is_next || unit.ragged || unit.failed || !self.is_in_place(cell)? {
                 continue;
             }
             let group = groups.entry(cell.slot / per_unit).or_default();
@@ -284,13 +309,13 @@ impl Recovery {
                 buffers.insert(front, Refill { sequence, unit, blocks });
             }
         }
-        let mut buffered = HashMap::new();
+        let mut buffered = Vec::new();
         let fronts = self.media.moved_slots.len();
         for (front, Refill { sequence, unit, blocks }) in
             buffers.into_iter().filter(|(front, _)| *front < fronts)
         {
             let (first, count) = (blocks[0].0.slot, blocks.len() as u32);
-            let tags: Vec<(u32, Tag)> = blocks.iter().map(|(cell, _)| (cell.slot, cell.tag)).collect();
+            buffered.extend(blocks.iter().map(|(cell, _)| (cell.slot, cell.tag)));
             let blocks = blocks.into_iter().map(|(cell, data)| (cell.tag, cell.cell, data)).collect();
             self.media.refill(front, first, blocks);
             let found = &mut self.units[unit as usize];
@@ -304,20 +329,19 @@ impl Recovery {
                 continue;
             }
             found.buffered = count;
-            buffered.extend(tags);
         }
         Ok(buffered)
     }
 
     /// The slots that hold the last version of a logical block.
-    fn newest(&mut self, pages: u32, buffered: &HashMap<u32, Tag>) -> Result<Vec<(u32, u32)>, SsdError> {
+    fn newest(&mut self, pages: u32) -> Result<Vec<(u32, u32)>, SsdError> {
         let nothing = Tag { logical: 0, sequence: 0, front: 0, lost: false };
         let mut newest = vec![(nothing, Place::Nowhere); pages as usize];
         for unit in 0..self.units.len() as u32 {
             self.read_unit(unit, &mut newest)?;
         }
-        for (slot, tag) in buffered {
-            keep_newer(&mut newest, *tag, Place::Slot(*slot));
+        for (slot, tag) in self.refill_buffers()? {
+            keep_newer(&mut newest, tag, Place::Slot(slot));
         }
         self.cells.sort_by_key(|cell| cell.tag.sequence);
         for at in 0..self.cells.len() {
@@ -417,10 +441,8 @@ impl Recovery {
         let data = self.protected()?.data_of(&cell)?.unwrap_or_default();
         let Tag { logical, front, sequence, .. } = cell.tag;
         let front = front.min(self.media.moved_slots.len() - 1);
-        let programmed = self.unit_of(cell.slot).is_some_and(|unit| {
-            cell.slot % self.media.slots_per_unit < unit.programs * self.media.slots_per_program
-        });
-        let in_place = programmed && !taken.contains(&cell.slot) && self.is_in_place(&cell)?;
+        let in_place =
+            self.is_programmed(cell.slot) && !taken.contains(&cell.slot) && self.is_in_place(&cell)?;
         if !(in_place && self.media.rescue(cell.slot, cell.cell, data.clone())) {
             self.media.keep_alone(logical, front, cell.cell, data);
             return Ok(None);
