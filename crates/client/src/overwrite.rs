@@ -5,7 +5,7 @@ use crate::lease::{BlockCopy, Written, kick};
 use crate::proto::{FileRef, is_writable};
 use crate::scratch::Scratch;
 use crate::shared::overwrites::{Area, PAGES, RUN_MAX};
-use crate::shared::volume::{Inode, MAPPED, OpenFile};
+use crate::shared::volume::{Inode, MAPPED, OpenFile, STUCK};
 use crate::sys::{self, Errno};
 use std::sync::atomic::{Ordering::*, fence};
 use weft_core::BLOCK_BYTES;
@@ -109,7 +109,9 @@ impl Client {
         len: usize,
     ) -> Result<Option<(Written, bool)>, Errno> {
         // What programs store to maps of the file is compared with what the core has.
-        let Some(area) = leases.overwrites(inode).filter(|_| inode.by_call.load(SeqCst) & MAPPED == 0) else {
+        let Some(area) =
+            leases.overwrites(inode).filter(|_| inode.by_call.load(SeqCst) & (MAPPED | STUCK) == 0)
+        else {
             return Ok(None);
         };
         let position = offset.unwrap_or_else(|| open.offset.load(Relaxed));

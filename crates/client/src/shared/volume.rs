@@ -46,6 +46,8 @@ pub const MAP_PAGES_MAX: usize = 1 << 18;
 pub const GOING: u32 = 1;
 /// In [`Inode::by_call`]: a process stores to it by a map, which may leave something to be merged when it is killed.
 pub const MAPPED: u32 = 2;
+/// In [`Inode::by_call`]: what clients have overwritten cannot be stored; no more is accepted without a call, which says why.
+pub const STUCK: u32 = 4;
 
 /// Set by the kernel in a robust lock word when its owner died (`FUTEX_OWNER_DIED`).
 const OWNER_DIED: u32 = 0x4000_0000;
@@ -126,7 +128,7 @@ pub struct Inode {
     /// Non-zero since a lock of it was asked for, it has lost a name, or a write-back has failed: whoever closes it tells the
     /// server at once.
     pub attended: AtomicU32,
-    /// Why the server has to be asked to open it: [`GOING`], [`MAPPED`].
+    /// Why the server has to be asked to open it: [`GOING`], [`MAPPED`], [`STUCK`]. With the last two, to overwrite it, too.
     pub by_call: AtomicU32,
     /// Map pages that hold the directories; 0 = none.
     pub directories: [AtomicU32; DIRECTORIES],

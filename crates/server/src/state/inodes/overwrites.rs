@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::shared::overwrites::{Area, Moving, Word};
-use weft_client::shared::volume::Inode;
+use weft_client::shared::volume::{Inode, STUCK};
 use weft_core::BLOCK_BYTES;
 use weft_vfs::{FsError, FsResult};
 
@@ -90,7 +90,17 @@ impl Inodes {
     /// content of before or the new one.
     pub(super) fn drain_area(&self, open: &OpenInode, ring: &Ring) -> FsResult<()> {
         let Some(number) = ring.area else { return Ok(()) };
-        let area = self.rings.area(number);
+        let drained = self.drain_blocks(open, ring, self.rings.area(number));
+        let by_call = &self.shared(open.slot).by_call;
+        if drained.is_err() {
+            by_call.fetch_or(STUCK, SeqCst);
+        } else if by_call.load(Relaxed) & STUCK != 0 {
+            by_call.fetch_and(!STUCK, SeqCst);
+        }
+        drained
+    }
+
+    fn drain_blocks(&self, open: &OpenInode, ring: &Ring, area: Area<'_>) -> FsResult<()> {
         area.looked();
         let unreadable = |Moving| {
             self.failed(open, libc::EIO);

@@ -7,6 +7,7 @@
 use super::*;
 use std::sync::atomic::AtomicBool;
 use weft_client::shared::overwrites::Area;
+use weft_client::shared::volume::STUCK;
 use weft_core::Tag;
 use weft_vfs::{CreateArgs, MemFs, NewNode};
 
@@ -151,9 +152,10 @@ fn overwritten_blocks_reach_the_core_and_are_kept_while_they_cannot() {
     let heard = ErrorCursor::default();
     assert_eq!(file.errors.check_and_advance(&heard), Some(libc::ENOSPC), "the next fsync tells");
     assert!(rig.inodes.has_overwritten(&file, 5..=5) && shared.overwrites.load(Relaxed) != 0, "it is kept");
+    assert_eq!(shared.by_call.load(Relaxed), STUCK, "no more is accepted");
     rig.fs.setattr(hog.ino, &none).unwrap();
     rig.inodes.revoke_rings(&file);
-    assert_eq!(shared.overwrites.load(Relaxed), 0);
+    assert_eq!((shared.overwrites.load(Relaxed), shared.by_call.load(Relaxed)), (0, 0));
     assert_eq!(rig.content(file.ino)[5 * BLOCK_BYTES..][..BLOCK_BYTES], [4; BLOCK_BYTES]);
 }
 
