@@ -108,7 +108,7 @@ impl Model {
     const BYTES_MAX: u64 = 500 * BLOCK;
 
     fn new(seed: u64) -> Model {
-        let rig = if seed % 3 == 0 { Rig::tight(48 << 20) } else { Rig::new(48 << 20) };
+        let rig = if seed.is_multiple_of(3) { Rig::tight(48 << 20) } else { Rig::new(48 << 20) };
         let clients = [rig.client(), rig.client()];
         let files = [0, 1].map(|n| open(&clients[n], b"/model", libc::O_RDWR | libc::O_CREAT));
         Model { rig, clients, files, bytes: Vec::new(), dice: Dice(seed | 1) }
