@@ -57,6 +57,15 @@ fn a_process_alone_locks_and_unlocks_without_a_call() {
     other.record_lock(theirs, libc::F_SETLK, &range(libc::F_WRLCK, 9, 5)).unwrap();
     assert_eq!(set(libc::F_WRLCK, 0, 9), Ok(()));
     assert_eq!((calls(&client), calls(&other)), before);
+    // What stands for a name only takes no locks with it.
+    let name = client.open(ROOT, b"/a", libc::O_PATH, 0).unwrap().file;
+    client.duplicate(name).unwrap();
+    client.close(name).unwrap();
+    client.close(name).unwrap();
+    assert_eq!(
+        other.record_lock(theirs, libc::F_SETLK, &range(libc::F_WRLCK, 0, 9)).err(),
+        Some(libc::EAGAIN)
+    );
     // A descriptor that is closed takes the locks with it, and so does a process that ends.
     client.close(open(&client, b"/a")).unwrap();
     other.record_lock(theirs, libc::F_SETLK, &range(libc::F_WRLCK, 0, 0)).unwrap();

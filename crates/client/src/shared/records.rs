@@ -120,6 +120,7 @@ impl Records {
     /// Gives a process this lock in place of what it holds there, or only takes that. False when there is no room, and nothing has
     /// changed.
     pub fn set(&self, wanted: &Record, sets: bool) -> bool {
+        let wanted = &if sets { self.joined(*wanted) } else { *wanted };
         let own = || {
             let of_wanted = |held: &Record| held.holder == wanted.holder && held.overlaps(wanted);
             self.entries
@@ -153,6 +154,20 @@ impl Records {
             self.add(wanted);
         }
         true
+    }
+
+    /// A lock with all that its process holds of the same kind and that touches it: as in Linux, these are one.
+    fn joined(&self, mut wanted: Record) -> Record {
+        let touches = |held: &Record, wanted: &Record| {
+            let is_like = held.holder == wanted.holder && held.exclusive == wanted.exclusive;
+            let is_near =
+                held.start <= wanted.last.saturating_add(1) && wanted.start <= held.last.saturating_add(1);
+            is_like && is_near && (held.start < wanted.start || held.last > wanted.last)
+        };
+        while let Some(near) = self.all().find(|held| touches(held, &wanted)) {
+            (wanted.start, wanted.last) = (wanted.start.min(near.start), wanted.last.max(near.last));
+        }
+        wanted
     }
 
     fn add(&self, record: &Record) {
@@ -228,6 +243,12 @@ mod tests {
         assert!(table.set(&record(1, true, 0, u64::MAX), false));
         table.hand_over(2, 7);
         assert_eq!((held(table, 1), held(table, 7)), (vec![], vec![(12, 15)]));
+        // What touches is one.
+        for (start, last) in [(20, 24), (30, 34), (25, 29), (28, 29)] {
+            assert!(table.set(&record(1, true, start, last), true));
+        }
+        assert!(table.set(&record(1, false, 35, 39), true));
+        assert_eq!(held(table, 1), [(20, 34), (35, 39)]);
         assert!(table.drop_holder(7) && !table.drop_holder(7));
     }
 

@@ -2,6 +2,7 @@
 
 use super::Error::Errno;
 use super::{Result, Session};
+use crate::state::open_files::OpenFile;
 use crate::state::volume::secret;
 use rustc_hash::FxHashMap;
 use weft_client::FileRef;
@@ -14,13 +15,18 @@ impl Session<'_> {
         let open = self.open_file(file)?;
         self.volume.before_close(self.process, &open);
         refuse(!self.process.give_up(file), Errno(libc::EBADF))?;
-        if descriptor {
+        if descriptor && !self.stands_for_name(&open) {
             // After the descriptor: a thread that is given a lock from now on finds the descriptor closed.
             self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
         }
         let last = self.volume.files.release(file, 1);
         // The reference is given back whatever is said of it.
         last.and_then(|last| self.volume.close(&last, descriptor)).map_or(Ok(()), |errno| Err(Errno(errno)))
+    }
+
+    /// Whether it was opened with `O_PATH`: nothing is locked by way of it, and closing it drops no locks.
+    fn stands_for_name(&self, open: &OpenFile) -> bool {
+        self.open_flags(open) & libc::O_PATH != 0
     }
 
     /// The process has closed a file by itself, of an inode that the server may have kept for that.
@@ -59,7 +65,7 @@ impl Session<'_> {
         let mut wanted = FxHashMap::default();
         files.for_each(|file| *wanted.entry(file.0).or_insert(0) += 1);
         for (file, count) in self.process.retain(&wanted, &self.volume.files) {
-            if let Some(open) = self.volume.files.get(file) {
+            if let Some(open) = self.volume.files.get(file).filter(|open| !self.stands_for_name(open)) {
                 // As closing does: exec closed a descriptor of it.
                 self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
             }

@@ -11,6 +11,8 @@ use weft_client::FileRef;
 use weft_core::Ino;
 use weft_vfs::{FileKind, FileSystem};
 
+/// Looks for a file that has a name, and whose path leads elsewhere.
+const LOOKS: u32 = 20;
 /// What Linux puts behind the path of a file whose name is gone.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -20,16 +22,22 @@ impl Session<'_> {
         let open = self.open_file(file)?;
         let fs = self.volume.fs.as_ref();
         let mut path = open.last_path();
-        let mut deleted = false;
-        if !leads_to(fs, &path, open.inode.ino) {
+        for _ in 0..LOOKS {
+            if leads_to(fs, &path, open.inode.ino) {
+                return Ok((path, false));
+            }
             if let Some(found) = find(fs, &open) {
                 open.set_last_path(found.clone());
                 path = found;
             }
-            deleted = !leads_to(fs, &path, open.inode.ino);
-            if deleted {
-                path.extend_from_slice(DELETED);
+            // What has a name may be moved just now.
+            if fs.getattr(open.inode.ino).is_ok_and(|attr| attr.links == 0) {
+                break;
             }
+        }
+        let deleted = !leads_to(fs, &path, open.inode.ino);
+        if deleted {
+            path.extend_from_slice(DELETED);
         }
         Ok((path, deleted))
     }

@@ -341,6 +341,7 @@ impl Table {
             self.grant(place, wanted, waiter)?;
         }
         let held = self.held.entry(place).or_default();
+        let wanted = if sets { joined(held, wanted) } else { wanted };
         cut(held, &wanted);
         held.extend(sets.then_some(wanted));
         debug_assert!(are_compatible(held), "a lock was granted beside one that excludes it");
@@ -441,6 +442,19 @@ fn are_compatible(held: &[Held]) -> bool {
     held.iter().all(|h| conflicts(held, *h).next().is_none())
 }
 
+/// A lock with all that its owner holds of the same kind and that touches it: as in Linux, these are one.
+fn joined(held: &[Held], mut wanted: Held) -> Held {
+    let touches = |h: &Held, wanted: &Held| {
+        let is_like = h.owner == wanted.owner && h.exclusive == wanted.exclusive;
+        let is_near = h.start <= wanted.last.saturating_add(1) && wanted.start <= h.last.saturating_add(1);
+        is_like && is_near && (h.start < wanted.start || h.last > wanted.last)
+    };
+    while let Some(near) = held.iter().find(|h| touches(h, &wanted)) {
+        (wanted.start, wanted.last) = (wanted.start.min(near.start), wanted.last.max(near.last));
+    }
+    wanted
+}
+
 /// Takes a range out of what its owner holds, splitting locks that reach beyond it.
 fn cut(held: &mut Vec<Held>, &Held { owner, start, last, .. }: &Held) {
     let mut rest = Vec::new();
@@ -498,6 +512,22 @@ mod tests {
         assert_eq!(set(&locks, b, range(libc::F_WRLCK, 10, 10)), Ok(()));
         assert_eq!(set(&locks, b, range(libc::F_WRLCK, 9, 1)), Err(Refused::Held));
         assert_eq!(set(&locks, b, range(libc::F_WRLCK, 20, 1)), Err(Refused::Held));
+    }
+
+    #[test]
+    fn locks_of_one_kind_that_touch_are_one() {
+        let locks = locks();
+        let (a, b) = (Owner::Process(1), Owner::Process(2));
+        for (start, len) in [(0, 5), (10, 5), (5, 5), (3, 2), (20, 1)] {
+            assert_eq!(set(&locks, a, range(libc::F_WRLCK, start, len)), Ok(()));
+        }
+        assert_eq!(set(&locks, a, range(libc::F_RDLCK, 15, 5)), Ok(()));
+        let found =
+            |start| locks.in_the_way(INO, b, &range(libc::F_WRLCK, start, 1)).map(|l| (l.start, l.len));
+        assert_eq!(
+            [found(4), found(16), found(20), found(21)],
+            [Some((0, 15)), Some((15, 5)), Some((20, 1)), None]
+        );
     }
 
     #[test]
