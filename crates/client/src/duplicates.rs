@@ -75,6 +75,23 @@ impl Client {
         Some(self.add_ref(file).and_then(|()| self.call(Op::Close, &[file.0])?.run().map(drop)))
     }
 
+    /// Before the process becomes another program: the server counts all descriptors, of which the execution closes some.
+    pub fn tell_duplicates(&self) -> Result<(), Errno> {
+        let all = self.duplicates.load(Acquire);
+        if all.is_null() {
+            return Ok(());
+        }
+        // SAFETY: mapped as long as the client, see `duplicates`.
+        for place in unsafe { &*all } {
+            let word = place.swap(0, AcqRel);
+            let file = FileRef::new((word >> 8) as u32 & 0xff_ffff, (word >> 32) as u32);
+            for _ in 0..word & COUNT_MAX {
+                self.add_ref(file)?;
+            }
+        }
+        Ok(())
+    }
+
     fn duplicates(&self) -> Option<&Duplicates> {
         let mut all = self.duplicates.load(Acquire);
         if all.is_null() {

@@ -7,6 +7,9 @@ use crate::proto::{FileRef, is_readable, is_writable};
 use crate::shared::records::Record;
 use std::sync::atomic::Ordering::*;
 
+/// Looks at a table that somebody has locked, at most 20 ms apart, before the server is asked.
+const LOOKS: u32 = 10;
+
 impl Client {
     /// Does a `F_SETLK`, `F_SETLKW` or `F_GETLK` that nobody else's lock is in the way of; the result is that of
     /// [`Client::record_lock`]. `None` when the server has to.
@@ -37,7 +40,13 @@ impl Client {
         let last = if range.len == 0 { u64::MAX } else { range.start.checked_add(range.len - 1)? };
         let holder = self.holder();
         let wanted = Record { holder, exclusive: range.kind == libc::F_WRLCK, pid, start: range.start, last };
-        if !table.lock.lock(holder, || !self.is_alive()) {
+        // Whoever has it may be stopped: the server takes it away.
+        let mut looks = 0;
+        let give_up = || {
+            looks += 1;
+            looks > LOOKS || !self.is_alive()
+        };
+        if !table.lock.lock(holder, give_up) {
             return None;
         }
         // The server may have closed the table, or another thread the file.
@@ -49,7 +58,7 @@ impl Client {
             && !(sets && table.is_refused(&wanted))
             && (command == libc::F_GETLK || table.set(&wanted, sets));
         // When the lock was taken away meanwhile, so was the table: what was set there may not count.
-        let is_kept = table.lock.unlock(holder);
+        let is_kept = table.lock.unlock(holder) && table.is_open();
         let done = is_done && is_kept && leases.control().volume.is_alive();
         done.then_some(LockRange { kind: libc::F_UNLCK, ..*range })
     }

@@ -240,6 +240,11 @@ fn requests_name_what_a_client_has_opened_by_itself() {
         }
         assert_eq!((path(file).as_str(), content(&client, file)), ("/x/y/z", vec![9; 5000]));
         client.close(file).unwrap();
+        if !binds_all {
+            for closed in [above, dir] {
+                assert_eq!(client.path_of(closed, &mut [0; 100]).map(drop), Err(libc::EBADF), "it is closed");
+            }
+        }
         if binds_all {
             assert_eq!((path(dir).as_str(), path(above).as_str()), ("/x/y", "/x"));
             client.close(dir).unwrap();

@@ -202,3 +202,26 @@ fn a_program_that_is_executed_keeps_the_locks_of_the_one_before() {
     drop(heir);
     assert_eq!(other.record_lock(theirs, libc::F_SETLK, &all).map(drop), Ok(()));
 }
+
+#[test]
+fn a_program_that_is_executed_loses_the_locks_of_files_of_which_a_descriptor_is_closed_with_it() {
+    let rig = Rig::new(64 << 20);
+    let (client, other) = (rig.client(), rig.client());
+    let (file, theirs) = (open(&client, b"/a"), open(&other, b"/a"));
+    client.record_lock(file, libc::F_SETLK, &range(libc::F_WRLCK, 0, 5)).unwrap();
+    client.duplicate(file).unwrap();
+    client.tell_duplicates().unwrap();
+    let ticket = client.prepare_child(Child::Executed).unwrap();
+    let inherited_socket = Some(ticket.socket());
+    let heir = Client::connect(&weft_client::ConnectOptions {
+        socket_path: &rig.path,
+        mount_point: b"/weft",
+        inherited_socket,
+    })
+    .unwrap();
+    drop(client);
+    // One of the two was close-on-exec.
+    heir.retain(&[file]).unwrap();
+    assert_eq!(other.record_lock(theirs, libc::F_SETLK, &range(libc::F_WRLCK, 0, 5)).map(drop), Ok(()));
+    assert!(heir.fstat(file).is_ok());
+}

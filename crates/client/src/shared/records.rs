@@ -178,27 +178,6 @@ impl Records {
         }
     }
 
-    /// Drops the locks of a process; whether it had any.
-    pub fn drop_holder(&self, holder: u32) -> bool {
-        let mut any = false;
-        for entry in
-            self.entries.iter().filter(|entry| entry.record().is_some_and(|held| held.holder == holder))
-        {
-            entry.clear();
-            any = true;
-        }
-        any
-    }
-
-    /// The locks of one process are another's from now on.
-    pub fn hand_over(&self, holder: u32, heir: u32) {
-        for entry in &self.entries {
-            if let Some(held) = entry.record().filter(|held| held.holder == holder) {
-                entry.set(&Record { holder: heir, ..held });
-            }
-        }
-    }
-
     /// Makes the table one that nobody uses; for the server, when it gives the slot to an inode.
     pub fn reset(&self) {
         self.close();
@@ -241,15 +220,13 @@ mod tests {
         assert!(table.is_refused(&record(3, false, 0, 4)) && !table.is_refused(&record(3, false, 5, 11)));
         assert!(table.is_refused(&record(3, true, 5, 5)) && !table.is_refused(&record(1, true, 0, 11)));
         assert!(table.set(&record(1, true, 0, u64::MAX), false));
-        table.hand_over(2, 7);
-        assert_eq!((held(table, 1), held(table, 7)), (vec![], vec![(12, 15)]));
+        assert_eq!((held(table, 1), held(table, 2)), (vec![], vec![(12, 15)]));
         // What touches is one.
         for (start, last) in [(20, 24), (30, 34), (25, 29), (28, 29)] {
             assert!(table.set(&record(1, true, start, last), true));
         }
         assert!(table.set(&record(1, false, 35, 39), true));
         assert_eq!(held(table, 1), [(20, 34), (35, 39)]);
-        assert!(table.drop_holder(7) && !table.drop_holder(7));
     }
 
     #[test]

@@ -69,7 +69,10 @@ impl OpenInode {
 impl Drop for OpenInode {
     /// Only now nobody works on the slot any more: whoever found the inode before its last close held it alive.
     fn drop(&mut self) {
-        self.slots.give_back(self.slot);
+        // A thread that lost its table of record locks may still write to it: nobody else gets that.
+        if !self.haunted_records.load(Relaxed) {
+            self.slots.give_back(self.slot);
+        }
     }
 }
 
@@ -303,7 +306,7 @@ impl Inodes {
         shared.ring.store(0, Relaxed);
         shared.overwrites.store(0, Relaxed);
         shared.write_lock.clear();
-        self.control.records[slot as usize].reset();
+        self.locks.begin(slot);
         // It may have lost its last name on the way here, or never had one.
         shared.attended.store(u32::from(links == 0), Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);

@@ -15,9 +15,10 @@
 use super::processes::Peer;
 use super::shared::ControlMemory;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 use weft_client::LockRange;
 use weft_client::shared::lock::SERVER;
 use weft_client::shared::records::{ENTRIES, Record, Records};
@@ -25,8 +26,8 @@ use weft_core::{Ino, refuse};
 
 /// Threads that wait for locks of a volume at once.
 const WAITING_MAX: usize = 16_384;
-/// Looks at a shared table of record locks that a client has locked, 20 ms apart, before the table is taken from it.
-const LOOKS: u32 = 5;
+/// A client that has a shared table of record locks locked for longer loses it.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Locks of an inode whose table is lent: room for more is left in it.
 const LENT_MAX: usize = ENTRIES / 2;
 
@@ -141,6 +142,8 @@ struct Table {
     held: FxHashMap<Place, Vec<Held>>,
     waiting: Vec<Waiting>,
     lent: FxHashMap<Ino, Lending>,
+    /// Slots whose tables have been lent, and are not as they were at first.
+    touched: FxHashSet<u32>,
 }
 
 /// All locks of a volume.
@@ -159,40 +162,24 @@ impl Locks {
         &self.control.records[lending.slot as usize]
     }
 
-    /// Does something with the table of an inode whose locks are lent; whoever has it locked for long loses it.
-    fn with_lent<T>(&self, lending: &Lending, act: impl FnOnce(&Records) -> T) -> T {
-        let records = self.records(lending);
-        loop {
-            let mut looks = 0;
-            let is_long = || {
-                looks += 1;
-                looks == LOOKS
-            };
-            if records.lock.lock(SERVER, is_long) {
-                break;
-            }
-            lending.is_haunted.store(true, Relaxed);
-            records.lock.free_if_held_by(records.lock.holder());
-        }
-        let done = act(records);
-        records.lock.unlock(SERVER);
-        done
-    }
-
     /// Takes the record locks of an inode back, if they are lent.
     fn take_back(&self, table: &mut Table, ino: Ino) {
         let Some(lending) = table.lent.remove(&ino) else { return };
-        let mut held: Vec<Held> = Vec::new();
-        self.with_lent(&lending, |records| {
-            records.close();
-            // What a client that is broken has written there must not harm others.
-            held.extend(records.all().filter_map(Held::of_record));
-        });
+        let records = self.records(&lending);
+        records.close();
+        let is_alone = lock_patiently(records);
+        if !is_alone {
+            lending.is_haunted.store(true, Relaxed);
+        }
+        // What a client that is broken has written there must not harm others.
         let mut all: Vec<Held> = Vec::new();
-        for held in held {
+        for held in records.all().filter_map(Held::of_record) {
             if conflicts(&all, held).next().is_none() {
                 all.push(held);
             }
+        }
+        if is_alone {
+            records.lock.unlock(SERVER);
         }
         if !all.is_empty() {
             table.held.insert(Place::Records(ino), all);
@@ -203,16 +190,41 @@ impl Locks {
     fn lend(&self, table: &mut Table, ino: Ino, lending: &Lending) {
         let place = Place::Records(ino);
         let held = table.held.get(&place).map_or(&[][..], Vec::as_slice);
-        let records = self.records(lending);
         let waits = table.waiting.iter().any(|waiting| waiting.place == place);
-        if waits || held.len() > LENT_MAX || lending.is_haunted.load(Relaxed) || records.lock.holder() != 0 {
+        if waits || held.len() > LENT_MAX || lending.is_haunted.load(Relaxed) {
             return;
         }
         let all: Option<Vec<Record>> = held.iter().map(Held::record).collect();
         let Some(all) = all else { return };
-        if self.with_lent(lending, |records| records.open(all.into_iter())) {
+        table.touched.insert(lending.slot);
+        let records = self.records(lending);
+        if !records.lock.lock(SERVER, || true) {
+            return;
+        }
+        let is_open = records.open(all.into_iter());
+        records.lock.unlock(SERVER);
+        if is_open {
             table.held.remove(&place);
             table.lent.insert(ino, lending.clone());
+        }
+    }
+
+    /// Takes back those of the lent locks that a process has some of, or may be changing.
+    fn take_back_of(&self, table: &mut Table, process: u32) {
+        let holder = process + 1;
+        let is_its = |lending: &Lending| {
+            let records = self.records(lending);
+            records.lock.holder() == holder || records.all().any(|record| record.holder == holder)
+        };
+        let its: Vec<Ino> =
+            table.lent.iter().filter(|(_, lending)| is_its(lending)).map(|(ino, _)| *ino).collect();
+        its.into_iter().for_each(|ino| self.take_back(table, ino));
+    }
+
+    /// An inode gets a slot: nothing is locked in it.
+    pub fn begin(&self, slot: u32) {
+        if self.table.lock().touched.remove(&slot) {
+            self.control.records[slot as usize].reset();
         }
     }
 
@@ -278,10 +290,7 @@ impl Locks {
         // Its own threads hear of it, too: one that waits with a descriptor that is closed now has to return.
         let all = Held::whole(Owner::Process(process), false);
         let mut table = self.table.lock();
-        if let Some(lending) = table.lent.get(&ino) {
-            self.with_lent(lending, |records| records.drop_holder(process + 1));
-            return;
-        }
+        self.take_back(&mut table, ino);
         // Nothing is asked for that could be refused.
         let _ = table.set(Place::Records(ino), all, false, None);
     }
@@ -299,19 +308,13 @@ impl Locks {
     pub fn end_process(&self, process: u32, heir: Option<u32>, heir_is_gone: impl Fn() -> bool) {
         let mut table = self.table.lock();
         table.waiting.retain(|waiting| waiting.waiter.process != process);
-        // Under the lock: an heir that ends later drops what it has been given.
-        let heir = heir.filter(|_| !heir_is_gone());
-        if let Some(heir) = heir {
-            table.hand_over(process, heir);
-        }
         for lending in table.lent.values() {
             self.records(lending).lock.free_if_held_by(process + 1);
-            self.with_lent(lending, |records| {
-                if let Some(heir) = heir {
-                    records.hand_over(process + 1, heir + 1);
-                }
-                records.drop_holder(process + 1);
-            });
+        }
+        self.take_back_of(&mut table, process);
+        // Under the lock: an heir that ends later drops what it has been given.
+        if let Some(heir) = heir.filter(|_| !heir_is_gone()) {
+            table.hand_over(process, heir);
         }
         for ino in table.drop_locks_of(Owner::Process(process)) {
             table.notify(ino);
@@ -321,10 +324,8 @@ impl Locks {
     /// A process has become another program, which is the process `heir`: its record locks stay its own.
     pub fn hand_over(&self, process: u32, heir: u32) {
         let mut table = self.table.lock();
+        self.take_back_of(&mut table, process);
         table.hand_over(process, heir);
-        for lending in table.lent.values() {
-            self.with_lent(lending, |records| records.hand_over(process + 1, heir + 1));
-        }
     }
 }
 
@@ -427,6 +428,19 @@ impl Table {
             held.owner = Owner::Process(heir);
         }
     }
+}
+
+/// Locks the table of an inode; false when a client has had it for too long, from which it is taken then.
+fn lock_patiently(records: &Records) -> bool {
+    let mut seen = (records.lock.holder(), Instant::now());
+    let is_long = || {
+        let holder = records.lock.holder();
+        if holder != seen.0 {
+            seen = (holder, Instant::now());
+        }
+        holder != 0 && seen.1.elapsed() > PATIENCE
+    };
+    records.lock.lock(SERVER, is_long)
 }
 
 /// What others hold that excludes the wanted lock.

@@ -184,6 +184,10 @@ impl Volume {
     /// Gives back what a process has closed and not told of.
     pub(crate) fn take_closed(&self, process: &Process) {
         process.peer.take_closed(&mut |file| {
+            if !process.holds(file) {
+                // A directory that it has opened by itself, and from which it has opened more.
+                self.bind(process, file);
+            }
             if let Some(open) = self.files.get(file) {
                 self.before_close(process, &open);
             }

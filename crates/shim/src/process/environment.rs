@@ -192,6 +192,9 @@ impl Environment {
         if process::is_connected() && (inherits_more || inherits()) {
             let client = process::client()?;
             blank::name_all(client)?;
+            if child == Child::Executed {
+                client.tell_duplicates()?;
+            }
             let ticket = crate::descriptors::limit::with_descriptors(|| client.prepare_child(child))?;
             let socket = ticket.socket();
             self.ticket = Some((client, ticket));
