@@ -24,30 +24,29 @@ pub fn head(bytes: &[u8; HEAD_BYTES]) -> (u64, u64) {
 }
 
 /// A listing that is put together.
-pub struct Listing(Vec<u8>);
+pub struct Listing {
+    bytes: Vec<u8>,
+    used: usize,
+}
 
 impl Default for Listing {
     fn default() -> Listing {
-        Listing(vec![0; HEAD_BYTES])
+        Listing { bytes: vec![0; LISTING_BYTES], used: HEAD_BYTES }
     }
 }
 
 impl Listing {
     /// Adds an entry; false when it would become too long.
     pub fn add(&mut self, entry: &DirEntry<'_>) -> bool {
-        let begin = self.0.len();
-        self.0.resize(LISTING_BYTES, 0);
-        let written = WireDirent::write(entry, &mut self.0[begin..]);
-        self.0.truncate(begin + written.unwrap_or(0));
-        if written.is_some() {
-            let head = [self.0.len() as u64, entry.cookie];
-            self.0[..HEAD_BYTES].copy_from_slice(bytemuck::bytes_of(&head));
-        }
-        written.is_some()
+        let Some(written) = WireDirent::write(entry, &mut self.bytes[self.used..]) else { return false };
+        self.used += written;
+        let head = [self.used as u64, entry.cookie];
+        self.bytes[..HEAD_BYTES].copy_from_slice(bytemuck::bytes_of(&head));
+        true
     }
 
     /// Its bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes[..self.used]
     }
 }

@@ -22,7 +22,8 @@ pub struct SharedLimits {
 }
 
 impl SharedLimits {
-    /// Of so many bytes in all: a half for maps, a quarter for rings, an eighth for names. The rest is for open files and inodes.
+    /// Of so many bytes in all: a half for maps, a quarter for rings, an eighth for names. The rest is left to open files and inodes,
+    /// which take 50 MiB when there are as many as there can be.
     pub fn of(bytes: u64) -> SharedLimits {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let sets = bytes / 8 / (size_of::<NameSet>() + size_of::<AttrSet>());
