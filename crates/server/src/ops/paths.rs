@@ -9,9 +9,9 @@ use super::{Result, Session};
 use crate::state::open_files::{Name, OpenFile};
 use weft_client::FileRef;
 use weft_core::Ino;
-use weft_vfs::{FileKind, FileSystem};
+use weft_vfs::{Attr, FileKind, FileSystem};
 
-/// Looks for a file that has a name, and whose path leads elsewhere.
+/// Looks for a directory that has a name, and whose path leads elsewhere.
 const LOOKS: u32 = 20;
 /// What Linux puts behind the path of a file whose name is gone.
 const DELETED: &[u8] = b" (deleted)";
@@ -30,8 +30,9 @@ impl Session<'_> {
                 open.set_last_path(found.clone());
                 path = found;
             }
-            // What has a name may be moved just now.
-            if fs.getattr(open.inode.ino).is_ok_and(|attr| attr.links == 0) {
+            // A directory that has a name is moved just now. A file can have others than the one that it was opened by.
+            let is_moved = |attr: Attr| attr.kind == FileKind::Directory && attr.links > 0;
+            if !fs.getattr(open.inode.ino).is_ok_and(is_moved) {
                 break;
             }
         }
