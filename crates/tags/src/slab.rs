@@ -102,8 +102,11 @@ impl Slab {
     /// Gives a slot back that was reserved or that no commit has any more. Whether its page is empty now and was
     /// taken from the slab: the caller gives up the page.
     pub(crate) fn release(&mut self, desc: &mut Desc, page: u32, slot: usize, slots: usize) -> bool {
+        // Counted before: a look at words of which one was just written waits for the write.
+        let before = desc.taken();
+        debug_assert!(slot_is_set(&before, slot), "slot {slot} of page {page} is given back twice");
+        let taken = count_slots(&before).saturating_sub(1);
         desc.release(slot);
-        let taken = count_slots(&desc.taken());
         if taken == 0 && self.open != Some(page) {
             return true;
         }

@@ -34,12 +34,12 @@ pub(super) type PageEnd = (u32, u32);
 #[repr(align(64))]
 struct Entry {
     /// The last positions of all but the last page; what is behind them has the highest there is.
-    lasts: [u32; NAMED - 1],
+    lasts: [u32; NAMED],
     pages: [u32; NAMED],
 }
 
 impl Entry {
-    const CROWDED: Entry = Entry { lasts: [u32::MAX; NAMED - 1], pages: [CROWDED; NAMED] };
+    const CROWDED: Entry = Entry { lasts: [u32::MAX; NAMED], pages: [CROWDED; NAMED] };
 }
 
 /// The pages of a table. A copy, as snapshots see it, shares all with this one until pages come or go.
@@ -90,8 +90,8 @@ impl Directory {
     #[inline]
     pub(crate) fn page_of(&self, position: u32) -> Option<u32> {
         let entry = self.index.get((u64::from(position) >> self.shift) as usize)?;
-        let at: usize = entry.lasts.iter().map(|last| usize::from(*last < position)).sum();
-        match entry.pages[at % NAMED] {
+        let at: u32 = entry.lasts.iter().map(|last| u32::from(*last < position)).sum();
+        match entry.pages[at as usize % NAMED] {
             CROWDED => self.until(position).map(|(_, page)| page),
             page => Some(page),
         }

@@ -15,6 +15,20 @@ use crate::pages::{Words, as_words};
 /// Edges of a group. Whoever looks for one alone has a group of one, and does not pay for the room of more.
 pub(crate) const GROUP: usize = 64;
 
+/// Bytes of a node that are asked for at most: its beginning, which may lie in two lines of the processor's cache.
+pub(crate) const BEGINNING_BYTES: usize = 64;
+
+/// What a group of look-ups is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'h> {
+    /// The hashes of the keys.
+    pub keys: &'h [u64],
+    /// Those of the group behind it, whose entries of the directory are asked for meanwhile.
+    pub next: &'h [u64],
+    /// Bytes of each node that are looked at, at most [`BEGINNING_BYTES`], which are asked for.
+    pub reads: usize,
+}
+
 /// What a look-up has found.
 #[derive(Clone, Copy)]
 pub(crate) enum Candidate<'p> {
@@ -36,14 +50,14 @@ impl EdgeTable {
         &self,
         pages: &'p impl Pages,
         of: (NodeId, EdgeType),
-        keys: &[u64],
+        wanted: Wanted<'_>,
         found: &mut [Candidate<'p>; N],
     ) -> Result<(), Vec<u32>> {
         found.fill(Candidate::Unknown);
         let bundle = self.bundle(pages, of.0, of.1).ok().flatten();
         bundle
             .and_then(|id| self.bundles.get(&id))
-            .map_or(Ok(()), |table| table.find_group(pages, keys, found))
+            .map_or(Ok(()), |table| table.find_group(pages, wanted, found))
     }
 
     /// Makes changes of up to [`GROUP`] edges of one type out of one node, in their order, up to one behind which their bundle may be
@@ -62,8 +76,8 @@ impl EdgeTable {
         let id = self.bundle(pages, first.source, first.etype)?;
         if let Some(bundle) = id.and_then(|id| self.bundles.get(&id)) {
             let mut cells = Cells::<GROUP>::default();
+            // Lines behind full ones are not asked for again: who made the change has looked for its edge.
             bundle.ask_for(pages, changes.iter().map(|change| change.key), &mut cells);
-            cells.ask_further();
             // Changes within pages leave it as it is which page answers for a position.
             for (change, at) in changes.iter().zip(cells.pages.into_iter().zip(cells.positions)) {
                 if at.0 == 0 || !bundle.change_within(pages, change, at)? {
@@ -133,12 +147,14 @@ impl Table<2> {
     fn find_group<'p, const N: usize>(
         &self,
         pages: &'p impl Pages,
-        keys: &[u64],
+        wanted: Wanted<'_>,
         found: &mut [Candidate<'p>; N],
     ) -> Result<(), Vec<u32>> {
+        let Wanted { keys, next, reads } = wanted;
         let keys = &keys[..keys.len().min(N)];
         let (mut missing, mut cells) = (Vec::new(), Cells::<N>::default());
         self.ask_for(pages, keys.iter().copied(), &mut cells);
+        next.iter().for_each(|key| self.directory.prefetch(upper(self.position_of(*key))));
         cells.ask_further();
         let mut nodes = [NodeId(0); N];
         for (at, (position, page, words)) in cells.of(keys.len()).enumerate() {
@@ -162,9 +178,9 @@ impl Table<2> {
         for (frame, to) in frames.iter().zip(nodes).take(keys.len()) {
             let Some(bytes) = frame else { continue };
             let start = bytes.as_ptr().wrapping_add(to.offset());
-            // Small nodes lie in two lines as often as not.
             weft_sys::prefetch(start);
-            weft_sys::prefetch(start.wrapping_add(64));
+            // It lies in two lines as often as not.
+            weft_sys::prefetch(start.wrapping_add(reads));
         }
         for (at, (frame, to)) in frames.into_iter().zip(nodes).take(keys.len()).enumerate() {
             match frame {
