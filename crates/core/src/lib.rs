@@ -7,6 +7,7 @@
 //! - [`codec`]: bounded little-endian reading and writing of records.
 //! - [`random`]: numbers that are a function of their seed.
 //! - [`hist`]: a latency histogram that also works in shared memory.
+//! - [`padded`]: a value on cache lines of its own.
 //! - [`text`]: the characters that a name must not have.
 //! - [`units`]: the one place where a number changes its unit.
 
@@ -17,6 +18,7 @@ pub mod credentials;
 pub mod frame;
 pub mod hist;
 pub mod ids;
+pub mod padded;
 pub mod random;
 #[cfg(feature = "serve")]
 pub mod serve;

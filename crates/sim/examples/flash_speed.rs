@@ -59,47 +59,108 @@ fn whole_device(device: &OpenChannel, rounds: u32) -> u64 {
     operations
 }
 
-/// What each thread does: programs and reads every page of a block, block after block.
+/// What each thread does with the pages of a block, block after block.
+#[derive(Clone, Copy, PartialEq)]
+enum Act {
+    /// Programs and reads each.
+    Access,
+    /// The same, and then erases the block, which syncs an image. A file is synced.
+    Erase,
+    /// Programs each and makes it durable before the next.
+    Sync,
+    /// Reads each once, in an order that the kernel does not read ahead in. Nothing of it is in memory before.
+    Fetch,
+}
+
 #[derive(Clone, Copy)]
 struct Work {
-    /// How much there is of a block.
+    act: Act,
     pages: u32,
     blocks: u32,
-    /// Whether the block is then erased, which syncs an image.
-    erases: bool,
 }
 
 impl Work {
     fn operations(self) -> u32 {
-        self.blocks * (2 * self.pages + u32::from(self.erases))
+        match self.act {
+            Act::Access => self.blocks * 2 * self.pages,
+            Act::Erase => self.blocks * (2 * self.pages + 1),
+            Act::Sync | Act::Fetch => self.blocks * self.pages,
+        }
     }
 
-    /// A block of LUN `lun`.
+    /// Pages of a thread in the order in which it reads them.
+    fn scattered(self) -> impl Iterator<Item = u32> {
+        let count = self.blocks * self.pages;
+        // The stride is odd and the count a power of two, so that each page comes once.
+        (0..count).map(move |at| (u64::from(at) * 7919 % u64::from(count)) as u32)
+    }
+
+    /// Brings the device to where the threads begin.
+    fn prepare(self, device: &OpenChannel, image: &Path) {
+        let data = vec![7; device.shape().page_bytes as usize];
+        for (lun, block) in (0..4).flat_map(|lun| (0..self.blocks).map(move |block| (lun, block))) {
+            let block = device.shape().lun_at(lun).block(0, block);
+            let programmed = device.block_info(block).unwrap().programmed;
+            if self.act != Act::Fetch && programmed > 0 {
+                device.erase(Nanos(0), block).unwrap();
+            }
+            if self.act == Act::Fetch && programmed == 0 {
+                for page in 0..self.pages {
+                    device.program(Nanos(0), block.page(page), &data, &[]).unwrap();
+                }
+            }
+        }
+        if self.act == Act::Fetch {
+            device.sync().unwrap();
+            forget(&File::open(image).unwrap());
+        }
+    }
+
+    /// Blocks of LUN `lun`.
     fn on_flash(self, device: &OpenChannel, lun: u32) {
         let shape = device.shape();
         let mut data = vec![lun as u8; shape.page_bytes as usize];
-        for block in 0..self.blocks {
-            let block = shape.lun_at(lun).block(0, block);
+        let block_of = |block| shape.lun_at(lun).block(0, block);
+        if self.act == Act::Fetch {
+            for page in self.scattered() {
+                let page = block_of(page / self.pages).page(page % self.pages);
+                device.read(Nanos(0), page, 0, &mut data, &mut []).unwrap();
+            }
+            return;
+        }
+        for block in (0..self.blocks).map(block_of) {
             for page in 0..self.pages {
                 device.program(Nanos(0), block.page(page), &data, &[]).unwrap();
-                device.read(Nanos(0), block.page(page), 0, &mut data, &mut []).unwrap();
+                if self.act == Act::Sync {
+                    device.sync().unwrap();
+                } else {
+                    device.read(Nanos(0), block.page(page), 0, &mut data, &mut []).unwrap();
+                }
             }
-            if self.erases {
+            if self.act == Act::Erase {
                 device.erase(Nanos(0), block).unwrap();
             }
         }
     }
 
-    /// As many bytes in a file, from there on, and synced instead of erased.
-    fn on_file(self, file: &File, mut offset: u64) {
+    /// As many bytes in a file, from there on.
+    fn on_file(self, file: &File, begin: u64) {
         let mut data = vec![7; 4096];
+        if self.act == Act::Fetch {
+            let pages = self.scattered().map(|page| begin + u64::from(page) * 4096);
+            return pages.for_each(|offset| file.read_exact_at(&mut data, offset).unwrap());
+        }
+        let mut offset = begin;
         for _ in 0..self.blocks {
             for _ in 0..self.pages {
                 file.write_all_at(&data, offset).unwrap();
-                file.read_exact_at(&mut data, offset).unwrap();
+                match self.act {
+                    Act::Sync => file.sync_data().unwrap(),
+                    _ => file.read_exact_at(&mut data, offset).unwrap(),
+                }
                 offset += data.len() as u64;
             }
-            if self.erases {
+            if self.act == Act::Erase {
                 file.sync_data().unwrap();
             }
         }
@@ -138,12 +199,20 @@ impl Work {
     }
 }
 
+/// Has the kernel forget what it keeps of a file in memory.
+fn forget(file: &File) {
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
 /// Threads on LUNs of their own, and beside them on files.
 fn threads(directory: &Path) {
     let works = [
-        ("programs and reads", Work { pages: 256, blocks: 32, erases: false }),
-        ("erases of blocks of 256 pages", Work { pages: 256, blocks: 32, erases: true }),
-        ("erases of blocks of 8 pages", Work { pages: 8, blocks: 200, erases: true }),
+        ("programs and reads", Work { act: Act::Access, pages: 256, blocks: 32 }),
+        ("erases of blocks of 256 pages", Work { act: Act::Erase, pages: 256, blocks: 32 }),
+        ("erases of blocks of 8 pages", Work { act: Act::Erase, pages: 8, blocks: 200 }),
+        ("programs, each synced", Work { act: Act::Sync, pages: 256, blocks: 2 }),
+        ("reads of what is not in memory", Work { act: Act::Fetch, pages: 256, blocks: 16 }),
     ];
     for (name, work) in works {
         println!("{name}:");
@@ -151,28 +220,30 @@ fn threads(directory: &Path) {
             Geometry { channels: 4, luns_per_channel: 1, pages_per_block: work.pages, ..Geometry::bbssd() };
         let block_bytes = u64::from(work.pages) * 4096;
         let setup = FlashSetup::new(geometry.with_size(4 * u64::from(work.blocks) * block_bytes));
+        let path = directory.join("flash.img");
         let devices = [
             ("memory", OpenChannel::memory(&setup).unwrap()),
-            ("image", OpenChannel::create(&directory.join("flash.img"), &setup, true).unwrap()),
+            ("image", OpenChannel::create(&path, &setup, true).unwrap()),
         ];
         for (name, device) in &devices {
-            let erase = || {
-                for (lun, block) in (0..4).flat_map(|lun| (0..work.blocks).map(move |block| (lun, block))) {
-                    let block = device.shape().lun_at(lun).block(0, block);
-                    if device.block_info(block).unwrap().programmed > 0 {
-                        device.erase(Nanos(0), block).unwrap();
-                    }
-                }
-            };
-            work.compare(name, erase, |lun| work.on_flash(device, lun));
+            work.compare(name, || work.prepare(device, &path), |lun| work.on_flash(device, lun));
         }
+        let thread_bytes = u64::from(work.blocks) * block_bytes;
         let files = [0, 1, 2, 3].map(|number| {
             let path = directory.join(format!("{number}"));
             OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap()
         });
-        let thread_bytes = u64::from(work.blocks) * block_bytes;
-        work.compare("a file each", || (), |number| work.on_file(&files[number as usize], 0));
-        work.compare("one file", || (), |number| work.on_file(&files[0], u64::from(number) * thread_bytes));
+        if work.act == Act::Fetch {
+            let whole = vec![7; 4 * thread_bytes as usize];
+            files.iter().for_each(|file| file.write_all_at(&whole, 0).unwrap());
+        }
+        let before = || {
+            if work.act == Act::Fetch {
+                files.iter().for_each(forget);
+            }
+        };
+        work.compare("a file each", before, |number| work.on_file(&files[number as usize], 0));
+        work.compare("one file", before, |number| work.on_file(&files[0], u64::from(number) * thread_bytes));
     }
 }
 

@@ -43,20 +43,6 @@ pub(crate) fn unlock_fair<T>(guard: RwLockWriteGuard<'_, T>) {
     drop(guard);
 }
 
-/// A value on cache lines of its own: processors that change what lies beside it do not take it from those that read it.
-#[derive(Default)]
-#[repr(align(128))]
-pub(crate) struct CachePadded<T>(pub(crate) T);
-
-impl<T> std::ops::Deref for CachePadded<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
 #[cfg(weft_shuttle)]
 pub(crate) use decided::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 #[cfg(weft_shuttle)]

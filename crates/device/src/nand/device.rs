@@ -19,6 +19,7 @@ use std::collections::BTreeMap;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use weft_core::Nanos;
+use weft_core::padded::CachePadded;
 
 /// The flash, with physical addresses. See the [module](super) for rules, time and locks.
 #[derive(Debug)]
@@ -27,8 +28,9 @@ pub struct OpenChannel {
     pub(super) shape: FlashShape,
     /// How long a page's data takes on the channel.
     page_move_ns: u64,
-    pub(super) luns: Box<[Mutex<Lun>]>,
-    pub(super) channels: Box<[Mutex<Timeline>]>,
+    // Threads on LUNs of their own are not to meet on a cache line.
+    pub(super) luns: Box<[CachePadded<Mutex<Lun>>]>,
+    pub(super) channels: Box<[CachePadded<Mutex<Timeline>>]>,
     pub(super) plan: FaultPlan,
     pub(super) bit_errors: BitErrors,
     pub(super) power: Power,
@@ -129,12 +131,14 @@ impl OpenChannel {
         let lun = |index| {
             let mut lun = Lun::new(index, &setup, &shape);
             restore(&mut lun);
-            Mutex::new(lun)
+            CachePadded(Mutex::new(lun))
         };
         let page_move_ns = nanos_of(u64::from(shape.page_bytes), setup.geometry.timing.channel_bytes_per_s);
         OpenChannel {
             luns: (0..shape.luns()).map(lun).collect(),
-            channels: (0..shape.channels).map(|_| Mutex::new(Timeline::new(page_move_ns))).collect(),
+            channels: (0..shape.channels)
+                .map(|_| CachePadded(Mutex::new(Timeline::new(page_move_ns))))
+                .collect(),
             page_move_ns,
             setup,
             shape,
@@ -150,7 +154,6 @@ impl OpenChannel {
     /// the modelled device needs no sync: what was programmed is durable.
     pub fn sync(&self) -> Result<(), FlashError> {
         if let Some(image) = &self.image {
-            image.give_room_back()?;
             image.sync(self.now().0)?;
         }
         Ok(())
@@ -381,8 +384,8 @@ impl OpenChannel {
             setup: self.setup.clone(),
             shape: self.shape,
             page_move_ns: self.page_move_ns,
-            luns: self.luns.iter().map(|lun| Mutex::new(lun.lock().clone())).collect(),
-            channels: self.channels.iter().map(|channel| Mutex::new(channel.lock().clone())).collect(),
+            luns: self.luns.iter().map(|lun| CachePadded(Mutex::new(lun.lock().clone()))).collect(),
+            channels: self.channels.iter().map(|path| CachePadded(Mutex::new(path.lock().clone()))).collect(),
             plan: self.plan,
             bit_errors: self.bit_errors,
             power: Power::default(),

@@ -16,7 +16,7 @@ use crate::image::table::Record;
 use crate::store::{cut_short, first_page, make, open, write_zeros};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -87,38 +87,53 @@ pub(crate) struct Annex {
 }
 
 /// Erased blocks whose room has not been given back. Most are written again soon, and cost less than when their room has to be found
-/// again: it is given back when the image is synced or closed, when the disk is full, and when it has become much. The lock is held
+/// again: it is given back when the image is closed, when the disk is full, and when it has become much. The lock is held
 /// meanwhile, and taken by who writes the first page of a block.
 #[derive(Debug, Default)]
 struct Erased(Mutex<BTreeSet<u64>>);
 
-/// Which writes of pages have been synced.
+/// Which writes have been synced. Threads that want a sync share it: who comes while one is under way waits for its end, and for the
+/// next one, which another thread may make for all that wait.
 #[derive(Debug, Default)]
 struct Writes {
-    /// Pages written.
+    /// How many there were.
     done: AtomicU64,
     /// Of these, as many as were there when a sync began that has ended well.
     synced: AtomicU64,
+    is_syncing: Mutex<bool>,
+    ended: Condvar,
 }
 
 impl Writes {
-    /// A page has been written.
+    /// Something has been written.
     fn add(&self) {
         // Pairs with the load below: who has seen the write done syncs it.
         self.done.fetch_add(1, Release);
     }
 
-    /// Sees to it that what has been written by now is synced. Threads sync at the same time, because the kernel serves several
-    /// syncs of a file in little more time than one.
+    /// Sees to it that what has been written by now is synced.
     fn sync<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
-        let found = self.done.load(Acquire);
-        if self.synced.load(Acquire) >= found {
-            return Ok(());
+        let wanted = self.done.load(Acquire);
+        let mut is_syncing = self.is_syncing.lock();
+        loop {
+            if self.synced.load(Acquire) >= wanted {
+                return Ok(());
+            }
+            if !*is_syncing {
+                break;
+            }
+            self.ended.wait(&mut is_syncing);
         }
-        sync()?;
-        // One that began earlier may end later.
-        self.synced.fetch_max(found, Release);
-        Ok(())
+        *is_syncing = true;
+        drop(is_syncing);
+        let covered = self.done.load(Acquire);
+        let result = sync();
+        if result.is_ok() {
+            self.synced.fetch_max(covered, Release);
+        }
+        *self.is_syncing.lock() = false;
+        self.ended.notify_all();
+        result
     }
 }
 
@@ -389,7 +404,7 @@ impl FlashImage {
     /// Before a block is erased: makes what was programmed so far durable, so that a crash of the host never keeps an
     /// erase and loses the copies that were made before it. No LUN's lock is held meanwhile.
     pub fn prepare_erase(&self) -> Result<(), DeviceError> {
-        self.writes.sync(|| self.frame.file.sync_data().map_err(|e| self.io(e)))
+        self.make_durable()
     }
 
     /// A block was erased: the room of its pages is given back some time.
@@ -466,9 +481,18 @@ impl FlashImage {
         }
         let mut content = [0; CONTENT_WORDS];
         content[0] = now;
-        let mut slot = self.counters_slot.lock();
-        *slot = self.frame.table.set(Record::Counters, *slot, &content);
-        self.frame.file.sync_data().map_err(|e| self.io(e))
+        {
+            let mut slot = self.counters_slot.lock();
+            *slot = self.frame.table.set(Record::Counters, *slot, &content);
+        }
+        // Without the lock, under which threads would wait for each other's syncs.
+        self.writes.add();
+        self.make_durable()
+    }
+
+    /// Sees to it that what was written so far is durable.
+    fn make_durable(&self) -> Result<(), DeviceError> {
+        self.writes.sync(|| self.frame.file.sync_data().map_err(|e| self.io(e)))
     }
 
     /// Writes down that the image is in use. Until then it says how it was used last, so that whoever opens it the next time
@@ -639,17 +663,53 @@ mod tests {
         let beside = || {
             // Written while the file is synced: that sync may have missed it.
             writes.add();
-            assert_eq!(refused(), Err("no"), "a sync that has not ended does not count");
             Ok::<(), &str>(())
         };
         writes.sync(beside).unwrap();
         assert_eq!(refused(), Err("no"), "an old sync does not do");
-        let overtaken = || {
+    }
+
+    /// A thread of its own for each of `count` writers, which write once and sync. What they have done so far.
+    fn writers<'s>(
+        scope: &'s std::thread::Scope<'s, '_>,
+        writes: &'s Writes,
+        count: usize,
+        sync: &'s (impl Fn() -> Result<(), &'static str> + Sync),
+    ) -> Vec<std::thread::ScopedJoinHandle<'s, Result<(), &'static str>>> {
+        let write = move || {
             writes.add();
-            writes.sync(|| Ok::<(), &str>(()))
+            writes.sync(sync)
         };
-        writes.sync(overtaken).unwrap();
-        assert_eq!(refused(), Ok(()), "one that began earlier and ends later takes nothing back");
+        (0..count).map(|_| scope.spawn(write)).collect()
+    }
+
+    #[test]
+    fn threads_share_a_sync_and_one_whose_sync_failed_leaves_it_to_the_next() {
+        let (writes, syncs) = (Writes::default(), AtomicU64::new(0));
+        let (begun, go_on) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
+        // The first fails, after the others have come.
+        let sync = || match syncs.fetch_add(1, Release) {
+            0 => {
+                begun.wait();
+                go_on.wait();
+                Err("no")
+            }
+            _ => Ok(()),
+        };
+        std::thread::scope(|scope| {
+            let first = writers(scope, &writes, 1, &sync);
+            begun.wait();
+            let others = writers(scope, &writes, 8, &sync);
+            while writes.done.load(Acquire) < 9 {
+                std::thread::yield_now();
+            }
+            go_on.wait();
+            let failed = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap() == Err("no");
+            assert_eq!(first.into_iter().filter_map(|thread| failed(thread).then_some(())).count(), 1);
+            assert!(others.into_iter().all(|thread| !failed(thread)));
+        });
+        // All had written before the second began.
+        assert_eq!((syncs.load(Acquire), writes.synced.load(Acquire)), (2, 9));
     }
 
     #[test]

@@ -5,11 +5,12 @@
 //! the processor's cache each, and a read that hits counts once at its end.
 
 use crate::ids::{DATA_PAGES_MAX, HomeId};
-use crate::sync::{CachePadded, ThreadId};
+use crate::sync::ThreadId;
 use std::fmt;
 use std::ops::{Index, IndexMut};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use weft_core::DataClass;
+use weft_core::padded::CachePadded;
 
 /// What a page in the cache holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -23,11 +23,12 @@ use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::layout::leaves::{LEAF_PAGES, LEAVES_MAX};
 use crate::page_store::Mapping;
 use crate::page_store::PageStore;
-use crate::sync::{CachePadded, Condvar, Mutex, RwLock, RwLockWriteGuard};
+use crate::sync::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use weft_core::checksum::crc32c;
+use weft_core::padded::CachePadded;
 use weft_core::{Tag, TagFlags};
 
 /// Pages that are read at the same time, at most.
