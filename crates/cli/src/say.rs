@@ -55,10 +55,12 @@ pub fn serving(what: &Path, socket: &Path) {
     let _ = print(&format!("weft: serving {} on {}\n", what.display(), socket.display()));
 }
 
-/// Says a line on standard error.
+/// Says a line on standard error. A name in it may hold anything: what a terminal would obey is shown as `?`.
 pub fn say(line: impl fmt::Display) {
+    let text = line.to_string();
+    let shown: String = text.chars().map(|c| if is_hidden(c) && c != '\n' { '?' } else { c }).collect();
     // There is nobody left to tell that nobody listens.
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{shown}");
 }
 
 /// Says a line on standard error that begins with the command's name.

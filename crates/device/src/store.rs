@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
@@ -277,6 +277,12 @@ pub fn make(
 
 /// Opens the file of an image and takes its lock; to look at it, one that others who look may share.
 pub fn open(path: &Path, look: bool) -> Result<LockedFile, DeviceError> {
+    // To open a FIFO waits for who writes to it.
+    let kind = std::fs::metadata(path).map(|found| found.file_type());
+    if kind.is_ok_and(|kind| !kind.is_file() && !kind.is_dir() && !kind.is_block_device()) {
+        let what = "a socket, a FIFO or a character device, not an image; name the file of the image".into();
+        return Err(DeviceError::BadImage { path: path.to_path_buf(), what });
+    }
     let opened = OpenOptions::new().read(true).write(!look).open(path);
     let file = opened.map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })?;
     if look { locked(LockedFile::share(file), path) } else { lock(file, path) }

@@ -151,3 +151,54 @@ fn what_is_not_a_drive_or_is_damaged_is_refused_with_the_value_and_the_remedy() 
     let error = told(Ssd::open(&other).unwrap_err());
     assert!(error.contains("other-drive.img") && error.contains("--presentation"), "{error}");
 }
+
+#[test]
+fn no_flipped_bit_of_a_closed_drive_gives_data_that_is_not_the_last() {
+    let (dir, path) = place();
+    let drive = Ssd::create(&path, &setup(&[]), FaultPlan::default(), false).unwrap();
+    let written: Vec<u64> = (0..40).collect();
+    for block in &written {
+        drive.write(T, *block, 1, &content(*block, 1), None).unwrap();
+    }
+    drop(drive);
+    let before = std::fs::read(&path).unwrap();
+    let drive = Ssd::open(&path).unwrap();
+    // The last of them stay in the write buffer.
+    for block in &written[..27] {
+        drive.write(T, *block, 1, &content(*block, 2), None).unwrap();
+    }
+    drive.deallocate(T, 30, 5).unwrap();
+    drop(drive);
+    let version = |block: u64| match block {
+        0..27 => 2,
+        30..35 => 0,
+        _ => 1,
+    };
+    let image = std::fs::read(&path).unwrap();
+    // Not each byte of the blocks, most of which are the one before once more.
+    let changed = |at: &usize| before[*at] != image[*at] && image[*at] != image[*at - 1];
+    let damaged = dir.path().join("damaged.img");
+    std::fs::write(&damaged, &image).unwrap();
+    let file = OpenOptions::new().write(true).open(&damaged).unwrap();
+    let (mut of_the_map, mut right) = (0, 0);
+    for at in (0..image.len()).filter(changed) {
+        file.write_all_at(&[image[at] ^ 1 << (at % 8)], at as u64).unwrap();
+        match Ssd::look(&damaged) {
+            Err(error) => of_the_map += u32::from(error.to_string().contains("another map")),
+            Ok(drive) => {
+                for block in &written {
+                    let mut out = vec![1; BLOCK];
+                    let read = drive.read(T, *block, 1, &mut out);
+                    assert!(
+                        read.is_err() || holds(&drive, *block, version(*block)),
+                        "byte {at}, block {block}"
+                    );
+                }
+                right += 1;
+            }
+        }
+        file.write_all_at(&image[at..at + 1], at as u64).unwrap();
+    }
+    assert!(of_the_map > 30 && right > 50, "{of_the_map} and {right}");
+    drop(Ssd::open(&damaged).unwrap());
+}

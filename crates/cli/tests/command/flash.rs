@@ -167,7 +167,7 @@ fn a_simulation_that_cannot_be_is_refused_with_the_remedy() {
         (&["--gc", "best"], "greedy, fifo, lru, random, cost-benefit"),
         (&["--request-size", "1000"], "multiple of 4K"),
         (&["--workload", "zipf", "--theta", "1.5"], "below 1"),
-        (&["--op", "5000"], "--op 5000: expected 0 to 1000"),
+        (&["--op", "5000"], "'5000' for '--op <PERCENT>': expected 0 to 1000"),
     ] {
         let all = [&["flash", "simulate", "-q"], args].concat();
         bench.weft(&all).failure().stderr(contains(says));

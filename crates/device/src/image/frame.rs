@@ -19,6 +19,8 @@ pub const NO_SESSION: &str =
 pub struct LastUse {
     /// How often the image had been opened.
     pub opens: u64,
+    /// Whether it was closed.
+    pub closed: bool,
     /// Whether the host went down meanwhile.
     pub host_crashed: bool,
     /// Whether the copy of the records is that of the image as it was closed.
@@ -38,6 +40,7 @@ impl LastUse {
         let last = *newest?;
         Some(LastUse {
             opens: last.opens,
+            closed: last.clean,
             host_crashed: !last.clean && boot_id() != Some(last.boot),
             spare_counts: last.clean && sessions.iter().flatten().all(|session| *session == last),
         })

@@ -12,6 +12,7 @@ use super::power::Power;
 use super::setup::FlashSetup;
 use crate::DeviceError;
 use crate::faults::{FaultPlan, Operation};
+use crate::image::frame::LastUse;
 use crate::path::Timeline;
 use crate::timing::nanos_of;
 use parking_lot::Mutex;
@@ -92,10 +93,13 @@ impl OpenChannel {
         Ok(OpenChannel::open_with(path, true)?.0)
     }
 
-    /// Opens an image file, with an annex if it has one; and whether the host has crashed since it was last used. The caller
-    /// [begins the session](FlashImage::begin_session).
-    pub(crate) fn open_with(path: &FilePath, look: bool) -> Result<(OpenChannel, Annex, bool), FlashError> {
-        let Opened { image, setup, blocks, now, annex, host_crashed } = FlashImage::open(path, look)?;
+    /// Opens an image file, with an annex if it has one; and how it was last used: after a crash of the host, pages that were not synced
+    /// may be missing. The caller [begins the session](FlashImage::begin_session).
+    pub(crate) fn open_with(
+        path: &FilePath,
+        look: bool,
+    ) -> Result<(OpenChannel, Annex, LastUse), FlashError> {
+        let Opened { image, setup, blocks, now, annex, last } = FlashImage::open(path, look)?;
         let image = Arc::new(image);
         let per_lun = setup.shape().blocks_per_lun() as usize;
         let pages_per_block = setup.geometry.pages_per_block;
@@ -103,7 +107,7 @@ impl OpenChannel {
             let first = lun.index as usize * per_lun;
             lun.restore(image.clone(), &blocks[first..first + per_lun], now, pages_per_block);
         };
-        Ok((OpenChannel::assemble(setup, Some(image.clone()), restore), annex, host_crashed))
+        Ok((OpenChannel::assemble(setup, Some(image.clone()), restore), annex, last))
     }
 
     /// Whether the device is the flash of a conventional or FDP drive in an image.

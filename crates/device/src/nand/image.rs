@@ -191,8 +191,7 @@ pub(crate) struct Opened {
     /// Device time when it was last synced or closed, in nanoseconds.
     pub now: u64,
     pub annex: Annex,
-    /// The host has crashed since it was last used: pages that were not synced may be missing.
-    pub host_crashed: bool,
+    pub last: LastUse,
 }
 
 impl FlashImage {
@@ -292,7 +291,7 @@ impl FlashImage {
         }
         let spare = layout.spare();
         let last = LastUse::read(&file, &spare).ok_or_else(|| bad(NO_SESSION.into()))?;
-        let (host_crashed, torn) = (last.host_crashed, last.torn_slots());
+        let torn = last.torn_slots();
         let frame = Frame::new(file, id, layout.blocks, spare, Some(&last), look).map_err(io)?;
         let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
         let decode = |content: &Content| decode_block(content, setup.geometry.pages_per_block);
@@ -329,7 +328,7 @@ impl FlashImage {
         let image = FlashImage { header_damaged, ..image };
         // A clock beyond its end is nobody's loss: it stands still there.
         let now = counters[0].min(ISSUED_MAX_NS);
-        Ok(Opened { image, setup, blocks, now, annex, host_crashed })
+        Ok(Opened { image, setup, blocks, now, annex, last })
     }
 
     /// Stores the record of a block; returns the slot that counts from now on.

@@ -3,7 +3,7 @@
 use super::error::SsdError;
 use super::fdp::{FdpEvent, FdpStatistics, HandleUsage};
 use super::media::{FlashMedia, SlotAddr};
-use super::protected::{KeptState, Protected};
+use super::protected::{KeptState, Protected, map_check};
 use super::recover;
 use super::setup::SsdSetup;
 use crate::clock::{Latencies, Latency};
@@ -472,7 +472,7 @@ impl Ssd {
 impl Drop for Ssd {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        if let Err(error) = state.keep() {
+        if let Err(error) = state.keep_all() {
             tracing::error!(%error, "what the drive has counted was not kept");
         }
     }
@@ -535,6 +535,20 @@ impl State {
 
     /// Keeps what the drive has counted in its image, if it is in one.
     pub fn keep(&mut self) -> Result<(), SsdError> {
+        self.keep_with(0)
+    }
+
+    /// Keeps it at the end, with what the map is known by when the drive is opened again.
+    fn keep_all(&mut self) -> Result<(), SsdError> {
+        // What has stopped is found as after a power cut, and blocks that are in cells alone may find a place.
+        let is_whole =
+            self.stopped.is_none() && !self.media.flash.is_cut() && self.media.first_alone().is_none();
+        let pages = 0..self.mapper.setup().pages;
+        let mapped = pages.filter_map(|page| Some((self.mapper.slot_of(page)?, page)));
+        self.keep_with(if is_whole { map_check(mapped) + 1 } else { 0 })
+    }
+
+    fn keep_with(&mut self, map_check: u64) -> Result<(), SsdError> {
         let counts = self.counts();
         let State { media, counters, host_bytes, .. } = self;
         let Some(protected) = &mut media.protected else { return Ok(()) };
@@ -551,7 +565,7 @@ impl State {
                 counters.read_bytes,
                 counters.refused,
                 counters.flushes,
-                0,
+                map_check,
                 counts.written,
                 counts.relocated,
                 counts.failed,

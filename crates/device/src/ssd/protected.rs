@@ -133,6 +133,9 @@ pub(super) fn slots_per_program(shape: &FlashShape) -> u32 {
 /// Words of the state before those of handles and fronts.
 const STATE_WORDS: usize = 16;
 
+/// Of these words, that of the [check of the map](map_check) plus one, with which the drive was closed; 0 when it was not.
+pub(super) const MAP_CHECK: usize = 8;
+
 /// What the drive has counted, as the image keeps it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct KeptState {
@@ -421,6 +424,14 @@ impl Protected {
         self.events = number;
         Ok((found.into_iter().map(|(.., event)| event).collect(), reallocated))
     }
+}
+
+/// What a map is known by: each slot that is mapped, with its logical block, in the order of these.
+pub(super) fn map_check(mapped: impl Iterator<Item = (u32, u32)>) -> u64 {
+    let add = |crc, (slot, logical): (u32, u32)| {
+        crc32c_append(crc, &(u64::from(logical) | u64::from(slot) << 32).to_le_bytes())
+    };
+    u64::from(mapped.fold(crc32c(&[]), add))
 }
 
 fn trim_check(logical: u32, sequence: u64) -> u16 {

@@ -16,7 +16,7 @@ use super::commands::{Ssd, State};
 use super::error::SsdError;
 use super::fdp::Events;
 use super::media::FlashMedia;
-use super::protected::{Cell, Life, NO_BLOCK, Protected, Tag, life_of};
+use super::protected::{Cell, Life, MAP_CHECK, NO_BLOCK, Protected, Tag, life_of, map_check};
 use super::setup::SsdSetup;
 use crate::DeviceError;
 use crate::gc::{GcError, Media, Outcome, PageMapper, RestoredBlock};
@@ -87,7 +87,8 @@ pub(super) fn open(
     prepare: impl FnOnce(OpenChannel) -> OpenChannel,
 ) -> Result<Ssd, SsdError> {
     let bad = |what: String| SsdError::from(DeviceError::BadImage { path: path.to_path_buf(), what });
-    let (flash, annex, host_crashed) = OpenChannel::open_with(path, look)?;
+    let (flash, annex, last) = OpenChannel::open_with(path, look)?;
+    let host_crashed = last.host_crashed;
     if annex.bytes == 0 {
         let what = "an open-channel device, not a conventional or FDP drive; 'weft flash create --presentation \
                     conventional' makes a drive";
@@ -123,7 +124,13 @@ pub(super) fn open(
     let mut recovery =
         Recovery { media, units, cells, sequence, look, host_crashed, rewrites, erases: 0, slots_erased: 0 };
     recovery.media.events = Events::restore(events, reallocated);
-    let mapper = recovery.map(&setup)?;
+    let closed_with = kept.counts[MAP_CHECK].checked_sub(1).filter(|_| last.closed);
+    let mapper = recovery.map(&setup, |found| {
+        let is_right = closed_with.is_none_or(|check| check == map_check(found.iter().copied()));
+        let what = "the entries of slots, cells or trims make another map than the one that the drive was closed with: they are \
+                    damaged; restore the image from a copy";
+        if is_right { Ok(()) } else { Err(bad(what.into())) }
+    })?;
     let mut state = State::new(&setup, mapper, recovery.media);
     state.count_on(kept);
     state.before.counts.erases += recovery.erases;
@@ -180,8 +187,12 @@ fn rewrite(state: &mut State, rewrites: Vec<Rewrite>) -> Result<(), SsdError> {
 }
 
 impl Recovery {
-    /// The page map.
-    fn map(&mut self, setup: &SsdSetup) -> Result<PageMapper, SsdError> {
+    /// The page map. `check` sees each slot that is mapped with its logical block, in the order of these, before anything is erased.
+    fn map(
+        &mut self,
+        setup: &SsdSetup,
+        check: impl FnOnce(&[(u32, u32)]) -> Result<(), SsdError>,
+    ) -> Result<PageMapper, SsdError> {
         self.cells = self.protected()?.cells()?;
         self.sequence = self.cells.iter().map(|cell| cell.tag.sequence).fold(self.sequence, u64::max);
         for unit in 0..self.media.units() {
@@ -190,6 +201,7 @@ impl Recovery {
         }
         let mapper_setup = setup.mapper(self.media.units())?;
         let newest = self.newest(mapper_setup.pages)?;
+        check(&newest)?;
         let open = self.open_units();
         self.clean(&open)?;
         let blocks: Vec<RestoredBlock> = self

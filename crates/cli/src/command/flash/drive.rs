@@ -5,6 +5,8 @@ use crate::say::{self, unwritten};
 use clap::{Args, FromArgMatches, ValueEnum};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weft_core::units::parse_size;
 use weft_core::{BLOCK_BYTES, Nanos};
@@ -31,7 +33,7 @@ pub enum IsolationName {
 #[derive(Args, Clone, PartialEq, Debug)]
 pub struct DriveArgs {
     /// Over-provisioning in percent: (flash - capacity) / capacity.
-    #[arg(long, value_name = "PERCENT", default_value_t = 7.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 7.0, value_parser = up_to_1000)]
     pub op: f64,
     /// How the cleaner (garbage collector) chooses the next block: greedy, fifo, lru, random or cost-benefit.
     #[arg(long, value_name = "POLICY", default_value = "greedy", value_parser = victim)]
@@ -56,6 +58,18 @@ pub struct DriveArgs {
     /// Whether an FDP drive keeps the data of different handles apart when it moves the data.
     #[arg(long, value_enum, default_value_t)]
     pub isolation: IsolationName,
+}
+
+/// A number of percent, or of times, that may be 0 to 1000.
+pub fn up_to_1000(text: &str) -> Result<f64, String> {
+    within(text, 0.0..=1000.0)
+}
+
+/// A number in a range.
+pub fn within(text: &str, range: RangeInclusive<f64>) -> Result<f64, String> {
+    let number = text.parse::<f64>().map_err(|_| "expected a number, such as 12.5".to_string())?;
+    let told = || format!("expected {} to {}", range.start(), range.end());
+    if range.contains(&number) { Ok(number) } else { Err(told()) }
 }
 
 fn victim(name: &str) -> Result<VictimPolicy, String> {
@@ -149,6 +163,9 @@ pub fn write(args: &WriteArgs) -> Result<(), CliError> {
         None => Box::new(io::stdin().lock()),
     };
     let drive = Ssd::open(&args.image)?;
+    if let Some(path) = &args.file {
+        check_input(args, path, drive.capacity_blocks().saturating_sub(block))?;
+    }
     loop {
         let mut data = Vec::with_capacity(COMMAND_BYTES);
         input
@@ -163,11 +180,7 @@ pub fn write(args: &WriteArgs) -> Result<(), CliError> {
             data.resize(data.len().next_multiple_of(BLOCK_BYTES), 0);
         }
         if !data.len().is_multiple_of(BLOCK_BYTES) {
-            return Err(CliError::of(
-                name,
-                "its size is not a multiple of 4K, the block of a drive",
-                "give --pad to fill the last block with zeros",
-            ));
+            return Err(not_whole(name));
         }
         let blocks = (data.len() / BLOCK_BYTES) as u64;
         drive.write(drive.now(), block, blocks, &data, args.handle).map_err(|e| on(&args.image, e))?;
@@ -177,11 +190,47 @@ pub fn write(args: &WriteArgs) -> Result<(), CliError> {
     Ok(())
 }
 
+/// Refuses a file before the drive is changed, as far as its size and its name tell.
+fn check_input(args: &WriteArgs, path: &Path, room_blocks: u64) -> Result<(), CliError> {
+    let of = |path: &Path| std::fs::metadata(path).map_err(|error| CliError::io("open", path, error));
+    let (input, image) = (of(path)?, of(&args.image)?);
+    if (input.dev(), input.ino()) == (image.dev(), image.ino()) {
+        let remedy = "name the file with the data, or give it on standard input";
+        return Err(CliError::of(path, "it is the image of the drive itself", remedy));
+    }
+    if !input.is_file() {
+        return Ok(());
+    }
+    if !args.pad && !input.len().is_multiple_of(BLOCK_BYTES as u64) {
+        return Err(not_whole(path));
+    }
+    let blocks = input.len().div_ceil(BLOCK_BYTES as u64);
+    if blocks > room_blocks {
+        let (room, at) = (room_blocks * BLOCK_BYTES as u64, args.at);
+        let what = format!("its {} bytes are more than the {room} of the drive from {at} on", input.len());
+        return Err(CliError::of(
+            path,
+            what,
+            "nothing was written; 'weft flash info IMAGE' shows the capacity",
+        ));
+    }
+    Ok(())
+}
+
+fn not_whole(name: &Path) -> CliError {
+    let what = "its size is not a multiple of 4K, the block of a drive";
+    CliError::of(name, what, "give --pad to fill the last block with zeros")
+}
+
 /// Reads from a drive.
 pub fn read(args: &ReadArgs) -> Result<(), CliError> {
     let first = blocks_of("--at", args.at)?;
     let drive = Ssd::look(&args.image)?;
-    let left = drive.capacity_blocks().saturating_sub(first);
+    let capacity = drive.capacity_blocks();
+    if first > capacity {
+        return Err(on(&args.image, SsdError::OutOfRange { block: first, blocks: 1, capacity }));
+    }
+    let left = capacity - first;
     let mut bytes = args.bytes.unwrap_or(left * BLOCK_BYTES as u64);
     let (mut out, mut block) = (say::out(), first);
     while bytes > 0 {

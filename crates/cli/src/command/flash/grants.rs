@@ -2,6 +2,7 @@
 
 use crate::error::CliError;
 use crate::say::{json_line, print, printable};
+use crate::sys::file::with_suffix;
 use crate::table::Table;
 use clap::Args;
 use serde::Serialize;
@@ -9,7 +10,8 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::units::format_size;
-use weft_device::nand::OpenChannel;
+use weft_device::DeviceError;
+use weft_device::nand::{FlashError, OpenChannel};
 use weft_flash::monitor::GrantInfo;
 use weft_flash::{LevelError, Monitor, share};
 
@@ -46,7 +48,7 @@ struct Grants {
 pub fn list(args: &GrantsArgs) -> Result<(), CliError> {
     let found = match is_socket(&args.target) {
         true => share::grants(&args.target).map_err(|error| of_target(&args.target, error))?,
-        false => in_image(&args.target)?,
+        false => in_image(&args.target).map_err(|error| served(&args.target, error))?,
     };
     let grants = Grants { version: GRANTS_VERSION, grants: found };
     print(&if args.json { json_line(&grants)? } else { text(&grants.grants) })
@@ -63,6 +65,23 @@ fn in_image(image: &Path) -> Result<Vec<GrantInfo>, CliError> {
         ));
     }
     Monitor::look(&device).map_err(|error| of_target(image, error))
+}
+
+/// The error of an image that could not be opened; of one that is served, and of a socket that is not there, what to do.
+fn served(target: &Path, error: CliError) -> CliError {
+    let socket = with_suffix(target, ".sock");
+    match error {
+        CliError::Flash(FlashError::Device(DeviceError::Busy(_))) if is_socket(&socket) => {
+            let remedy = format!("while it is served, name the socket: {}", socket.display());
+            CliError::of(target, "in use by another process", remedy)
+        }
+        _ if target.extension().is_some_and(|end| end == "sock") && !target.exists() => CliError::of(
+            target,
+            "no such socket",
+            "'weft flash serve IMAGE' makes one, and serves the image on it",
+        ),
+        error => error,
+    }
 }
 
 /// The error with the image or socket that it is about.
@@ -103,7 +122,8 @@ pub fn release(args: &ReleaseArgs) -> Result<(), CliError> {
     if is_socket(&args.target) {
         return share::release(&args.target, &args.name).map_err(on_target);
     }
-    let device = Arc::new(OpenChannel::open(&args.target)?);
+    let opened = OpenChannel::open(&args.target).map_err(CliError::from);
+    let device = Arc::new(opened.map_err(|error| served(&args.target, error))?);
     let released = Monitor::open(device.clone()).and_then(|monitor| monitor.release(&args.name));
     released.map_err(on_target)?;
     Ok(device.sync()?)

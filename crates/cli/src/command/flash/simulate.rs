@@ -1,6 +1,6 @@
 //! `weft flash simulate`: fills a modelled device, lets it settle, then measures.
 
-use super::drive::{DriveArgs, RESERVE_DEFAULT};
+use super::drive::{DriveArgs, RESERVE_DEFAULT, up_to_1000};
 use super::heat::{HeatMap, PictureFile};
 use super::report::{Erases, LevelName, Presentation, Report, SIMULATION_VERSION, Theory};
 use super::workload::{self, PatternName, WorkloadArgs};
@@ -87,10 +87,10 @@ pub struct SimulateArgs {
     #[arg(long, requires = "trace")]
     pub recorded_times: bool,
     /// Length of the workload before the measurement, as a multiple of the capacity; no effect on a trace.
-    #[arg(long, value_name = "TIMES", default_value_t = 4.0)]
+    #[arg(long, value_name = "TIMES", default_value_t = 4.0, value_parser = up_to_1000)]
     pub settle: f64,
     /// Length of the measured workload, as a multiple of the capacity; no effect on a trace, which runs once.
-    #[arg(long, value_name = "TIMES", default_value_t = 4.0)]
+    #[arg(long, value_name = "TIMES", default_value_t = 4.0, value_parser = up_to_1000)]
     pub measure: f64,
     /// Requests in flight [default: the queue depth of the device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
@@ -139,11 +139,6 @@ fn simulate(
     geometry: &Geometry,
     target: impl FnOnce(&SimulateArgs) -> Result<Box<dyn Target>, CliError>,
 ) -> Result<(), CliError> {
-    for (name, value) in [("--op", args.drive.op), ("--settle", args.settle), ("--measure", args.measure)] {
-        if !(0.0..=1000.0).contains(&value) {
-            return Err(CliError::said(format!("{name} {value}: expected 0 to 1000"), ""));
-        }
-    }
     let queue_depth = args.queue_depth.unwrap_or(geometry.timing.queue_depth);
     let mut target = target(args)?;
     let request_bytes = args.workload.request_size.unwrap_or(match args.level {

@@ -1,5 +1,6 @@
 //! The workload of a simulation: synthetic, or from a trace.
 
+use super::drive::within;
 use crate::error::CliError;
 use crate::progress;
 use clap::{Args, ValueEnum};
@@ -43,10 +44,10 @@ pub struct WorkloadArgs {
     #[arg(long, value_name = "X", default_value_t = 0.99)]
     pub theta: f64,
     /// Size of the hot part in workload hot-cold, in percent of the device.
-    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = |text: &str| within(text, 0.01..=99.99))]
     pub hot_space: f64,
     /// Requests to the hot part in workload hot-cold, in percent of all requests.
-    #[arg(long, value_name = "PERCENT", default_value_t = 90.0)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = |text: &str| within(text, 0.0..=100.0))]
     pub hot_requests: f64,
     /// Size of a request [default: 4K; a flash page with --level]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
