@@ -215,7 +215,7 @@ impl RecordLog {
         &mut self,
         media: &mut M,
         delta: &[u8],
-        snapshot: impl FnOnce() -> Vec<u8>,
+        snapshot: impl FnOnce() -> Result<Vec<u8>, LevelError>,
         snapshot_bytes: usize,
     ) -> Result<(), LevelError> {
         let ppb = u64::from(self.shape.pages_per_block);
@@ -224,7 +224,7 @@ impl RecordLog {
         let (blocks, tail) = self.room();
         let taken = self.shape.pages_of(delta.len()).saturating_sub(tail).div_ceil(ppb);
         if self.live.is_empty() || blocks.saturating_sub(taken) * ppb < kept {
-            return self.snapshot(media, &snapshot());
+            return self.snapshot(media, &snapshot()?);
         }
         self.write(media, Kind::Delta, delta)
     }
@@ -449,7 +449,7 @@ mod tests {
     }
 
     fn write(log: &mut RecordLog, media: &mut Blocks, value: u32) -> Result<(), LevelError> {
-        log.commit(media, &value.to_le_bytes(), || state(value), 40)
+        log.commit(media, &value.to_le_bytes(), || Ok(state(value)), 40)
     }
 
     #[test]

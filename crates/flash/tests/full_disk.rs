@@ -29,6 +29,8 @@ struct OnDisk {
     is_full: AtomicBool,
     /// Pages of data programmed since the last sync.
     unsynced: AtomicU64,
+    /// Syncs fail.
+    is_failing: AtomicBool,
     /// Snapshots of a log, and the most that this was before one.
     snapshots: AtomicU64,
     worst: AtomicU64,
@@ -37,7 +39,8 @@ struct OnDisk {
 impl OnDisk {
     fn new(device: OpenChannel) -> Arc<OnDisk> {
         let [unsynced, snapshots, worst] = Default::default();
-        Arc::new(OnDisk { device, is_full: AtomicBool::new(false), unsynced, snapshots, worst })
+        let [is_full, is_failing] = Default::default();
+        Arc::new(OnDisk { device, is_full, unsynced, is_failing, snapshots, worst })
     }
 }
 
@@ -88,6 +91,10 @@ impl Backend for OnDisk {
     }
 
     fn sync(&self) -> Result<(), FlashError> {
+        if self.is_failing.load(Relaxed) {
+            let (path, source) = ("/disk/nand.img".into(), std::io::Error::from_raw_os_error(5));
+            return Err(DeviceError::Io { path, source }.into());
+        }
         self.unsynced.store(0, Relaxed);
         self.device.sync()
     }
@@ -152,13 +159,12 @@ fn on_a_full_disk_grants_open_and_are_read_and_what_needs_room_names_the_image_a
     monitor.release("a").unwrap();
 }
 
-#[test]
-fn a_checkpoint_names_nothing_that_a_crash_of_the_host_can_take_back() {
-    let disk = OnDisk::new(support::device(2, 1, 60, 8));
+/// A page-mapped range of 40 pages, with a checkpoint after so many.
+fn page_range(disk: &Arc<OnDisk>, checkpoint_pages: u64) -> PolicyLevel {
     let monitor = Monitor::format(disk.clone(), MonitorSetup::default()).unwrap();
     let request =
         GrantRequest { name: "a".into(), bytes: 2 * monitor.lun_bytes(), over_provisioning_permille: 0 };
-    let setup = PolicySetup { checkpoint_pages: 40, ..PolicySetup::default() };
+    let setup = PolicySetup { checkpoint_pages, ..PolicySetup::default() };
     let level = PolicyLevel::create(monitor.allocate(&request).unwrap(), setup).unwrap();
     let policy = RangePolicy {
         start: 0,
@@ -168,6 +174,13 @@ fn a_checkpoint_names_nothing_that_a_crash_of_the_host_can_take_back() {
         over_provisioning_permille: 100,
     };
     level.ftl_ioctl(&policy).unwrap();
+    level
+}
+
+#[test]
+fn a_checkpoint_names_nothing_that_a_crash_of_the_host_can_take_back() {
+    let disk = OnDisk::new(support::device(2, 1, 60, 8));
+    let level = page_range(&disk, 40);
     for turn in 0..2000 {
         level.ftl_write(T, turn % 40, &[7; 4096], Tag::default()).unwrap();
         // Trims fill the log, and lead to snapshots too.
@@ -179,4 +192,24 @@ fn a_checkpoint_names_nothing_that_a_crash_of_the_host_can_take_back() {
     drop(level.close(T).unwrap());
     assert!(disk.snapshots.load(Relaxed) > 30);
     assert_eq!(disk.worst.load(Relaxed), 0, "pages were not synced before the checkpoint that names them");
+}
+
+#[test]
+fn while_syncs_fail_no_checkpoint_is_written_and_trims_are_recorded_once_they_succeed() {
+    let disk = OnDisk::new(support::device(2, 1, 60, 8));
+    let level = page_range(&disk, u64::MAX);
+    let before = disk.snapshots.load(Relaxed);
+    disk.is_failing.store(true, Relaxed);
+    // Until the log has no room for trims without a checkpoint.
+    let refused = (0..10_000).find(|turn| {
+        level.ftl_write(T, turn % 40, &[7; 4096], Tag::default()).is_err()
+            || level.trim(T, turn % 40, 1).is_err()
+            || level.flush(T).is_ok()
+    });
+    assert_eq!((disk.snapshots.load(Relaxed), disk.worst.load(Relaxed)), (before, 0), "{refused:?}");
+    assert!(level.flush(T).is_err() && refused.is_some());
+    disk.is_failing.store(false, Relaxed);
+    level.flush(T).unwrap();
+    level.verify().unwrap();
+    assert!(disk.snapshots.load(Relaxed) > before && disk.worst.load(Relaxed) == 0);
 }

@@ -3,8 +3,10 @@
 //! Each seed makes a device, one range or two, and sessions: open, with power that may go several times on the way; work;
 //! lose power. A model knows what each page was promised to be. After each opening a page is what was written last and
 //! acknowledged, or what was under way; a trim that was not flushed may be undone, to the last acknowledged write and never
-//! further. At the end every page takes a write again and the erase identity holds. `WEFT_CAMPAIGN=1` runs 20,000 seeds for
-//! each mapping, otherwise a slice of them; `WEFT_SEED=n` runs one.
+//! further. At the end every page takes a write again and the erase identity holds. In runs of their own the host fails reads,
+//! programs, erases and syncs, once, several times or for a while, and the work goes on: a page is then as it was or as it was to be,
+//! and maps, owners and units agree after each step. `WEFT_CAMPAIGN=1` runs 20,000 seeds for each mapping, otherwise a slice of
+//! them; `WEFT_SEED=n` runs one.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +15,9 @@ mod support;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use support::Random;
-use support::flaky::{Flaky, Met, open_in_storm, random_shape, seeds, until_power_goes};
+use support::flaky::{
+    Flaky, Met, Trouble, is_of_the_host, open_in_storm, random_shape, seeds, until_power_goes,
+};
 use weft_core::{Nanos, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_flash::{
@@ -46,6 +50,8 @@ fn version_of(page: u64, data: &[u8]) -> u64 {
 struct Page {
     /// What a read gets now.
     now: u64,
+    /// What it may get instead: an error of the host has ended a write or a trim.
+    instead: BTreeSet<u64>,
     /// What it may be after a cut.
     after_cut: BTreeSet<u64>,
 }
@@ -63,6 +69,8 @@ struct Run {
     trims: bool,
     unit_pages: u64,
     wounds: u64,
+    /// The host fails calls.
+    troubles: bool,
     met: Met,
     /// A change of a range that was not answered.
     changing: Option<(usize, RangePolicy)>,
@@ -120,6 +128,14 @@ impl Run {
             Ok(()) => self.changed(number, policy),
             Err(LevelError::NoRoom { .. }) => {}
             Err(LevelError::PowerLost) => return Err(LevelError::PowerLost),
+            Err(error) if self.troubles && is_of_the_host(&error) => {
+                self.changing = None;
+                // The range is another one, or nothing was changed.
+                if level.ranges()[number].0 == policy {
+                    self.changed(number, policy);
+                }
+                return Err(error);
+            }
             Err(other) => panic!("change refused: {other}"),
         }
         self.changing = None;
@@ -145,8 +161,7 @@ impl Run {
             }
             let (page, known) = &mut self.pages[at];
             assert!(known.after_cut.contains(&found), "page {page}: {found}, not of {known:?}");
-            known.now = found;
-            known.after_cut = BTreeSet::from([found]);
+            *known = Page { now: found, after_cut: BTreeSet::from([found]), ..Page::default() };
         }
     }
 
@@ -161,9 +176,14 @@ impl Run {
             data.extend(page_of(*page, version));
         }
         let stream = StreamId(self.random.below(4) as u16);
-        level.ftl_write(T, first, &data, Tag { stream, ..Tag::default() })?;
+        let written = level.ftl_write(T, first, &data, Tag { stream, ..Tag::default() });
+        if written.is_err() {
+            let named = self.pages[at..].iter_mut().take_while(same);
+            named.for_each(|(_, known)| known.instead.extend([version]));
+        }
+        written?;
         for (page, known) in self.pages[at..].iter_mut().take_while(|page| page.0 < first + count as u64) {
-            *known = Page { now: version, after_cut: BTreeSet::from([version]) };
+            *known = Page { now: version, after_cut: BTreeSet::from([version]), ..Page::default() };
             self.lost.remove(page);
         }
         Ok(())
@@ -187,8 +207,15 @@ impl Run {
         for (_, known) in self.pages.iter_mut().filter(|(page, _)| named.contains(page)) {
             known.after_cut.insert(0);
         }
-        level.trim(T, first, count)?;
-        self.pages.iter_mut().filter(|(page, _)| named.contains(page)).for_each(|(_, known)| known.now = 0);
+        let trimmed = level.trim(T, first, count);
+        for (_, known) in self.pages.iter_mut().filter(|(page, _)| named.contains(page)) {
+            if trimmed.is_ok() {
+                (known.now, known.instead) = (0, BTreeSet::new());
+            } else {
+                known.instead.insert(0);
+            }
+        }
+        trimmed?;
         self.lost.retain(|page| !named.contains(page));
         Ok(())
     }
@@ -196,9 +223,47 @@ impl Run {
     fn flush(&mut self, level: &PolicyLevel) -> Result<(), LevelError> {
         level.flush(T)?;
         for (_, known) in self.pages.iter_mut().filter(|(_, known)| known.now != LOST) {
-            known.after_cut = BTreeSet::from([known.now]);
+            known.after_cut = known.instead.clone();
+            known.after_cut.insert(known.now);
         }
         Ok(())
+    }
+
+    /// Reads a page, which is what was written last.
+    fn check(&mut self, level: &PolicyLevel, at: usize) -> Result<(), LevelError> {
+        let found = self.read(level, at)?;
+        let (page, known) = &mut self.pages[at];
+        if known.instead.contains(&found) {
+            known.now = found;
+        }
+        known.instead.clear();
+        assert!(
+            known.now == LOST || found == LOST || found == known.now,
+            "page {page}: {found}, not {}",
+            known.now
+        );
+        Ok(())
+    }
+
+    /// Takes a step while the host may fail calls.
+    fn step_in_trouble(&mut self, level: &PolicyLevel, cursor: &mut usize) -> Result<(), LevelError> {
+        if self.random.below(20) == 0 {
+            self.flaky.trouble(Trouble::random(&mut self.random));
+        }
+        let stepped = match self.random.below(40) {
+            0 => (0..self.pages.len()).try_for_each(|at| self.check(level, at)),
+            _ => self.step(level, cursor),
+        };
+        match stepped {
+            Err(error) if is_of_the_host(&error) => {
+                self.met.host_errors += 1;
+                if self.random.below(6) == 0 {
+                    self.flaky.calm();
+                }
+            }
+            other => other?,
+        }
+        level.verify()
     }
 
     fn step(&mut self, level: &PolicyLevel, cursor: &mut usize) -> Result<(), LevelError> {
@@ -217,16 +282,7 @@ impl Run {
                 *cursor = (*cursor + 1) % count as usize;
                 self.write(level, *cursor, 1)
             }
-            85..92 => {
-                let found = self.read(level, at)?;
-                let (page, known) = &self.pages[at];
-                assert!(
-                    known.now == LOST || found == LOST || found == known.now,
-                    "page {page}: {found}, not {}",
-                    known.now
-                );
-                Ok(())
-            }
+            85..92 => self.check(level, at),
             92..96 if self.trims => self.trim(level, at),
             96..98 if self.trims => self.flush(level),
             98 => level.checkpoint(T).map(|_| ()),
@@ -245,11 +301,17 @@ impl Run {
     /// Works until power goes; true when it went.
     fn session(&mut self, level: &PolicyLevel, steps: u64) -> bool {
         let mut cursor = self.random.below(self.pages.len() as u64) as usize;
-        until_power_goes(steps, || self.step(level, &mut cursor))
+        until_power_goes(steps, || {
+            if self.troubles {
+                self.step_in_trouble(level, &mut cursor)
+            } else {
+                self.step(level, &mut cursor)
+            }
+        })
     }
 }
 
-fn run(seed: u64, mappings: &[RangeMapping]) -> Met {
+fn run(seed: u64, mappings: &[RangeMapping], troubles: bool) -> Met {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     for _ in 0..4 {
         random.next();
@@ -297,8 +359,9 @@ fn run(seed: u64, mappings: &[RangeMapping]) -> Met {
     let pages = ranges.iter().flat_map(|range| range.start..range.start + range.pages);
     let zero = Page { after_cut: BTreeSet::from([0]), ..Page::default() };
     let pages = pages.map(|page| (page, zero.clone())).collect();
-    let (trims, wounds) = (random.below(2) == 0, if random.below(2) == 0 { 3 } else { 0 });
-    let spoils = random.below(4) == 0;
+    let trims = random.below(2) == 0;
+    let wounds = if random.below(2) == 0 && !troubles { 3 } else { 0 };
+    let spoils = random.below(4) == 0 && !troubles;
     let met = Met::default();
     let (version, lost) = (0, BTreeSet::new());
     let mut run = Run {
@@ -313,6 +376,7 @@ fn run(seed: u64, mappings: &[RangeMapping]) -> Met {
         trims,
         unit_pages,
         wounds,
+        troubles,
         met,
         changing: None,
     };
@@ -328,14 +392,22 @@ fn run(seed: u64, mappings: &[RangeMapping]) -> Met {
             }
         }
         let (flaky, mut random, mut met) = (run.flaky.clone(), run.random.clone(), run.met);
+        if troubles && random.below(4) == 0 {
+            flaky.trouble(Trouble::random(&mut random));
+        }
         let level = open_in_storm(&flaky, &mut random, cuts, &mut met, || run.open());
+        flaky.calm();
         (run.random, run.met) = (random, met);
         run.verify(&level);
         let most = if short { 8 } else { 4 << run.random.below(7) };
         let after = run.random.below(most);
-        flaky.device.cut_after(after, run.random.next());
+        // Or the application ends, with power on.
+        if !troubles || run.random.below(2) == 0 {
+            flaky.device.cut_after(after, run.random.next());
+        }
         run.met.cuts += u64::from(run.session(&level, 400));
         drop(level);
+        flaky.calm();
         flaky.device.power_on();
     }
     run.flaky.heal();
@@ -355,15 +427,25 @@ fn run(seed: u64, mappings: &[RangeMapping]) -> Met {
 
 #[test]
 fn a_page_mapped_range_keeps_what_it_acknowledged_and_takes_writes_again() {
-    seeds(300, 20_000, |seed| run(seed, &[RangeMapping::Page]));
+    seeds(300, 20_000, |seed| run(seed, &[RangeMapping::Page], false));
 }
 
 #[test]
 fn a_block_mapped_range_keeps_what_it_acknowledged_and_takes_writes_again() {
-    seeds(300, 20_000, |seed| run(seed, &[RangeMapping::Block]));
+    seeds(300, 20_000, |seed| run(seed, &[RangeMapping::Block], false));
 }
 
 #[test]
 fn ranges_of_both_mappings_side_by_side_keep_what_they_acknowledged() {
-    seeds(100, 5_000, |seed| run(seed, &[RangeMapping::Block, RangeMapping::Page]));
+    seeds(100, 5_000, |seed| run(seed, &[RangeMapping::Block, RangeMapping::Page], false));
+}
+
+#[test]
+fn a_page_mapped_range_goes_on_after_errors_of_the_host_with_all_that_it_acknowledged() {
+    seeds(60, 20_000, |seed| run(seed, &[RangeMapping::Page], true));
+}
+
+#[test]
+fn a_block_mapped_range_goes_on_after_errors_of_the_host_with_all_that_it_acknowledged() {
+    seeds(60, 20_000, |seed| run(seed, &[RangeMapping::Block], true));
 }

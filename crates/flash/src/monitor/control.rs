@@ -90,7 +90,7 @@ impl Control {
             "{change:?} leads to records that recovery refuses"
         );
         debug_assert_eq!(Change::decode(&change.encode()).ok(), Some(change));
-        let snapshot = || self.records.encode(&layout.shape);
+        let snapshot = || Ok(self.records.encode(&layout.shape));
         if let Err(error) = self.log.commit(&mut media, &change.encode(), snapshot, state_bytes) {
             self.records.undo(before);
             return Err(error);

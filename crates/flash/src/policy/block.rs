@@ -20,6 +20,12 @@
 //!
 //! **Trims.** A logical unit that is trimmed as a whole is erased. Of any other one the pages are written as holes, which is durable at
 //! once: no note of an older copy can count again.
+//!
+//! **Errors of the host.** The host can fail an erase, because it cannot sync or has no room, after a part of the unit is erased.
+//! The range therefore puts a unit into the list of units to be erased before it tries the erase, and takes it out when the erase
+//! has succeeded. No logical unit names a unit of that list. A call that takes a unit, or trims, erases the list first: the flash
+//! never holds more than a power cut before the erase would leave. A unit in which the host failed a program stays where it is,
+//! and the next program goes to the same slot.
 
 use super::units::{END, Flash, HOLE, IoBatch, LOST, OobRecord};
 use super::{RangeCounts, RangePolicy};
@@ -56,6 +62,9 @@ pub(super) struct BlockRange {
     slots: u32,
     pairs: Vec<Pair>,
     free: VecDeque<u32>,
+    /// Units that hold nothing that counts, in the order in which they have to be erased: of one logical unit, older ones first.
+    /// Empty except after an error.
+    to_erase: VecDeque<u32>,
     bad: Vec<u32>,
     units: u32,
     unit_sequences: Vec<u64>,
@@ -64,6 +73,13 @@ pub(super) struct BlockRange {
     /// Logical units whose log a cut or failing flash has stopped, and some that are whole again.
     stopped: Vec<u32>,
     counts: RangeCounts,
+}
+
+impl Pair {
+    /// Its units. The base first, as they have to be erased: a base that comes back without its log would be old data.
+    fn units(&self) -> impl Iterator<Item = u32> + use<> {
+        [self.base, self.log].into_iter().filter(|unit| *unit != NONE)
+    }
 }
 
 /// A page that is written.
@@ -98,6 +114,7 @@ impl BlockRange {
             slots: flash.slots_per_unit,
             pairs: vec![EMPTY; logical as usize],
             free: (0..units as u32).collect(),
+            to_erase: VecDeque::new(),
             bad: Vec::new(),
             units: units as u32,
             unit_sequences: vec![0; units],
@@ -183,6 +200,8 @@ impl BlockRange {
 
     /// Forgets pages. Of a logical unit of which others are left they are written as holes; it is erased when nothing is left.
     pub fn trim(&mut self, batch: &mut IoBatch, first: u64, pages: u64) -> Result<(), GcError<LevelError>> {
+        // An earlier trim of the same pages may have failed: their units would count when the range is opened.
+        self.erase_given(batch).map_err(GcError::Media)?;
         let (slots, mut page, end) = (u64::from(self.slots), first, first + pages);
         while page < end {
             let (at, offset) = self.split(page);
@@ -233,17 +252,8 @@ impl BlockRange {
     /// Erases what a logical unit has.
     fn erase_all(&mut self, batch: &mut IoBatch, at: usize) -> Result<(), LevelError> {
         self.logs.remove(at as u32);
-        // The base first: a base that comes back without its log would be old data.
-        let Pair { base, log, .. } = self.pairs[at];
-        for unit in [base, log].into_iter().filter(|unit| *unit != NONE) {
-            self.give(batch, unit)?;
-            if unit == base {
-                let pair = &mut self.pairs[at];
-                (pair.base, pair.base_filled) = (NONE, 0);
-            }
-        }
-        self.pairs[at] = EMPTY;
-        Ok(())
+        let old = std::mem::replace(&mut self.pairs[at], EMPTY);
+        self.give(batch, old.units())
     }
 
     pub fn slot_of(&self, page: u64) -> Option<u32> {
@@ -266,27 +276,38 @@ impl BlockRange {
 
     pub fn verify(&self) -> Result<(), String> {
         let mut seen = vec![0; self.units as usize];
-        let pairs = self.pairs.iter().flat_map(|pair| [pair.base, pair.log]).filter(|unit| *unit != NONE);
-        pairs
-            .chain(self.free.iter().copied())
-            .chain(self.bad.iter().copied())
-            .for_each(|u| seen[u as usize] += 1);
-        match seen.iter().position(|n| *n != 1) {
-            Some(unit) => Err(format!("unit {unit} of a block-mapped range is used {} times", seen[unit])),
-            None => Ok(()),
+        let others = self.free.iter().chain(&self.to_erase).chain(&self.bad).copied();
+        self.pairs.iter().flat_map(Pair::units).chain(others).for_each(|u| seen[u as usize] += 1);
+        if let Some(unit) = seen.iter().position(|n| *n != 1) {
+            return Err(format!("unit {unit} of a block-mapped range is used {} times", seen[unit]));
         }
+        for (at, pair) in self.pairs.iter().enumerate() {
+            let (has_base, has_log) = (pair.base != NONE, pair.log != NONE);
+            let filled = pair.base_filled.max(pair.log_filled) <= self.slots
+                && (has_base || pair.base_filled == 0)
+                && (has_log || pair.log_filled == 0);
+            if !filled || has_log && !has_base || pair.stopped && !has_log {
+                return Err(format!("logical unit {at} of a block-mapped range has {pair:?}"));
+            }
+            if self.logs.contains(at as u32) != (has_log && !pair.stopped) {
+                return Err(format!(
+                    "logical unit {at} of a block-mapped range is a candidate, or not: {pair:?}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// The range with other pages, another victim policy, and other units: of those it had, these, in this order, and new
-    /// ones. Also the units of logical units that are gone: they are to be erased, and given.
-    pub fn changed(&self, policy: &RangePolicy, kept: &[u32], new: usize) -> (BlockRange, Vec<u32>) {
+    /// ones. The units of logical units that are gone [are to be erased](BlockRange::erase_given).
+    pub fn changed(&self, policy: &RangePolicy, kept: &[u32], new: usize) -> BlockRange {
         let logical = policy.pages.div_ceil(u64::from(self.slots)) as usize;
         let mut numbers = vec![NONE; self.units as usize + 1];
         kept.iter().enumerate().for_each(|(at, unit)| numbers[*unit as usize] = at as u32);
         let renumbered = |unit: u32| if unit == NONE { NONE } else { numbers[unit as usize] };
         let units = kept.len() + new;
-        let gone = self.pairs.iter().skip(logical).flat_map(|pair| [pair.base, pair.log]);
-        let gone: Vec<u32> = gone.filter(|unit| *unit != NONE).map(renumbered).collect();
+        let gone = self.pairs.iter().skip(logical).flat_map(Pair::units);
+        let to_erase = self.to_erase.iter().copied().chain(gone).map(renumbered).collect();
         let mut pairs: Vec<Pair> = self.pairs.iter().take(logical).copied().collect();
         for pair in &mut pairs {
             (pair.base, pair.log) = (renumbered(pair.base), renumbered(pair.log));
@@ -307,7 +328,7 @@ impl BlockRange {
         let bad = self.bad.iter().map(|unit| renumbered(*unit)).collect();
         let (slots, counts, units) = (self.slots, self.counts, units as u32);
         let stopped = (0..pairs.len()).filter(|at| pairs[*at].stopped).map(|at| at as u32).collect();
-        (BlockRange { slots, pairs, free, bad, units, unit_sequences, logs, stopped, counts }, gone)
+        BlockRange { slots, pairs, free, to_erase, bad, units, unit_sequences, logs, stopped, counts }
     }
 
     /// Units that the range can do without now, so many at most.
@@ -340,14 +361,34 @@ impl BlockRange {
         }
     }
 
-    /// Erases a unit and makes it free, or bad.
-    pub fn give(&mut self, batch: &mut IoBatch, unit: u32) -> Result<(), LevelError> {
-        match batch.erase(unit)? {
-            Outcome::Done => {
-                self.counts.units_erased += 1;
-                self.free.push_back(unit);
+    /// Takes back units that hold nothing that counts, older ones first, and erases them.
+    pub fn give(
+        &mut self,
+        batch: &mut IoBatch,
+        units: impl IntoIterator<Item = u32>,
+    ) -> Result<(), LevelError> {
+        self.to_erase.extend(units);
+        self.erase_given(batch)
+    }
+
+    /// Whether an error has left units that are to be erased.
+    pub fn has_to_erase(&self) -> bool {
+        !self.to_erase.is_empty()
+    }
+
+    /// Erases the units that were given; each is free or bad then. After an error the others are still to be erased.
+    pub fn erase_given(&mut self, batch: &mut IoBatch) -> Result<(), LevelError> {
+        while let Some(unit) = self.to_erase.front().copied() {
+            debug_assert!(self.pairs.iter().flat_map(Pair::units).all(|named| named != unit));
+            let outcome = batch.erase(unit)?;
+            self.to_erase.pop_front();
+            match outcome {
+                Outcome::Done => {
+                    self.counts.units_erased += 1;
+                    self.free.push_back(unit);
+                }
+                Outcome::Bad => self.bad.push(unit),
             }
-            Outcome::Bad => self.bad.push(unit),
         }
         Ok(())
     }
@@ -363,7 +404,9 @@ impl BlockRange {
 
     /// A free unit, of more than `kept`; puts logs away when there are not as many. `None` when that leaves too few.
     fn take(&mut self, batch: &mut IoBatch, kept: usize) -> Result<Option<u32>, GcError<LevelError>> {
+        self.erase_given(batch).map_err(GcError::Media)?;
         loop {
+            debug_assert!(self.to_erase.is_empty(), "a unit is begun while an older one is to be erased");
             if self.free.len() > kept
                 && let Some(unit) = self.free.pop_front()
             {
@@ -393,8 +436,9 @@ impl BlockRange {
     fn promote(&mut self, batch: &mut IoBatch, at: usize) -> Result<(), GcError<LevelError>> {
         self.logs.remove(at as u32);
         let Pair { base, log, log_filled, .. } = self.pairs[at];
+        debug_assert!(base != NONE && log != NONE, "a log takes the place of a base");
         self.pairs[at] = Pair { base: log, base_filled: log_filled, ..EMPTY };
-        self.give(batch, base).map_err(GcError::Media)
+        self.give(batch, [base]).map_err(GcError::Media)
     }
 
     /// What a slot of a logical unit holds now.
@@ -458,29 +502,42 @@ impl BlockRange {
         let pair = &self.pairs[at];
         let filled = pair.base_filled.max(pair.log_filled).max(new.map_or(0, |(offset, _)| offset + 1));
         self.logs.remove(at as u32);
-        let unit = 'another: loop {
+        let unit = loop {
             let unit = self.take_for_whole(batch, at)?;
-            for offset in 0..filled {
-                let source = match new {
-                    Some((page, data)) if page == offset => data.map_or(SlotData::Hole, SlotData::New),
-                    _ => self.source(at, offset),
-                };
-                let end = if offset + 1 == filled { END } else { 0 };
-                let outcome = self.fill(batch, at, unit, offset, source, (AS_A_WHOLE, end));
-                if outcome.map_err(GcError::Media)? == Outcome::Bad {
-                    self.give(batch, unit).map_err(GcError::Media)?;
-                    continue 'another;
+            match self.fill_whole(batch, at, unit, filled, new) {
+                Ok(Outcome::Done) => break unit,
+                Ok(Outcome::Bad) => self.give(batch, [unit]).map_err(GcError::Media)?,
+                Err(error) => {
+                    self.to_erase.push_back(unit);
+                    return Err(GcError::Media(error));
                 }
             }
-            break unit;
         };
-        let Pair { base, log, .. } =
-            std::mem::replace(&mut self.pairs[at], Pair { base: unit, base_filled: filled, ..EMPTY });
-        // The base first: without its log it would be old data.
-        for old in [base, log].into_iter().filter(|unit| *unit != NONE) {
-            self.give(batch, old).map_err(GcError::Media)?;
+        let whole = Pair { base: unit, base_filled: filled, ..EMPTY };
+        let old = std::mem::replace(&mut self.pairs[at], whole);
+        self.give(batch, old.units()).map_err(GcError::Media)
+    }
+
+    /// Fills a unit with what a logical unit holds, and the new page.
+    fn fill_whole(
+        &mut self,
+        batch: &mut IoBatch,
+        at: usize,
+        unit: u32,
+        filled: u32,
+        new: Change,
+    ) -> Result<Outcome, LevelError> {
+        for offset in 0..filled {
+            let source = match new {
+                Some((page, data)) if page == offset => data.map_or(SlotData::Hole, SlotData::New),
+                _ => self.source(at, offset),
+            };
+            let end = if offset + 1 == filled { END } else { 0 };
+            if self.fill(batch, at, unit, offset, source, (AS_A_WHOLE, end))? == Outcome::Bad {
+                return Ok(Outcome::Bad);
+            }
         }
-        Ok(())
+        Ok(Outcome::Done)
     }
 
     /// The free unit that is kept, or one that another log leaves.

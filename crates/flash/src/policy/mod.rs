@@ -331,8 +331,11 @@ impl PolicyLevel {
                 policy.pages
             ));
         }
+        // What earlier pages beyond the end have left would count for new ones.
+        self.erase_given(&cell, &mut range, Nanos(0))?;
         self.replace(&mut control, &cell, &mut range, policy)?;
         self.ranges.write().insert(policy.start, Listed { end, cell: cell.clone() });
+        self.erase_given(&cell, &mut range, Nanos(0))?;
         let excess = range.good_units().saturating_sub(self.units_for(policy, &self.flash));
         if excess > 0 {
             let Range { policy, units, kind, .. } = &mut *range;
@@ -344,6 +347,14 @@ impl PolicyLevel {
             self.replace(&mut control, &cell, &mut range, &policy)?;
         }
         Ok(())
+    }
+
+    /// Erases the units of a block-mapped range that are to be erased.
+    fn erase_given(&self, cell: &RangeCell, range: &mut Range, issued: Nanos) -> Result<Nanos, LevelError> {
+        let Range { units, kind: Kind::Block(kind), removed: false, .. } = range else { return Ok(issued) };
+        let mut batch = units::IoBatch::new(&self.flash, units, cell.number, issued);
+        kind.erase_given(&mut batch)?;
+        Ok(batch.settled)
     }
 
     /// Lets a range be another one with the same mapping: takes units that it needs more, and releases those that it can do
@@ -382,18 +393,14 @@ impl PolicyLevel {
         };
         let kept: Vec<u32> = (0..have as u32).filter(|unit| !released.contains(unit)).collect();
         debug_assert_eq!(kept.len() + released.len(), have as usize, "a unit is released twice");
-        let (mut units, mut gone) = (Vec::new(), Vec::new());
+        let mut units = Vec::new();
         units.extend(kept.iter().map(|unit| range.units[*unit as usize]).chain(added.iter().copied()));
         let made = match &range.kind {
             Kind::Page(kind) => kind
                 .changed(policy, &kept, added.len(), &self.flash, &self.setup)
                 .map(Box::new)
                 .map(Kind::Page),
-            Kind::Block(kind) => {
-                let (changed, left) = kind.changed(policy, &kept, added.len());
-                gone = left;
-                Ok(Kind::Block(Box::new(changed)))
-            }
+            Kind::Block(kind) => Ok(Kind::Block(Box::new(kind.changed(policy, &kept, added.len())))),
         };
         let recorded = made.and_then(|kind| {
             // Its map knows the trims that have not been recorded.
@@ -406,11 +413,6 @@ impl PolicyLevel {
                 let free = released.iter().map(|unit| range.units[*unit as usize]);
                 control.free.extend(free);
                 *range = changed;
-                let Range { units, kind, .. } = range;
-                if let Kind::Block(kind) = kind {
-                    let mut batch = units::IoBatch::new(&self.flash, units, cell.number, Nanos(0));
-                    gone.into_iter().try_for_each(|unit| kind.give(&mut batch, unit))?;
-                }
                 Ok(())
             }
             Err(error) => {
@@ -691,9 +693,10 @@ impl PolicyLevel {
         if many { self.record_trims(end) } else { Ok(end) }
     }
 
-    /// Makes trims durable, and everything else too against a crash of the host.
+    /// Makes trims durable, and everything else too against a crash of the host. That includes a trim of a block-mapped range that
+    /// returned an error of the host: what reads get now, they get when the level is opened again.
     pub fn flush(&self, issued: Nanos) -> Result<Nanos, LevelError> {
-        let end = self.record_trims(issued)?;
+        let end = self.erase_trimmed(issued)?.max(self.record_trims(issued)?);
         self.flash.grant.sync()?;
         Ok(end)
     }
@@ -705,8 +708,7 @@ impl PolicyLevel {
 
     /// The ranges and what they counted.
     pub fn ranges(&self) -> Vec<(RangePolicy, RangeCounts)> {
-        let ranges: Vec<Arc<RangeCell>> =
-            self.ranges.read().values().map(|listed| listed.cell.clone()).collect();
+        let ranges = self.cells();
         let counts = |cell: &Arc<RangeCell>| {
             let range = cell.state.read();
             let counts = match &range.kind {
@@ -815,10 +817,25 @@ impl PolicyLevel {
         (raw, trims)
     }
 
+    fn cells(&self) -> Vec<Arc<RangeCell>> {
+        self.ranges.read().values().map(|listed| listed.cell.clone()).collect()
+    }
+
+    /// Erases what block-mapped ranges have trimmed and could not erase because of an error.
+    fn erase_trimmed(&self, issued: Nanos) -> Result<Nanos, LevelError> {
+        let mut end = issued;
+        for cell in self.cells() {
+            let waits = matches!(&cell.state.read().kind, Kind::Block(kind) if kind.has_to_erase());
+            if waits {
+                end = end.max(self.erase_given(&cell, &mut cell.state.write(), issued)?);
+            }
+        }
+        Ok(end)
+    }
+
     fn record_trims(&self, issued: Nanos) -> Result<Nanos, LevelError> {
         let mut control = self.control.lock();
-        let cells: Vec<Arc<RangeCell>> =
-            self.ranges.read().values().map(|listed| listed.cell.clone()).collect();
+        let cells = self.cells();
         let (mut pending, mut taken) = (Vec::new(), PendingTrims::default());
         for cell in cells {
             let trims = cell.state.read().trims.clone();
@@ -834,17 +851,16 @@ impl PolicyLevel {
         let delta = checkpoint::encode_trims(&pending);
         let mut media = UnitLog::new(&self.flash, issued);
         let programmed = self.flash.programmed();
-        let (mut whole, mut synced) = (false, Ok(()));
+        let mut whole = false;
         let snapshot = || {
             whole = true;
             let (raw, trims) = self.encode(None);
             taken = trims;
             // As in a snapshot.
-            synced = self.flash.grant.sync();
-            raw
+            self.flash.grant.sync()?;
+            Ok(raw)
         };
         control.log.commit(&mut media, &delta, snapshot, self.flash.snapshot_bytes_max())?;
-        synced?;
         let end = media.now;
         taken.recorded();
         if whole {

@@ -330,9 +330,7 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
         dead.extend(settle(flash, &saved.units, &mut range, logical as usize, units)?);
     }
     let mut batch = IoBatch::new(flash, &saved.units, number, Nanos(0));
-    for unit in dead {
-        range.give(&mut batch, unit)?;
-    }
+    range.give(&mut batch, dead)?;
     Ok(range)
 }
 

@@ -1,16 +1,16 @@
-//! A device for recovery campaigns: pages that cannot be read for a moment or for good, random shapes, and power that goes
-//! again and again.
+//! A device for recovery campaigns: pages that cannot be read for a moment or for good, calls that the host fails, random shapes, and
+//! power that goes again and again.
 
 use super::Random;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_core::Nanos;
-use weft_device::Geometry;
 use weft_device::nand::{
     BlockAddr, BlockInfo, Done, Fault, FlashError, FlashSetup, FlashShape, LunAddr, OpenChannel, PageAddr,
     PageProgram, PageRead, Unreadable,
 };
+use weft_device::{DeviceError, Geometry};
 use weft_flash::{Backend, LevelError};
 
 /// Reads of a page that fail one after the other before it is read: fewer than anybody tries.
@@ -25,6 +25,48 @@ struct Weather {
     failed: BTreeMap<PageAddr, u32>,
     /// Pages that cannot be read until their block is erased, with the block's erases.
     lasting: BTreeSet<(PageAddr, u32)>,
+    trouble: Option<Trouble>,
+}
+
+/// A call that the host may fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HostCall {
+    Read,
+    Program,
+    Erase,
+    Sync,
+}
+
+/// Errors of the host to come.
+#[derive(Clone, Copy, Debug)]
+pub struct Trouble {
+    /// The calls that it meets; `None` for all.
+    pub call: Option<HostCall>,
+    /// Such calls that succeed before.
+    pub spared: u64,
+    /// Such calls that fail then.
+    pub fails: u64,
+}
+
+impl Trouble {
+    /// Once, several times, or for a while.
+    pub fn random(random: &mut Random) -> Trouble {
+        let calls = [HostCall::Read, HostCall::Program, HostCall::Erase, HostCall::Sync];
+        let call = calls.get(random.below(5) as usize).copied();
+        let most = 1 << random.below(7);
+        let spared = random.below(most);
+        let fails = match random.below(3) {
+            0 => 1,
+            1 => 1 + random.below(4),
+            _ => 1 << random.below(8),
+        };
+        Trouble { call, spared, fails }
+    }
+}
+
+/// Whether the host failed a call.
+pub fn is_of_the_host(error: &LevelError) -> bool {
+    matches!(error, LevelError::HostFull(_) | LevelError::Device(FlashError::Device(DeviceError::Io { .. })))
 }
 
 /// The device.
@@ -41,6 +83,7 @@ impl Flaky {
             transient,
             failed: BTreeMap::new(),
             lasting: BTreeSet::new(),
+            trouble: None,
         };
         Arc::new(Flaky { device, weather: Mutex::new(weather) })
     }
@@ -69,6 +112,40 @@ impl Flaky {
     /// All pages can be read again.
     pub fn heal(&self) {
         self.weather.lock().lasting.clear();
+    }
+
+    /// Lets the host fail calls from now on.
+    pub fn trouble(&self, trouble: Trouble) {
+        self.weather.lock().trouble = Some(trouble);
+    }
+
+    /// The host fails nothing any more.
+    pub fn calm(&self) {
+        self.weather.lock().trouble = None;
+    }
+
+    /// Whether the host may fail a call.
+    fn is_troubled(&self) -> bool {
+        self.weather.lock().trouble.is_some_and(|trouble| trouble.fails > 0)
+    }
+
+    /// Fails a call as the host does, if it is one that is to fail.
+    fn meets_trouble(&self, call: HostCall) -> Result<(), FlashError> {
+        let mut weather = self.weather.lock();
+        let weather = &mut *weather;
+        let meets = |trouble: &&mut Trouble| trouble.call.is_none_or(|met| met == call) && trouble.fails > 0;
+        let Some(trouble) = weather.trouble.as_mut().filter(meets) else { return Ok(()) };
+        if trouble.spared > 0 {
+            trouble.spared -= 1;
+            return Ok(());
+        }
+        trouble.fails -= 1;
+        Err(if weather.random.below(2) == 0 {
+            let (path, source) = ("/disk/nand.img".into(), std::io::ErrorKind::StorageFull.into());
+            DeviceError::HostFull { path, source }.into()
+        } else {
+            io_error()
+        })
     }
 
     /// Asks for a failure of the next program or the next erase of some block but the first ones of each LUN; of the first LUN
@@ -103,6 +180,7 @@ impl Backend for Flaky {
     }
 
     fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
+        self.meets_trouble(HostCall::Read)?;
         let done = self.device.read_planes(issued, std::slice::from_mut(read))?;
         let page = read.page;
         let erases = self.device.block_info(page.block)?.erases;
@@ -120,18 +198,33 @@ impl Backend for Flaky {
     }
 
     fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {
+        self.meets_trouble(HostCall::Program)?;
         self.device.program(issued, page, data, oob)
     }
 
     fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError> {
+        if let Err(error) = self.meets_trouble(HostCall::Erase) {
+            // The host may fail after the erase, when the block's room is given back.
+            if self.weather.lock().random.below(4) == 0 {
+                self.device.erase(issued, block)?;
+            }
+            return Err(error);
+        }
         self.device.erase(issued, block)
     }
 
     fn program_many(&self, issued: Nanos, pages: &[PageProgram]) -> Vec<Result<Done, FlashError>> {
+        // Pages that are programmed as one fail as one.
+        if self.meets_trouble(HostCall::Program).is_err() {
+            return pages.iter().map(|_| Err(io_error())).collect();
+        }
         Backend::program_many(&self.device, issued, pages)
     }
 
     fn erase_many(&self, issued: Nanos, blocks: &[BlockAddr]) -> Vec<Result<Done, FlashError>> {
+        if self.is_troubled() {
+            return blocks.iter().map(|block| self.erase(issued, *block)).collect();
+        }
         Backend::erase_many(&self.device, issued, blocks)
     }
 
@@ -148,8 +241,14 @@ impl Backend for Flaky {
     }
 
     fn sync(&self) -> Result<(), FlashError> {
+        self.meets_trouble(HostCall::Sync)?;
         self.device.sync()
     }
+}
+
+fn io_error() -> FlashError {
+    let source = std::io::Error::from_raw_os_error(5);
+    DeviceError::Io { path: "/disk/nand.img".into(), source }.into()
 }
 
 /// A device of a random shape; `blocks` says how many blocks a LUN has to have, given its pages a block, the LUNs and
@@ -185,6 +284,7 @@ pub struct Met {
     pub cuts_while_opening: u64,
     pub refusals: u64,
     pub failed_blocks: u64,
+    pub host_errors: u64,
 }
 
 impl Met {
@@ -193,11 +293,13 @@ impl Met {
         self.cuts_while_opening += other.cuts_while_opening;
         self.refusals += other.refusals;
         self.failed_blocks += other.failed_blocks;
+        self.host_errors += other.host_errors;
     }
 }
 
 /// Opens something, with power that goes up to `cuts` times on the way. Where a page is unreadable for good the opening may
-/// be refused with an error that names a page; it then succeeds once the page can be read.
+/// be refused with an error that names a page; it then succeeds once the page can be read. After an error of the host it
+/// succeeds once the host does.
 pub fn open_in_storm<T>(
     flaky: &Flaky,
     random: &mut Random,
@@ -225,6 +327,11 @@ pub fn open_in_storm<T>(
                 flaky.device.power_on();
                 flaky.heal();
                 met.refusals += 1;
+            }
+            Err(error) if is_of_the_host(&error) => {
+                flaky.device.power_on();
+                flaky.calm();
+                met.host_errors += 1;
             }
             Err(error) => panic!("not opened: {error}"),
         }

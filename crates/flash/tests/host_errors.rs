@@ -1,0 +1,149 @@
+//! Errors of the host that are met one by one, at the policy level. The campaigns with random ones are in `recovery_policy.rs`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use support::flaky::{Flaky, HostCall, Trouble, is_of_the_host};
+use weft_core::{Nanos, Tag};
+use weft_device::gc::VictimPolicy;
+use weft_flash::{
+    GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping, RangePolicy,
+};
+
+const T: Nanos = Nanos(0);
+
+/// A block-mapped range of three logical units, on one LUN.
+struct Rig {
+    flaky: Arc<Flaky>,
+    monitor: Arc<Monitor>,
+    level: PolicyLevel,
+    range: RangePolicy,
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let flaky = Flaky::new(support::device(1, 1, 80, 4), 0, 1);
+        let monitor = Monitor::format(flaky.clone(), MonitorSetup::default()).unwrap();
+        let request =
+            GrantRequest { name: "a".into(), bytes: monitor.lun_bytes(), over_provisioning_permille: 0 };
+        let level = PolicyLevel::create(monitor.allocate(&request).unwrap(), PolicySetup::default()).unwrap();
+        let range = RangePolicy {
+            start: 0,
+            pages: 3 * u64::from(level.unit_pages()),
+            mapping: RangeMapping::Block,
+            gc: VictimPolicy::Greedy,
+            over_provisioning_permille: 0,
+        };
+        level.ftl_ioctl(&range).unwrap();
+        Rig { flaky, monitor, level, range }
+    }
+
+    fn reopen(self) -> Rig {
+        let Rig { flaky, monitor, level, range } = self;
+        drop(level);
+        let level = PolicyLevel::open(monitor.attach("a").unwrap(), PolicySetup::default()).unwrap();
+        Rig { flaky, monitor, level, range }
+    }
+
+    fn fail_erases(&self, spared: u64, fails: u64) {
+        self.flaky.trouble(Trouble { call: Some(HostCall::Erase), spared, fails });
+    }
+
+    fn write(&self, page: u64, value: u8) -> Result<(), LevelError> {
+        self.level.ftl_write(T, page, &[value; 4096], Tag::default()).map(drop)
+    }
+
+    fn read(&self, page: u64) -> u8 {
+        let mut data = [1; 4096];
+        self.level.ftl_read(T, page, &mut data).unwrap();
+        assert!(data.iter().all(|byte| *byte == data[0]), "page {page} holds parts of two writes");
+        data[0]
+    }
+}
+
+#[test]
+fn whichever_erase_of_the_host_fails_the_next_calls_work_and_no_acknowledged_page_changes() {
+    for fails in [1, 3] {
+        let mut met = 0;
+        for spared in 0.. {
+            let rig = Rig::new();
+            rig.fail_erases(spared, fails);
+            let mut pages = vec![vec![0]; rig.range.pages as usize];
+            let mut errors = 0;
+            for turn in 1..100_u8 {
+                let page = u64::from(turn) * 5 % rig.range.pages;
+                let unit = page / 4 * 4;
+                let (named, value) = if turn % 9 == 0 { (unit..unit + 4, 0) } else { (page..page + 1, turn) };
+                let done = match value {
+                    0 => rig.level.trim(T, unit, 4).map(drop),
+                    _ => rig.write(page, value),
+                };
+                rig.level.verify().unwrap();
+                for known in &mut pages[named.start as usize..named.end as usize] {
+                    if done.is_ok() {
+                        known.clear();
+                    }
+                    known.push(value);
+                }
+                if let Err(error) = done {
+                    assert!(is_of_the_host(&error), "{error}");
+                    errors += 1;
+                }
+            }
+            let check = |rig: &Rig| {
+                for (page, known) in (0..).zip(&pages) {
+                    let found = rig.read(page);
+                    assert!(known.contains(&found), "erase {spared}, page {page}: {found}, not of {known:?}");
+                }
+            };
+            check(&rig);
+            rig.flaky.calm();
+            check(&rig.reopen());
+            if errors == 0 {
+                break;
+            }
+            assert!(errors <= fails, "{errors} calls failed because of {fails} erases");
+            met += 1;
+        }
+        assert!(met > 20, "{met} erases failed");
+    }
+}
+
+#[test]
+fn a_trim_that_is_asked_for_again_and_flushed_stays_trimmed() {
+    for flushes_only in [false, true] {
+        let rig = Rig::new();
+        (0..4).for_each(|page| rig.write(page, 7).unwrap());
+        rig.fail_erases(0, 2);
+        assert!(is_of_the_host(&rig.level.trim(T, 0, 4).unwrap_err()));
+        assert_eq!(rig.read(2), 0);
+        if flushes_only {
+            assert!(is_of_the_host(&rig.level.flush(T).unwrap_err()), "the trim would not be durable");
+        } else {
+            assert!(is_of_the_host(&rig.level.trim(T, 0, 4).unwrap_err()), "the erase fails again");
+            rig.level.trim(T, 0, 4).unwrap();
+        }
+        rig.level.flush(T).unwrap();
+        let rig = rig.reopen();
+        (0..4).for_each(|page| assert_eq!(rig.read(page), 0, "page {page}"));
+    }
+}
+
+#[test]
+fn a_range_that_was_made_smaller_ends_there_though_an_erase_failed_and_new_pages_are_zeros() {
+    let rig = Rig::new();
+    (0..12).for_each(|page| rig.write(page, 7).unwrap());
+    rig.fail_erases(0, 2);
+    let smaller = RangePolicy { pages: 4, ..rig.range.clone() };
+    assert!(is_of_the_host(&rig.level.change(&smaller).unwrap_err()));
+    rig.level.verify().unwrap();
+    let read = rig.level.ftl_read(T, 4, &mut [0; 4096]);
+    assert!(matches!(read, Err(LevelError::NoRange { page: 4 })), "{read:?}");
+    // While they are not erased, old pages would be there again.
+    assert!(is_of_the_host(&rig.level.change(&rig.range).unwrap_err()));
+    let rig = rig.reopen();
+    rig.level.change(&rig.range).unwrap();
+    (0..12).for_each(|page| assert_eq!(rig.read(page), if page < 4 { 7 } else { 0 }, "page {page}"));
+}
