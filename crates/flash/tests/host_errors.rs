@@ -1,4 +1,5 @@
-//! Errors of the host that are met one by one, at the policy level. The campaigns with random ones are in `recovery_policy.rs`.
+//! Errors of the host that are met one by one, at the policy and the function level. The campaigns with random ones are in
+//! `recovery_policy.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,8 +9,10 @@ use std::sync::Arc;
 use support::flaky::{Flaky, HostCall, Trouble, is_of_the_host};
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
+use weft_flash::function::Mapping;
 use weft_flash::{
-    GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping, RangePolicy,
+    FunctionLevel, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
+    RangePolicy,
 };
 
 const T: Nanos = Nanos(0);
@@ -146,4 +149,46 @@ fn a_range_that_was_made_smaller_ends_there_though_an_erase_failed_and_new_pages
     let rig = rig.reopen();
     rig.level.change(&rig.range).unwrap();
     (0..12).for_each(|page| assert_eq!(rig.read(page), if page < 4 { 7 } else { 0 }, "page {page}"));
+}
+
+/// A block of two pages is moved by wear leveling to another LUN, which is `worn`, and the host fails the erase of the old one; then it gets a third
+/// page and is trimmed, and the host fails the second erase of those that follow. How many pages the block has when the level is
+/// opened again, if it is there: until a flush it may be. Also the LUN of the new block in the grant.
+fn pages_after_a_move_and_a_trim(worn: u32) -> (Option<u32>, u32) {
+    let flaky = Flaky::new(support::device(1, 2, 20, 4), 0, 1);
+    let monitor = Monitor::format(flaky.clone(), MonitorSetup::default()).unwrap();
+    let bytes = 2 * monitor.lun_bytes();
+    let request = GrantRequest { name: "a".into(), bytes, over_provisioning_permille: 0 };
+    let grant = monitor.allocate(&request).unwrap();
+    let lun = flaky.device.shape().lun_at(worn);
+    for block in (3..20).flat_map(|block| [block; 20]) {
+        flaky.device.erase(T, lun.block(0, block)).unwrap();
+    }
+    let level = FunctionLevel::open(grant).unwrap();
+    let old = level.address_mapper(T, 0, Mapping::Block, 7).unwrap().block;
+    (0..2).for_each(|page| assert!(level.flash_write(T, old, page, &[7; 4096]).is_ok()));
+    flaky.trouble(Trouble { call: Some(HostCall::Erase), spared: 0, fails: 1 });
+    assert!(is_of_the_host(&level.wear_leveler(T, 4, 1).unwrap_err()));
+    let labelled = |level: &FunctionLevel| level.mapped_blocks().into_iter().find(|found| found.label == 7);
+    let new = labelled(&level).unwrap().block;
+    assert_ne!(old.lun, new.lun);
+    level.flash_write(T, new, 2, &[8; 4096]).unwrap();
+    level.flash_trim(new).unwrap();
+    flaky.trouble(Trouble { call: Some(HostCall::Erase), spared: 1, fails: 1 });
+    assert!(is_of_the_host(&level.flush(T).unwrap_err()));
+    drop(level);
+    let level = FunctionLevel::open(monitor.attach("a").unwrap()).unwrap();
+    let left = labelled(&level).map(|found| found.written);
+    level.flush(T).unwrap();
+    (left, new.lun)
+}
+
+#[test]
+fn a_block_that_was_moved_and_trimmed_does_not_come_back_as_it_was_before_the_move() {
+    let luns = [0, 1].map(|worn| {
+        let (left, lun) = pages_after_a_move_and_a_trim(worn);
+        assert!(left.is_none_or(|pages| pages == 3), "moved to LUN {lun}: it has {left:?} pages");
+        lun
+    });
+    assert_ne!(luns[0], luns[1], "the new block is erased before the old one and after it");
 }

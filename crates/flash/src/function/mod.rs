@@ -149,6 +149,9 @@ struct State {
     turn: Vec<u32>,
     /// The first LUN of the row that is taken next, among rows of equal wear.
     row: u32,
+    /// Blocks that hold an older or unfinished copy of another one, until they are erased. They are erased before any trimmed block: if
+    /// the newer copy were gone, they would be found in its place.
+    copies: BTreeSet<u32>,
     /// Trims so far.
     trims: u64,
     mapped: u32,
@@ -698,8 +701,53 @@ impl FunctionLevel {
         taken
     }
 
-    /// Erases blocks that were taken for that, all issued at once; returns when the last erase is over.
+    /// Erases blocks that were taken for that, all issued at once but for copies, which go first; returns when the last erase is over.
     fn erase_taken(&self, issued: Nanos, taken: &[u32]) -> Result<Nanos, LevelError> {
+        let (mut copies, others): (Vec<u32>, Vec<u32>) = {
+            let state = self.state.lock();
+            taken.iter().partition(|number| state.copies.contains(number))
+        };
+        let mut end = issued;
+        loop {
+            if let Err(error) = self.erase_now(end, &copies).map(|done| end = done) {
+                let mut guard = self.state.lock();
+                others.iter().for_each(|number| self.leave_trimmed(&mut guard, *number));
+                self.erased.notify_all();
+                return Err(error);
+            }
+            if others.is_empty() {
+                return Ok(end);
+            }
+            let mut state = self.state.lock();
+            // An erase of another thread that failed leaves a copy to this one.
+            while state.copies.iter().any(|number| state.blocks[*number as usize] == Use::Busy) {
+                self.erased.wait(&mut state);
+            }
+            copies = state.copies.iter().copied().collect();
+            if copies.is_empty() {
+                break;
+            }
+            for number in &copies {
+                let lun = &mut state.luns[(*number / self.geometry().blocks_per_lun) as usize];
+                lun.trimmed.retain(|(_, other)| other != number);
+                lun.busy += 1;
+                debug_assert_eq!(state.blocks[*number as usize], Use::Trimmed, "copy {number} is in use");
+                state.blocks[*number as usize] = Use::Busy;
+            }
+        }
+        self.erase_now(end, &others)
+    }
+
+    /// A block that was taken is still to be erased.
+    fn leave_trimmed(&self, state: &mut State, number: u32) {
+        let lun = &mut state.luns[(number / self.geometry().blocks_per_lun) as usize];
+        lun.busy -= 1;
+        lun.trimmed.push_front((0, number));
+        state.blocks[number as usize] = Use::Trimmed;
+    }
+
+    /// Erases blocks that were taken for that, all issued at once; returns when the last erase is over.
+    fn erase_now(&self, issued: Nanos, taken: &[u32]) -> Result<Nanos, LevelError> {
         let blocks: Vec<GrantBlock> = taken.iter().map(|number| self.block(*number)).collect();
         let results = if blocks.is_empty() { Vec::new() } else { self.grant.erase_many(issued, &blocks) };
         let mut end = Ok(issued);
@@ -708,7 +756,11 @@ impl FunctionLevel {
         for (number, result) in taken.iter().zip(results) {
             let (at, lun) = (*number as usize, (*number / self.geometry().blocks_per_lun) as usize);
             debug_assert_eq!(state.blocks[at], Use::Busy, "block {number} is erased while it is in use");
-            state.luns[lun].busy -= 1;
+            let is_gone = matches!(result, Ok(_) | Err(LevelError::BlockRetired { .. }));
+            if is_gone {
+                state.luns[lun].busy -= 1;
+                state.copies.remove(number);
+            }
             match result {
                 Ok(done) => {
                     end = end.map(|end| done.done.max(end));
@@ -722,8 +774,7 @@ impl FunctionLevel {
                     state.retired += 1;
                 }
                 Err(other) => {
-                    state.blocks[at] = Use::Trimmed;
-                    state.luns[lun].trimmed.push_front((0, *number));
+                    self.leave_trimmed(state, *number);
                     end = end.and(Err(other));
                 }
             }
@@ -735,6 +786,7 @@ impl FunctionLevel {
 
     /// Takes a block that holds a copy of another one, to be erased at once.
     fn take_copied(&self, state: &mut State, number: u32) {
+        state.copies.insert(number);
         state.blocks[number as usize] = Use::Busy;
         state.luns[(number / self.geometry().blocks_per_lun) as usize].busy += 1;
     }

@@ -7,7 +7,7 @@ use crate::grant::Grant;
 use crate::level::LevelName;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weft_core::Nanos;
 
 impl FunctionLevel {
@@ -31,6 +31,7 @@ impl FunctionLevel {
             luns: vec![LunBlocks::new(geometry.planes); luns.len()],
             row: 0,
             turn: vec![0; geometry.channels() as usize],
+            copies: BTreeSet::new(),
             trims: 0,
             mapped: 0,
             retired: 0,

@@ -140,12 +140,14 @@ impl FunctionLevel {
             Ok(true) => {}
             // What it got can be read, and would be found when the other one is gone.
             Ok(false) => {
+                self.state.lock().copies.insert(to);
                 self.erase_taken(*now, &[to])?;
                 return Ok(Outcome::TargetFailed);
             }
             Err(error) => {
                 let mut state = self.state.lock();
                 state.luns[(to / self.geometry().blocks_per_lun) as usize].busy -= 1;
+                state.copies.insert(to);
                 self.put_trimmed(&mut state, to);
                 self.erased.notify_all();
                 return Err(error);
