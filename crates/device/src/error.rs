@@ -181,6 +181,23 @@ impl DeviceError {
         }
     }
 
+    /// The same error, if it is one of the host.
+    pub(crate) fn of_host(&self) -> Option<DeviceError> {
+        let again = |source: &std::io::Error| match source.raw_os_error() {
+            Some(code) => std::io::Error::from_raw_os_error(code),
+            None => std::io::Error::new(source.kind(), source.to_string()),
+        };
+        match self {
+            DeviceError::HostFull { path, source } => {
+                Some(DeviceError::HostFull { path: path.clone(), source: again(source) })
+            }
+            DeviceError::Io { path, source } => {
+                Some(DeviceError::Io { path: path.clone(), source: again(source) })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the device refused the command for what it is, so that its sender has a defect; not when flash, power
     /// or the host failed.
     pub fn is_refusal(&self) -> bool {

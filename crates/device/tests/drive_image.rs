@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use weft_core::Nanos;
-use weft_device::nand::{FlashSetup, OpenChannel};
+use weft_device::nand::{Fault, FlashSetup, OpenChannel};
 use weft_device::ssd::{FdpEvent, Isolation, Ssd, SsdError, SsdSetup};
 use weft_device::{FaultPlan, Geometry};
 
@@ -201,4 +202,81 @@ fn no_flipped_bit_of_a_closed_drive_gives_data_that_is_not_the_last() {
     }
     assert!(of_the_map > 30 && right > 50, "{of_the_map} and {right}");
     drop(Ssd::open(&damaged).unwrap());
+}
+
+#[test]
+fn a_drive_that_the_host_fails_stops_and_is_opened_again_with_all_that_it_acknowledged() {
+    let seeds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 1000 } else { 16 };
+    let mut errors = 0;
+    for seed in 1..=seeds {
+        let mut state = seed;
+        let mut below = |bound: u64| {
+            state =
+                u64::wrapping_mul(state, 6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let (planes, pages) = (1 + below(4) as u32, 2 + below(6) as u32);
+        let geometry = Geometry {
+            channels: 1,
+            luns_per_channel: 2,
+            planes,
+            pages_per_block: pages,
+            page_bytes: BLOCK as u32,
+            total_bytes: 2 * 24 * u64::from(planes * pages) * BLOCK as u64,
+            endurance: 0,
+            ..Geometry::bbssd()
+        };
+        let (_dir, path) = place();
+        let setup = SsdSetup::conventional(FlashSetup::new(geometry), 0.5);
+        let mut drive = Ssd::create(&path, &setup, FaultPlan::default(), false).unwrap();
+        let capacity = drive.capacity_blocks();
+        let mut versions = vec![0u64; capacity as usize];
+        let mut version = 0;
+        for _ in 0..8 {
+            // Some of the pages that are programmed next meet an error of the host.
+            drive.with_flash(|flash| {
+                let shape = flash.shape();
+                for _ in 0..1 + below(12) {
+                    let block = shape.block_at(below(shape.blocks()));
+                    let next = flash.block_info(block).unwrap().programmed;
+                    let kind = if below(2) == 0 { ErrorKind::StorageFull } else { ErrorKind::Other };
+                    if next < pages {
+                        flash.inject(Fault::Host(block.page(next), kind)).unwrap();
+                    }
+                }
+            });
+            let mut failed = 0..0;
+            for _ in 0..2 * capacity {
+                let first = below(capacity);
+                let count = 1 + below((capacity - first).min(9));
+                version += 1;
+                let data: Vec<u8> =
+                    (first..first + count).flat_map(|block| content(block, version)).collect();
+                if drive.write(T, first, count, &data, None).is_err() {
+                    errors += 1;
+                    failed = first..first + count;
+                    let refused = drive.read(T, 0, 1, &mut [0; BLOCK]);
+                    assert!(matches!(refused, Err(SsdError::Stopped(_))), "seed {seed}: {refused:?}");
+                    break;
+                }
+                versions[first as usize..(first + count) as usize].fill(version);
+            }
+            drop(drive);
+            drive = Ssd::open(&path).unwrap();
+            drive.verify_identity().unwrap();
+            for block in failed {
+                if holds(&drive, block, version) {
+                    versions[block as usize] = version;
+                }
+            }
+            // Twice: an opening does not change what there is.
+            for _ in 0..2 {
+                let lost = (0..capacity).find(|block| !holds(&drive, *block, versions[*block as usize]));
+                assert_eq!(lost, None, "seed {seed}: not version {:?}", lost.map(|at| versions[at as usize]));
+                drop(drive);
+                drive = Ssd::open(&path).unwrap();
+            }
+        }
+    }
+    assert!(errors > seeds, "{errors} errors in {seeds} seeds");
 }

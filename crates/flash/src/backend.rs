@@ -20,7 +20,8 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Reads a part of a page's data and its first out-of-band bytes.
     fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError>;
 
-    /// Programs the next page of a block.
+    /// Programs the next page of a block. After an error that is neither a failure of the flash nor a loss of power, the page is
+    /// as it was and can be programmed again.
     fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError>;
 
     /// Erases a block.
@@ -31,14 +32,16 @@ pub trait Backend: Send + Sync + fmt::Debug {
         pages.iter_mut().map(|read| self.read(issued, read)).collect()
     }
 
-    /// Programs pages, all issued at once, those of one LUN in this order.
+    /// Programs pages, all issued at once, those of one LUN in this order. An error of the host ends the command: pages after it
+    /// are not programmed and have the same error.
     fn program_many(&self, issued: Nanos, pages: &[PageProgram]) -> FlashResults {
-        pages.iter().map(|write| self.program(issued, write.page, write.data, write.oob)).collect()
+        one_by_one(pages, |write| self.program(issued, write.page, write.data, write.oob))
     }
 
-    /// Erases blocks, all issued at once.
+    /// Erases blocks, all issued at once. An error of the host ends the command, as it does in
+    /// [`program_many`](Backend::program_many).
     fn erase_many(&self, issued: Nanos, blocks: &[BlockAddr]) -> FlashResults {
-        blocks.iter().map(|block| self.erase(issued, *block)).collect()
+        one_by_one(blocks, |block| self.erase(issued, *block))
     }
 
     /// The state of a block.
@@ -59,6 +62,31 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Makes what was programmed survive a crash of the host.
     fn sync(&self) -> Result<(), FlashError>;
+}
+
+/// Carries a command out address by address, until the host fails.
+fn one_by_one<T>(addresses: &[T], command: impl Fn(&T) -> Result<Done, FlashError>) -> FlashResults {
+    let mut results = Vec::with_capacity(addresses.len());
+    for address in addresses {
+        results.push(command(address));
+        if ended_by_host(&mut results, addresses.len()) {
+            break;
+        }
+    }
+    results
+}
+
+/// When the last result is an error of the host, all other addresses of the command get it; whether it is.
+fn ended_by_host(results: &mut FlashResults, addresses: usize) -> bool {
+    debug_assert!(results.len() <= addresses, "a command has more results than addresses");
+    let of_host = |results: &FlashResults| results.last()?.as_ref().err()?.of_host();
+    while let Some(error) = of_host(results) {
+        if results.len() == addresses {
+            return true;
+        }
+        results.push(Err(error));
+    }
+    false
 }
 
 /// Tries of a read before it counts as failed.
@@ -149,9 +177,14 @@ impl Backend for OpenChannel {
                     }
                     Ok(Done { began: issued, moved: done, done })
                 })),
+                // Nothing is programmed.
+                Err(error) if error.of_host().is_some() => results.push(Err(error)),
                 // Refused as a whole.
                 Err(_) => results
-                    .extend(group.iter().map(|one| self.program_planes(issued, std::slice::from_ref(one)))),
+                    .extend(one_by_one(group, |one| self.program_planes(issued, std::slice::from_ref(one)))),
+            }
+            if ended_by_host(&mut results, pages.len()) {
+                break;
             }
             rest = after;
         }
@@ -176,8 +209,14 @@ impl Backend for OpenChannel {
                         Ok(Done { began: issued, moved: issued, done })
                     }))
                 }
+                // Nothing is erased.
+                Err(error) if error.of_host().is_some() => results.push(Err(error)),
+                // Refused as a whole.
                 Err(_) => results
-                    .extend(group.iter().map(|one| self.erase_planes(issued, std::slice::from_ref(one)))),
+                    .extend(one_by_one(group, |one| self.erase_planes(issued, std::slice::from_ref(one)))),
+            }
+            if ended_by_host(&mut results, blocks.len()) {
+                break;
             }
             rest = after;
         }

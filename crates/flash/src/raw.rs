@@ -95,6 +95,9 @@ impl RawLevel {
     /// [`page_read_vector`](RawLevel::page_read_vector). Each address has its own result,
     /// which is that of [`page_write`](RawLevel::page_write).
     ///
+    /// An error of the host, such as a full disk, ends the command on its LUN: pages after it, and those that were to be
+    /// programmed together with it, are not programmed and have the same error. They can be written again.
+    ///
     /// [`LevelError::BadRequest`] with no or more than [`VECTOR_MAX`] addresses.
     pub fn page_write_vector(&self, issued: Nanos, pages: &[RawWrite]) -> Result<Results, LevelError> {
         check_vector(pages.len())?;

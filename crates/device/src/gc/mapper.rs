@@ -436,9 +436,11 @@ impl PageMapper {
                 let front = self.front_for_copies(front)?;
                 let count = left.len().min(self.together(media, front) as usize);
                 together.clear();
-                together.extend(left[..count].iter().map(|slot| (self.owner[*slot as usize], Some(*slot))));
-                if self.fill(media, &together, front)?.is_some() {
-                    self.counts.relocated += count as u64;
+                let part = left[..count].iter().filter(|slot| self.owner[**slot as usize] != NONE);
+                together.extend(part.map(|slot| (self.owner[*slot as usize], Some(*slot))));
+                // Of a part whose program failed some may have been copied.
+                if together.is_empty() || self.fill(media, &together, front)?.is_some() {
+                    self.counts.relocated += together.len() as u64;
                     left = &left[count..];
                 }
             }
@@ -486,7 +488,7 @@ impl PageMapper {
     }
 
     /// Puts pages into the next slots of the front's open block, which has as many; returns the first. `None` when the program
-    /// failed: the block is given up.
+    /// of any failed: the block is given up.
     fn fill<M: Media>(
         &mut self,
         media: &mut M,
@@ -506,30 +508,72 @@ impl PageMapper {
             [(page, from)] => media.program(first, *page, *from, front),
             pages => media.program_together(first, pages, front),
         };
+        if outcome.is_err() {
+            self.keep_taken(media, first, pages, front);
+        }
         let outcome = outcome.map_err(GcError::Media)?;
-        let block = &mut self.blocks[number as usize];
-        block.filled += pages.len() as u32;
+        self.blocks[number as usize].filled += pages.len() as u32;
         if outcome == Outcome::Bad {
-            block.state = State::Failing;
-            self.counts.failed += pages.len() as u64;
+            let taken = self.put_taken(media, first, pages);
+            // New data is written again.
+            let copied = if is_copy(pages) { taken } else { 0 };
+            self.counts.relocated += copied;
+            self.counts.failed += pages.len() as u64 - copied;
+            self.blocks[number as usize].state = State::Failing;
             self.bad += 1;
             self.failing.push(number);
             self.open[front] = NONE;
             return Ok(None);
         }
-        block.valid += pages.len() as u32;
-        let full = block.filled == self.setup.slots_per_block;
-        for (slot, (page, _)) in (first..).zip(pages) {
-            self.owner[slot as usize] = *page;
-            let before = std::mem::replace(&mut self.map[*page as usize], slot);
-            if before != NONE {
-                self.invalidate(before);
-            }
-        }
-        if full {
+        (first..).zip(pages).for_each(|(slot, (page, _))| self.put(slot, *page));
+        if self.blocks[number as usize].filled == self.setup.slots_per_block {
             self.close(front);
         }
         Ok(Some(first))
+    }
+
+    /// After an error of the flash: what it has taken counts, because a map that is restored later would find it. A block with a slot
+    /// among these that it has not taken is closed, as it is by [`restore`](PageMapper::restore).
+    fn keep_taken<M: Media>(&mut self, media: &M, first: u32, pages: &[(u32, Option<u32>)], front: usize) {
+        let end = (first..).zip(pages).filter(|(slot, _)| media.has_taken(*slot)).map(|(slot, _)| slot + 1);
+        let Some(end) = end.last() else { return };
+        let reached = (end - first) as usize;
+        let number = first / self.setup.slots_per_block;
+        self.blocks[number as usize].filled += reached as u32;
+        let taken = self.put_taken(media, first, &pages[..reached]);
+        self.counts.failed += reached as u64 - taken;
+        if is_copy(pages) {
+            self.counts.relocated += taken;
+        } else {
+            self.counts.written += taken;
+        }
+        if taken < reached as u64 || self.blocks[number as usize].filled == self.setup.slots_per_block {
+            self.close(front);
+        }
+    }
+
+    /// Puts pages into the slots that the flash has taken; returns how many.
+    fn put_taken<M: Media>(&mut self, media: &M, first: u32, pages: &[(u32, Option<u32>)]) -> u64 {
+        let mut taken = 0;
+        for (slot, (page, _)) in (first..).zip(pages) {
+            if media.has_taken(slot) {
+                self.put(slot, *page);
+                taken += 1;
+            }
+        }
+        taken
+    }
+
+    /// A page is in a slot from now on.
+    fn put(&mut self, slot: u32, page: u32) {
+        let block = &mut self.blocks[(slot / self.setup.slots_per_block) as usize];
+        debug_assert!(slot % self.setup.slots_per_block < block.filled, "slot {slot} is not filled");
+        block.valid += 1;
+        self.owner[slot as usize] = page;
+        let before = std::mem::replace(&mut self.map[page as usize], slot);
+        if before != NONE {
+            self.invalidate(before);
+        }
     }
 
     /// Makes sure that a front for new data has an open block, cleaning first if free blocks are short.
@@ -599,4 +643,9 @@ impl PageMapper {
     fn full<E>(&self) -> GcError<E> {
         GcError::OutOfSpace { bad: self.bad, blocks: self.setup.blocks }
     }
+}
+
+/// Whether these pages are copied: all of them are, or none.
+fn is_copy(pages: &[(u32, Option<u32>)]) -> bool {
+    pages.iter().any(|(_, from)| from.is_some())
 }

@@ -17,7 +17,8 @@ pub enum Outcome {
 /// The flash below a page map. Slots are numbered through all blocks: `block x slots_per_block + place in the block`;
 /// those of a block are asked to be filled in order.
 pub trait Media {
-    /// What cannot be helped, such as a loss of power. The map stays as it was before the operation that met it.
+    /// What cannot be helped, such as a loss of power or a full disk of the host. The map stays as it was before the operation that
+    /// met it, but for slots that the flash [has taken](Media::has_taken).
     type Error;
 
     /// Puts a logical page into a slot: new data of the write that is under way, or a copy of what is in the slot
@@ -37,7 +38,7 @@ pub trait Media {
 
     /// [`program`](Media::program) of several slots, as many as are left of those that are programmed
     /// [together](Media::together) or fewer: the pages, and where they are copied from. [`Outcome::Bad`] when the flash failed for
-    /// any: none of them counts then.
+    /// any. After that, and after an error, those count that the flash [has taken](Media::has_taken).
     fn program_together(
         &mut self,
         to: u32,
@@ -51,6 +52,12 @@ pub trait Media {
             }
         }
         Ok(outcome)
+    }
+
+    /// After a [`program_together`](Media::program_together) that failed: whether the flash has taken what was to be put into this
+    /// slot, so that a map that is restored later would find it there.
+    fn has_taken(&self, _slot: u32) -> bool {
+        false
     }
 
     /// What is in these slots is about to be copied, in this order: at most [`COPY_BATCH`] of them. For flash that reads them

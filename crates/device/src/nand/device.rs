@@ -193,7 +193,7 @@ impl OpenChannel {
     /// Asks for a failure.
     pub fn inject(&self, fault: Fault) -> Result<(), FlashError> {
         let block = match fault {
-            Fault::Program(page) | Fault::Read(page) => {
+            Fault::Program(page) | Fault::Read(page) | Fault::Host(page, _) => {
                 self.shape.check_page(page)?;
                 page.block
             }
@@ -280,7 +280,8 @@ impl OpenChannel {
     }
 
     /// Programs one page in each of several planes of a LUN, with the same page number: one operation of the array.
-    /// Refused as a whole when any of the pages is. When the program of one fails, those of the others are done.
+    /// Refused as a whole when any of the pages is. When the program of one fails, those of the others are done. After an error
+    /// of the host none of them is programmed.
     pub fn program_planes(&self, issued: Nanos, pages: &[PageProgram]) -> Result<Done, FlashError> {
         self.power.check()?;
         self.counted(self.program_on_lun(issued, pages, |power| power.begin()))

@@ -199,6 +199,15 @@ pub enum Refusal {
 }
 
 impl FlashError {
+    /// The same error, if it is one of the host, for another address of the command that it ended; `None` when flash or power
+    /// failed, or the command was refused.
+    pub fn of_host(&self) -> Option<FlashError> {
+        match self {
+            FlashError::Device(error) => error.of_host().map(FlashError::Device),
+            _ => None,
+        }
+    }
+
     /// Which rule the command broke; `None` when flash, power or the host failed.
     pub fn refusal(&self) -> Option<Refusal> {
         Some(match self {

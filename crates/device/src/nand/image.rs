@@ -406,14 +406,16 @@ impl FlashImage {
         self.make_durable()
     }
 
-    /// A block was erased: the room of its pages is given back some time.
-    pub fn discard(&self, number: u64) -> Result<(), DeviceError> {
+    /// A block was erased: the room of its pages is given back some time. The erase is over, so an error of the host here is
+    /// nobody's: the room stays noted, and the next sync reports what is the matter.
+    pub fn discard(&self, number: u64) {
         let mut erased = self.erased.0.lock();
         erased.insert(number);
-        if erased.len() as u64 * self.layout.block_stride > ROOM_KEPT_MAX {
-            return self.punch(&mut erased);
+        if erased.len() as u64 * self.layout.block_stride > ROOM_KEPT_MAX
+            && let Err(error) = self.punch(&mut erased)
+        {
+            tracing::warn!(%error, "the room of erased blocks was not given back");
         }
-        Ok(())
     }
 
     /// Gives back the room of all erased blocks.

@@ -8,6 +8,8 @@ use super::error::{FlashError, Unreadable};
 use super::image::{FlashImage, LivePage};
 use super::setup::FlashSetup;
 use crate::DeviceError;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::Arc;
 use weft_core::Nanos;
 
@@ -24,6 +26,8 @@ pub enum Fault {
     Erase(BlockAddr),
     /// The next read of this page cannot be corrected.
     Read(PageAddr),
+    /// The host meets this error when it is to keep the next program of this page.
+    Host(PageAddr, ErrorKind),
 }
 
 /// What a LUN's lock guards.
@@ -114,6 +118,18 @@ impl Lun {
         }
     }
 
+    /// Meets an error of the host that was asked for at a page; it is then used up.
+    pub fn meet_host(&mut self, page: PageAddr) -> Result<(), DeviceError> {
+        let asked = self.faults.iter().enumerate().find_map(|(number, fault)| match fault {
+            Fault::Host(at, kind) if *at == page => Some((number, *kind)),
+            _ => None,
+        });
+        let Some((number, kind)) = asked else { return Ok(()) };
+        self.faults.swap_remove(number);
+        let image = self.image.as_ref().map(|range| range.image.path());
+        Err(DeviceError::of_image(image.unwrap_or(Path::new("flash in memory")), kind.into()))
+    }
+
     /// Stores the content of a page.
     pub fn store(&mut self, at: u32, page: u32, data: &[u8], oob: &[u8]) -> Result<(), DeviceError> {
         match &self.image {
@@ -125,13 +141,12 @@ impl Lun {
         }
     }
 
-    /// Makes a page one that cannot be read.
-    pub fn tear(&mut self, at: u32, page: u32) -> Result<(), DeviceError> {
-        if let Some(range) = &self.image {
-            range.image.tear(range.page(at, page, &self.blocks))?;
+    /// Stores that a page cannot be read. Its block is told by [`Block::tear`].
+    pub fn store_torn(&self, at: u32, page: u32) -> Result<(), DeviceError> {
+        match &self.image {
+            Some(range) => range.image.tear(range.page(at, page, &self.blocks)),
+            None => Ok(()),
         }
-        self.blocks[at as usize].tear(page);
-        Ok(())
     }
 
     /// Loads the content of a page; what is the matter with it when what is stored is not whole.
@@ -153,13 +168,10 @@ impl Lun {
     }
 
     /// Lets go of the content of an erased block.
-    pub fn discard(&mut self, at: u32) -> Result<(), DeviceError> {
+    pub fn discard(&mut self, at: u32) {
         match &self.image {
             Some(range) => range.image.discard(range.first + u64::from(at)),
-            None => {
-                self.contents.erase(at);
-                Ok(())
-            }
+            None => self.contents.erase(at),
         }
     }
 

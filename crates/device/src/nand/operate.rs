@@ -1,5 +1,9 @@
 //! The three operations of a LUN, each on one plane or on several at once. In each the order is: addresses, lengths,
 //! the state of the block; then power and time; then what the operation leaves.
+//!
+//! The host keeps the pages of an image and can fail, when its disk is full for example. A program therefore gives the pages of
+//! all planes to the host before it changes the state of any block: after an error of the host none of them is programmed, and
+//! the same pages can be programmed again.
 
 use super::address::{BlockAddr, PageAddr};
 use super::block::Health;
@@ -90,6 +94,11 @@ impl OpenChannel {
         if execution == Execution::Nothing {
             return Err(FlashError::PowerLost);
         }
+        if let Err(error) = pages.iter().try_for_each(|program| self.store_page(&mut lun, program, execution))
+        {
+            // Without power nobody learns of the host's error.
+            return Err(if execution == Execution::Reported { error } else { FlashError::PowerLost });
+        }
         let began = lun.begins(issued);
         let mut moved = began;
         for program in pages {
@@ -106,6 +115,34 @@ impl OpenChannel {
         if execution == Execution::Reported { result } else { Err(FlashError::PowerLost) }
     }
 
+    /// Gives the host what a page holds after its program. The state of the block stays as it is.
+    fn store_page(
+        &self,
+        lun: &mut Lun,
+        program: &PageProgram,
+        execution: Execution,
+    ) -> Result<(), FlashError> {
+        let page = program.page;
+        let at = self.shape.block_in_lun(page.block);
+        debug_assert_eq!(
+            page.page, lun.blocks[at as usize].next,
+            "a page is stored that is not programmed next"
+        );
+        lun.meet_host(page)?;
+        if execution == Execution::Torn {
+            lun.store_torn(at, page.page)?;
+            if let Some(lsb) = self.lsb_of(page) {
+                lun.store_torn(at, lsb)?;
+            }
+        } else if self.program_fails(lun, page) {
+            lun.store_torn(at, page.page)?;
+        } else {
+            lun.store(at, page.page, program.data, program.oob)?;
+        }
+        Ok(())
+    }
+
+    /// Counts a page as programmed that has been stored: should this process die in between, what it holds is there first.
     fn program_page(
         &self,
         lun: &mut Lun,
@@ -115,22 +152,17 @@ impl OpenChannel {
     ) -> Result<(), FlashError> {
         let page = program.page;
         let at = self.shape.block_in_lun(page.block);
-        let fails = lun.meets(Fault::Program(page)) || {
-            let place = u64::from(at) << 32 | u64::from(page.page);
-            self.plan.fails(Operation::Program, lun.index, lun.blocks[at as usize].erases, place)
-        };
-        // What the page holds comes first: should this process die, a page that counts as programmed is there.
+        let fails = self.program_fails(lun, page);
+        lun.meets(Fault::Program(page));
+        let block = &mut lun.blocks[at as usize];
         if execution == Execution::Torn {
-            lun.tear(at, page.page)?;
-            if let Some(lsb) = self.setup.pairing.and_then(|pairing| pairing.lsb_of(page.page)) {
-                lun.tear(at, lsb)?;
+            block.tear(page.page);
+            if let Some(lsb) = self.lsb_of(page) {
+                block.tear(lsb);
             }
         } else if fails {
-            lun.tear(at, page.page)?;
-        } else {
-            lun.store(at, page.page, program.data, program.oob)?;
+            block.tear(page.page);
         }
-        let block = &mut lun.blocks[at as usize];
         if block.next == 0 {
             block.written_at = done;
         }
@@ -144,6 +176,19 @@ impl OpenChannel {
         }
         lun.publish(at);
         if failed { Err(FlashError::ProgramFailed { address: page, done: Nanos(done) }) } else { Ok(()) }
+    }
+
+    /// Whether the flash fails in the next program of a page. A failure that was asked for is not used up.
+    fn program_fails(&self, lun: &Lun, page: PageAddr) -> bool {
+        let at = self.shape.block_in_lun(page.block);
+        let place = u64::from(at) << 32 | u64::from(page.page);
+        lun.faults.contains(&Fault::Program(page))
+            || self.plan.fails(Operation::Program, lun.index, lun.blocks[at as usize].erases, place)
+    }
+
+    /// The page that shares the cells of this one and was programmed before it.
+    fn lsb_of(&self, page: PageAddr) -> Option<u32> {
+        self.setup.pairing.and_then(|pairing| pairing.lsb_of(page.page))
     }
 
     pub(super) fn erase_on_lun(
@@ -204,7 +249,8 @@ impl OpenChannel {
         lun.counters.pages_erased += programmed;
         lun.pages_erased_unwritten += u64::from(self.shape.pages_per_block) - programmed;
         lun.publish(at);
-        Ok(lun.discard(at)?)
+        lun.discard(at);
+        Ok(())
     }
 
     /// Refuses addresses that cannot be worked on at once, and returns the first.

@@ -6,7 +6,7 @@ use crate::backend::read_again;
 use crate::error::LevelError;
 use weft_core::Nanos;
 use weft_device::gc::Outcome;
-use weft_device::nand::{BlockState, FlashError, PageRead, Unreadable};
+use weft_device::nand::{BlockInfo, BlockState, FlashError, PageRead, Unreadable};
 
 /// First out-of-band byte of a page that stands for one that could not be read when its block was moved.
 const LOST: u8 = 1;
@@ -19,6 +19,19 @@ pub(super) fn why_marked(mark: u8) -> Option<Unreadable> {
         LOST => Some(Unreadable::Moved),
         TORN => Some(Unreadable::Torn),
         _ => None,
+    }
+}
+
+/// Pages that a block holds. When a program fails the block takes no further one: its last page is the one that failed. That
+/// page was never promised and can be written again, at its number, once a spare has taken the block's place.
+pub(super) fn pages_held(info: &BlockInfo) -> u32 {
+    match info.state {
+        BlockState::Dead | BlockState::FactoryBad | BlockState::EraseIncomplete => 0,
+        BlockState::ReadOnly => {
+            debug_assert!(info.programmed > 0, "a program failed and left no page");
+            info.programmed.saturating_sub(1)
+        }
+        BlockState::Free | BlockState::Open | BlockState::Full => info.programmed,
     }
 }
 
@@ -82,9 +95,7 @@ impl Monitor {
         let held = if from.is_missing() {
             0
         } else {
-            let info = self.backend.block_info(self.layout.address(from))?;
-            let readable = !matches!(info.state, BlockState::Dead | BlockState::EraseIncomplete);
-            if readable { info.programmed } else { 0 }
+            pages_held(&self.backend.block_info(self.layout.address(from))?)
         };
         let pages = pages.map_or(held, |most| most.min(held));
         loop {

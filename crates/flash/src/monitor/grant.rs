@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use weft_core::{Nanos, Tag};
-use weft_device::nand::{BlockState, Done, FlashError, PageProgram, PageRead};
+use weft_device::nand::{BlockState, Done, FlashError, PageProgram, PageRead, Unreadable};
 
 /// Out-of-band bytes of a page that are handled without an allocation.
 const OOB_INLINE: usize = 256;
@@ -22,12 +22,12 @@ const OOB_INLINE: usize = 256;
 /// A block as its application sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockLook {
-    /// Pages programmed since the last erase, unreadable ones included; the next program goes to the page of this
-    /// number.
+    /// Pages programmed since the last erase, unreadable ones included, but not one whose program failed; the next program goes
+    /// to the page of this number.
     pub programmed: u32,
     /// Its last erase was interrupted: it has to be erased.
     pub erase_incomplete: bool,
-    /// It is bad and no spare is left: it can at most be read.
+    /// It is bad, and no spare has taken its place: it can at most be read. The next program or erase of it looks for a spare again.
     pub retired: bool,
     /// Erases of the flash that it lies on.
     pub erases: u32,
@@ -154,12 +154,25 @@ impl LocalGrant {
         let mut heap = Vec::new();
         let raw = oob_buffer(&mut inline, &mut heap, MARK + beside);
         let stored = PageRead { page: at, offset: read.offset, data: &mut *read.data, oob: &mut *raw };
-        let done = read_again(&*self.monitor.backend, issued, stored).map_err(|e| translate(e, page))?;
+        let result = read_again(&*self.monitor.backend, issued, stored);
+        let done = result.map_err(|error| self.read_failed(error, place, page))?;
         if let Some(why) = copy::why_marked(raw[0]) {
             return Err(LevelError::Unreadable { address: page, why, done: done.done });
         }
         oob::take(raw, read.oob, self.state.geometry.oob_bytes);
         Ok((done, oob::tag_in(raw)))
+    }
+
+    /// Why a page was not read. One whose program failed counts as not programmed.
+    fn read_failed(&self, error: FlashError, place: PhysBlock, address: GrantPage) -> LevelError {
+        let torn = matches!(error, FlashError::Uncorrectable { why: Unreadable::Torn, .. });
+        if torn && let Ok(info) = self.monitor.backend.block_info(self.monitor.layout.address(place)) {
+            let programmed = copy::pages_held(&info);
+            if address.page >= programmed {
+                return LevelError::NotProgrammed { address, programmed };
+            }
+        }
+        translate(error, address)
     }
 
     /// Programs the next page of a block. A block that fails is replaced by a spare, with what it held.
@@ -209,16 +222,13 @@ impl LocalGrant {
                     }
                 }
             };
-            let held = match error {
-                // The page that failed is not part of what the block held.
-                Some(FlashError::ProgramFailed { done, .. }) => {
-                    now = done;
-                    Some(page.page)
-                }
-                Some(FlashError::BadBlock { .. }) | None => None,
+            match error {
+                Some(FlashError::ProgramFailed { done, .. }) => now = done,
+                // Also when a spare was to take its place before and the host failed.
+                Some(FlashError::BadBlock { .. }) | None => {}
                 Some(other) => return Err(translate(other, page)),
-            };
-            now = self.replace(page.block, place, held, now)?;
+            }
+            now = self.replace(page.block, place, None, now)?;
         }
     }
 
@@ -392,8 +402,7 @@ impl LocalGrant {
         }
         let info = self.monitor.backend.block_info(self.monitor.layout.address(place))?;
         Ok(BlockLook {
-            // What an erase that failed has left cannot be read.
-            programmed: if info.state == BlockState::Dead { 0 } else { info.programmed },
+            programmed: copy::pages_held(&info),
             erase_incomplete: info.state == BlockState::EraseIncomplete,
             retired: info.state.is_bad(),
             erases: info.erases,

@@ -107,7 +107,12 @@ impl Monitor {
         assert_eq!(new_first.lun, swap.to, "a swap moves the first grant to the other LUN");
         assert!(new_second.is_none_or(|place| place.lun == swap.from));
         let change = Change::Swapped { block, first: new_first, second: new_second };
-        now = control.commit(&*self.backend, &self.layout, change, now)?;
+        let committed = control.commit(&*self.backend, &self.layout, change, now);
+        if committed.is_err() {
+            control.give_back(new_first);
+            new_second.into_iter().for_each(|place| control.give_back(place));
+        }
+        now = committed?;
         control.give_back(old.0);
         first[at] = new_first;
         if let (Some(table), Some(old), Some(new)) = (&mut second, old.1, new_second) {

@@ -125,6 +125,7 @@ impl PageRange {
             slots_per_unit,
             copy: Vec::new(),
             trims,
+            taken: Vec::new(),
         };
         let written = self.mapper.write_some(&mut media, page, pages, front)?;
         // Once in as many erases as there are units: data that stays keeps its unit young.
@@ -182,6 +183,7 @@ impl PageRange {
             slots_per_unit,
             copy: Vec::new(),
             trims: false,
+            taken: Vec::new(),
         };
         let wanted = units + u64::from(RESERVE_UNITS) + 1;
         while u64::from(self.mapper.free_blocks()) < wanted {
@@ -279,6 +281,8 @@ struct RangeMedia<'a, 'b> {
     copy: Vec<u8>,
     /// Trims of the range are not recorded.
     trims: bool,
+    /// Of the slots whose program failed last, those that the flash has taken.
+    taken: Vec<u32>,
 }
 
 impl<'a> RangeMedia<'a, '_> {
@@ -286,6 +290,17 @@ impl<'a> RangeMedia<'a, '_> {
     fn given(&self, page: u32) -> &'a [u8] {
         let page_bytes = self.batch.flash.geometry.page_bytes as usize;
         &self.data[(page - self.first) as usize * page_bytes..][..page_bytes]
+    }
+
+    /// Of so many slots from this one on, those that are programmed. One whose state is not told counts as not programmed.
+    fn programmed(&self, first: u32, slots: u32) -> Vec<u32> {
+        let flash = self.batch.flash;
+        let is_programmed = |slot: &u32| {
+            let unit = self.batch.units[(slot / self.slots_per_unit) as usize];
+            let page = flash.slot_page(unit, slot % self.slots_per_unit);
+            flash.grant.look(page.block).is_ok_and(|look| look.programmed > page.page)
+        };
+        (first..first + slots).filter(is_programmed).collect()
     }
 
     /// Reads a page that is to be copied; what its copy's flags say of it, and its tag.
@@ -352,7 +367,17 @@ impl Media for RangeMedia<'_, '_> {
             copies.iter().map(Vec::as_slice).collect()
         };
         let written: Vec<(&[u8], OobRecord)> = data.into_iter().zip(notes).collect();
-        Ok(self.batch.program_together(to, &written, !copies.is_empty())?)
+        let result = self.batch.program_together(to, &written, !copies.is_empty());
+        self.taken = match &result {
+            // Whatever the flash has of them is found when the level is opened.
+            Ok(Outcome::Done) | Err(LevelError::PowerLost) => Vec::new(),
+            Ok(Outcome::Bad) | Err(_) => self.programmed(to, pages.len() as u32),
+        };
+        Ok(result?)
+    }
+
+    fn has_taken(&self, slot: u32) -> bool {
+        self.taken.contains(&slot)
     }
 
     fn copying(&mut self, slots: &[u32]) -> Result<(), MapError> {

@@ -4,6 +4,7 @@
 
 pub mod flaky;
 pub mod gate;
+pub mod host;
 
 use parking_lot::Mutex;
 use std::fmt;
