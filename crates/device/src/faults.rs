@@ -42,6 +42,7 @@ pub(crate) enum Operation {
 
 impl FaultPlan {
     /// Whether the operation fails on this place (a unit, block or page) of the zone at this age (its erases).
+    #[inline]
     pub(crate) fn fails(&self, operation: Operation, zone: u32, age: u32, place: u64) -> bool {
         let per_million = match operation {
             Operation::Program => self.program_failures,

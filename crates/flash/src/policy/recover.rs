@@ -237,8 +237,21 @@ fn check_pages(
     trims: &[Trim],
     newest: &BTreeMap<u32, (u32, u64)>,
 ) -> Result<(), LevelError> {
-    let is_trimmed =
-        |page: u64| trims.iter().any(|trim| (trim.first..trim.first + trim.pages).contains(&page));
+    // Joined and in order: there may be as many trims as pages.
+    let mut trimmed: Vec<(u64, u64)> =
+        trims.iter().map(|trim| (trim.first, trim.first + trim.pages)).collect();
+    trimmed.sort_unstable();
+    trimmed.dedup_by(|next, before| {
+        let joins = next.0 <= before.1;
+        if joins {
+            before.1 = before.1.max(next.1);
+        }
+        joins
+    });
+    let is_trimmed = |page: u64| {
+        let at = trimmed.partition_point(|(first, _)| *first <= page);
+        trimmed[..at].last().is_some_and(|(_, end)| page < *end)
+    };
     let lost = |(page, _): &&(u32, u32)| !newest.contains_key(page) && !is_trimmed(u64::from(*page));
     let Some((page, slot)) = saved.map.iter().find(lost) else { return Ok(()) };
     let unit = saved.units.get((slot / flash.slots_per_unit) as usize);
