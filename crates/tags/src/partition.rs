@@ -3,7 +3,7 @@
 //! Everything of it is under one lock, and its pages are touched by nobody else, so transactions on different s-nodes
 //! have nothing in common but the allocators of blocks and numbers and the journal.
 
-use crate::edges::many::{Candidate, Wanted};
+use crate::edges::many::Candidate;
 use crate::edges::table::{CellAddr, Table};
 use crate::edges::{Bundle, COUNTS, Counts, EdgeTable, Main};
 use crate::error::{Error, Result, Step, StepError};
@@ -171,7 +171,7 @@ impl Contents {
         Ok(self.edges.count_out(pages, node, |etype| !etype.keeps_nothing(), few)? > few)
     }
 
-    /// Looks together for the edges by key out of one node that are `wanted`, up to `N` of them, and calls `each` with the place of
+    /// Looks together for the edges by key out of one node that have these `hashes`, up to `N` of them, and calls `each` with the place of
     /// a key, its node and, where that is at hand, what follows the key in the node's data, until it returns `false`. Pages are read
     /// together as often as `rounds` says.
     #[inline(always)]
@@ -179,19 +179,19 @@ impl Contents {
         &self,
         pages: &impl StatePages,
         of: (NodeId, EdgeType),
-        (wanted, rounds): (Wanted<'_>, &mut usize),
+        (hashes, next, rounds): (&[u64], &[u64], &mut usize),
         key: impl Fn(usize) -> &'k [u8],
         mut each: impl FnMut(usize, Option<NodeId>, Option<&[u8]>) -> Step<bool>,
     ) -> Step<()> {
         let mut candidates = [Candidate::Unknown; N];
-        let asked = self.edges.find_group(pages, of, wanted, &mut candidates);
+        let asked = self.edges.find_group(pages, of, (hashes, next), &mut candidates);
         if let Err(missing) = asked
             && let Some(left) = rounds.checked_sub(1)
         {
             *rounds = left;
             return Err(StepError::MissMany(missing));
         }
-        for ((at, hash), candidate) in wanted.keys.iter().enumerate().zip(candidates) {
+        for ((at, hash), candidate) in hashes.iter().enumerate().zip(candidates) {
             let key = key(at);
             let seen = match candidate {
                 Candidate::Absent => Some((None, None)),

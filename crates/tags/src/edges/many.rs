@@ -15,20 +15,6 @@ use crate::pages::{Words, as_words};
 /// Edges of a group. Whoever looks for one alone has a group of one, and does not pay for the room of more.
 pub(crate) const GROUP: usize = 64;
 
-/// Bytes of a node that are asked for at most: its beginning, which may lie in two lines of the processor's cache.
-pub(crate) const BEGINNING_BYTES: usize = 64;
-
-/// What a group of look-ups is for.
-#[derive(Clone, Copy)]
-pub(crate) struct Wanted<'h> {
-    /// The hashes of the keys.
-    pub keys: &'h [u64],
-    /// Those of the group behind it, whose entries of the directory are asked for meanwhile.
-    pub next: &'h [u64],
-    /// Bytes of each node that are looked at, at most [`BEGINNING_BYTES`], which are asked for.
-    pub reads: usize,
-}
-
 /// What a look-up has found.
 #[derive(Clone, Copy)]
 pub(crate) enum Candidate<'p> {
@@ -41,7 +27,8 @@ pub(crate) enum Candidate<'p> {
 }
 
 impl EdgeTable {
-    /// Looks for the edges of up to `N` keys and one type out of one node. The beginning of the node of each is asked for from memory.
+    /// Looks for the edges of up to `N` keys and one type out of one node. The beginning of the node of each is asked for from memory, and
+    /// the entries of the directory for the `next` keys.
     ///
     /// # Errors
     /// Pages that have to be read first: those of cells, or, once these are there, those of nodes. They are an error only for a caller that can read them
@@ -50,14 +37,14 @@ impl EdgeTable {
         &self,
         pages: &'p impl Pages,
         of: (NodeId, EdgeType),
-        wanted: Wanted<'_>,
+        (keys, next): (&[u64], &[u64]),
         found: &mut [Candidate<'p>; N],
     ) -> Result<(), Vec<u32>> {
         found.fill(Candidate::Unknown);
         let bundle = self.bundle(pages, of.0, of.1).ok().flatten();
         bundle
             .and_then(|id| self.bundles.get(&id))
-            .map_or(Ok(()), |table| table.find_group(pages, wanted, found))
+            .map_or(Ok(()), |table| table.find_group(pages, (keys, next), found))
     }
 
     /// Makes changes of up to [`GROUP`] edges of one type out of one node, in their order, up to one behind which their bundle may be
@@ -116,13 +103,6 @@ impl<'p, const N: usize> Cells<'p, N> {
         let each = self.positions.iter().zip(&self.pages).zip(&self.frames).take(count);
         each.map(|((position, page), frame)| (*position, *page, frame.map(as_words)))
     }
-
-    /// Waits for the lines where probing begins, and asks for those where it goes on.
-    #[inline]
-    fn ask_further(&self) {
-        let there = self.of(N).filter_map(|(position, _, words)| Some((words?, position)));
-        there.for_each(|(words, position)| Bundle::prefetch_behind(words, position));
-    }
 }
 
 impl Table<2> {
@@ -147,15 +127,17 @@ impl Table<2> {
     fn find_group<'p, const N: usize>(
         &self,
         pages: &'p impl Pages,
-        wanted: Wanted<'_>,
+        (keys, next): (&[u64], &[u64]),
         found: &mut [Candidate<'p>; N],
     ) -> Result<(), Vec<u32>> {
-        let Wanted { keys, next, reads } = wanted;
         let keys = &keys[..keys.len().min(N)];
         let (mut missing, mut cells) = (Vec::new(), Cells::<N>::default());
         self.ask_for(pages, keys.iter().copied(), &mut cells);
         next.iter().for_each(|key| self.directory.prefetch(upper(self.position_of(*key))));
-        cells.ask_further();
+        // Waits for the lines where probing begins, and asks for those where it goes on.
+        for (position, _, words) in cells.of(keys.len()) {
+            words.into_iter().for_each(|words| Bundle::prefetch_behind(words, position));
+        }
         let mut nodes = [NodeId(0); N];
         for (at, (position, page, words)) in cells.of(keys.len()).enumerate() {
             match words.map(|words| Self::probe(words, position, keys[at], |_, cell| Ok(Some(cell)))) {
@@ -179,8 +161,8 @@ impl Table<2> {
             let Some(bytes) = frame else { continue };
             let start = bytes.as_ptr().wrapping_add(to.offset());
             weft_sys::prefetch(start);
-            // It lies in two lines as often as not.
-            weft_sys::prefetch(start.wrapping_add(reads));
+            // Small nodes lie in two lines as often as not.
+            weft_sys::prefetch(start.wrapping_add(64));
         }
         for (at, (frame, to)) in frames.into_iter().zip(nodes).take(keys.len()).enumerate() {
             match frame {

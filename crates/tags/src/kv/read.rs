@@ -3,7 +3,7 @@
 use super::scan::{KvScan, ScanSource};
 use super::{Kv, PAIR};
 use crate::committed::Committed;
-use crate::edges::many::{BEGINNING_BYTES, GROUP, Wanted};
+use crate::edges::many::GROUP;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::node::split_key;
@@ -126,10 +126,9 @@ impl<'s> Kv<'s> {
             // A pair that is too large for a step is read by itself.
             while let Some(large) = state.step(self.anchor.home(), |pages, contents| {
                 let (first, mut large) = (next, None);
-                let of = (self.anchor, self.etype);
-                let wanted = Wanted { keys: &hashes[first..group.len()], next: &[], reads: BEGINNING_BYTES };
+                let (of, wanted) = ((self.anchor, self.etype), &hashes[first..group.len()]);
                 let key = |at: usize| group[first + at].as_ref();
-                contents.find_pairs::<N>(pages, of, (wanted, &mut rounds), key, |at, node, value| {
+                contents.find_pairs::<N>(pages, of, (wanted, &[], &mut rounds), key, |at, node, value| {
                     if let (Some(node), None) = (node, value) {
                         let (_, len, place) = contents.open_node(pages, node)?;
                         if len > (pages.step_pages() - 1) * PAGE_BYTES {

@@ -4,12 +4,11 @@ use super::Transaction;
 use super::bulk::{KvChange, Pairs};
 use super::write_set::NONE;
 use crate::committed::{Committed, each_part_out, node_of_snode};
-use crate::edges::many::{BEGINNING_BYTES, GROUP, Wanted};
+use crate::edges::many::GROUP;
 use crate::edges::order::{Direction, EdgePlace, Part, PlacedEdge, list};
 use crate::edges::{EachPart, Edge, EdgeChange, EdgeKey, RawEdge, TYPES_PER_NODE_MAX};
 use crate::error::{Error, Result};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, Permission};
-use crate::layout::node::NODE_HEADER;
 use crate::options::EdgeRule;
 use crate::partition::{FAULT_ROUNDS, begins_with_key, header_at};
 use crate::store::Store;
@@ -307,28 +306,17 @@ impl Transaction<'_> {
         hashes.extend(changes.iter().map(|change| store.secret.bytes(change.key())));
         *found = Vec::with_capacity(changes.len());
         self.set.reserve(changes.len(), changes.iter().map(|change| change.key().len()).sum());
-        for (keys, changes) in hashes.chunks(GROUP).zip(changes.chunks(GROUP)) {
+        for (group, changes) in hashes.chunks(GROUP).zip(changes.chunks(GROUP)) {
             let (start, mut rounds) = (found.len(), FAULT_ROUNDS);
-            let next = hashes.get(start + GROUP..).unwrap_or_default();
+            let next = hashes.chunks(GROUP).nth(start / GROUP + 1).unwrap_or_default();
             store.read(source.home(), |pages, contents| {
                 found.truncate(start);
+                let (of, group) = ((source, etype), (group, next, &mut rounds));
                 let key = |at: usize| changes[at].key();
-                let wanted = Wanted {
-                    keys,
-                    next: &next[..next.len().min(GROUP)],
-                    // Of the nodes only their keys are looked at, and keys of a batch are about as long.
-                    reads: (NODE_HEADER + 2 + key(0).len()).min(BEGINNING_BYTES),
-                };
-                contents.find_pairs::<GROUP>(
-                    pages,
-                    (source, etype),
-                    (wanted, &mut rounds),
-                    key,
-                    |_, node, _| {
-                        found.push(node.unwrap_or(NONE));
-                        Ok(true)
-                    },
-                )
+                contents.find_pairs::<GROUP>(pages, of, group, key, |_, node, _| {
+                    found.push(node.unwrap_or(NONE));
+                    Ok(true)
+                })
             })?;
         }
         Ok(())
