@@ -100,8 +100,8 @@ impl Run {
     fn changed(&mut self, number: usize, policy: RangePolicy) {
         let (start, end) = (policy.start, policy.start + policy.pages);
         let old_end = start + self.ranges[number].pages;
-        self.pages.retain(|(page, _)| !(end..start + 10_000).contains(page));
-        self.lost.retain(|page| !(end..start + 10_000).contains(page));
+        self.pages.retain(|(page, _)| !(end..old_end).contains(page));
+        self.lost.retain(|page| !(end..old_end).contains(page));
         let zero = Page { after_cut: BTreeSet::from([0]), ..Page::default() };
         self.pages.extend((old_end..end).map(|page| (page, zero.clone())));
         self.pages.sort_by_key(|(page, _)| *page);
