@@ -21,8 +21,9 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::{Reader, Truncated, put, seal_page, unseal};
 use weft_sys::file::{punch_hole, random};
@@ -92,15 +93,22 @@ pub(crate) struct Annex {
 #[derive(Debug, Default)]
 struct Erased(Mutex<BTreeSet<u64>>);
 
+/// A sync that takes so long, in microseconds, waits for the disk: a second one beside it costs little. Shorter ones take the
+/// processor, which is better used when threads share one.
+const SLOW_SYNC_US: u64 = 500;
+
 /// Which writes have been synced. Threads that want a sync share it: who comes while one is under way waits for its end, and for the
-/// next one, which another thread may make for all that wait.
+/// next one, which another thread may make for all that wait. Where syncs are slow, two are under way.
 #[derive(Debug, Default)]
 struct Writes {
     /// How many there were.
     done: AtomicU64,
     /// Of these, as many as were there when a sync began that has ended well.
     synced: AtomicU64,
-    is_syncing: Mutex<bool>,
+    /// Syncs that are under way.
+    under_way: Mutex<u32>,
+    /// How long the last one took, in microseconds.
+    took_us: AtomicU64,
     ended: Condvar,
 }
 
@@ -114,24 +122,25 @@ impl Writes {
     /// Sees to it that what has been written by now is synced.
     fn sync<E>(&self, sync: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let wanted = self.done.load(Acquire);
-        let mut is_syncing = self.is_syncing.lock();
+        let mut under_way = self.under_way.lock();
         loop {
             if self.synced.load(Acquire) >= wanted {
                 return Ok(());
             }
-            if !*is_syncing {
+            if *under_way == 0 || *under_way == 1 && self.took_us.load(Relaxed) >= SLOW_SYNC_US {
                 break;
             }
-            self.ended.wait(&mut is_syncing);
+            self.ended.wait(&mut under_way);
         }
-        *is_syncing = true;
-        drop(is_syncing);
-        let covered = self.done.load(Acquire);
+        *under_way += 1;
+        drop(under_way);
+        let (covered, begun) = (self.done.load(Acquire), Instant::now());
         let result = sync();
+        self.took_us.store(begun.elapsed().as_micros() as u64, Relaxed);
         if result.is_ok() {
             self.synced.fetch_max(covered, Release);
         }
-        *self.is_syncing.lock() = false;
+        *self.under_way.lock() -= 1;
         self.ended.notify_all();
         result
     }
