@@ -27,10 +27,8 @@ pub(super) fn why_marked(mark: u8) -> Option<Unreadable> {
 pub(super) fn pages_held(info: &BlockInfo) -> u32 {
     match info.state {
         BlockState::Dead | BlockState::FactoryBad | BlockState::EraseIncomplete => 0,
-        BlockState::ReadOnly => {
-            debug_assert!(info.programmed > 0, "a program failed and left no page");
-            info.programmed.saturating_sub(1)
-        }
+        // What is stored of the block may be forged.
+        BlockState::ReadOnly => info.programmed.saturating_sub(1),
         BlockState::Free | BlockState::Open | BlockState::Full => info.programmed,
     }
 }
