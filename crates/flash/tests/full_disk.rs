@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[macro_use]
 mod support;
 
 use std::sync::Arc;
@@ -11,9 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use weft_core::{Nanos, Tag};
 use weft_device::DeviceError;
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::{
-    BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr, PageRead,
-};
+use weft_device::nand::{BlockAddr, Done, FlashError, OpenChannel, PageAddr, PageRead};
 use weft_flash::share::{self, MonitorServer};
 use weft_flash::{
     Backend, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
@@ -45,13 +44,7 @@ impl OnDisk {
 }
 
 impl Backend for OnDisk {
-    fn shape(&self) -> FlashShape {
-        self.device.shape()
-    }
-
-    fn pairs_pages(&self) -> bool {
-        false
-    }
+    as_the_device!();
 
     fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
         self.device.read_planes(issued, std::slice::from_mut(read))
@@ -76,18 +69,6 @@ impl Backend for OnDisk {
 
     fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError> {
         self.device.erase(issued, block)
-    }
-
-    fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
-        self.device.block_info(block)
-    }
-
-    fn lun_info(&self, lun: LunAddr) -> Result<Vec<BlockInfo>, FlashError> {
-        self.device.lun_info(lun)
-    }
-
-    fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError> {
-        self.device.lun_free_at(lun)
     }
 
     fn sync(&self) -> Result<(), FlashError> {

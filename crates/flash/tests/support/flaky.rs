@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weft_core::Nanos;
 use weft_device::nand::{
-    BlockAddr, BlockInfo, Done, Fault, FlashError, FlashSetup, FlashShape, LunAddr, OpenChannel, PageAddr,
-    PageProgram, PageRead, Unreadable,
+    BlockAddr, Done, Fault, FlashError, FlashSetup, OpenChannel, PageAddr, PageProgram, PageRead, Unreadable,
 };
 use weft_device::{DeviceError, Geometry};
 use weft_flash::{Backend, LevelError};
@@ -171,13 +170,7 @@ impl Flaky {
 }
 
 impl Backend for Flaky {
-    fn shape(&self) -> FlashShape {
-        self.device.shape()
-    }
-
-    fn pairs_pages(&self) -> bool {
-        false
-    }
+    as_the_device!();
 
     fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
         self.meets_trouble(HostCall::Read)?;
@@ -226,18 +219,6 @@ impl Backend for Flaky {
             return blocks.iter().map(|block| self.erase(issued, *block)).collect();
         }
         Backend::erase_many(&self.device, issued, blocks)
-    }
-
-    fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
-        self.device.block_info(block)
-    }
-
-    fn lun_info(&self, lun: LunAddr) -> Result<Vec<BlockInfo>, FlashError> {
-        self.device.lun_info(lun)
-    }
-
-    fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError> {
-        self.device.lun_free_at(lun)
     }
 
     fn sync(&self) -> Result<(), FlashError> {

@@ -4,9 +4,7 @@ use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::sync::Arc;
 use weft_core::Nanos;
-use weft_device::nand::{
-    BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr, PageRead,
-};
+use weft_device::nand::{BlockAddr, Done, FlashError, LunAddr, OpenChannel, PageAddr, PageRead};
 use weft_flash::Backend;
 
 #[derive(Default)]
@@ -66,13 +64,7 @@ impl Gate {
 }
 
 impl Backend for Gate {
-    fn shape(&self) -> FlashShape {
-        self.device.shape()
-    }
-
-    fn pairs_pages(&self) -> bool {
-        false
-    }
+    as_the_device!();
 
     fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
         self.device.read_planes(issued, std::slice::from_mut(read))
@@ -94,18 +86,6 @@ impl Backend for Gate {
             }
         }
         self.device.erase(issued, block)
-    }
-
-    fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
-        self.device.block_info(block)
-    }
-
-    fn lun_info(&self, lun: LunAddr) -> Result<Vec<BlockInfo>, FlashError> {
-        self.device.lun_info(lun)
-    }
-
-    fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError> {
-        self.device.lun_free_at(lun)
     }
 
     fn sync(&self) -> Result<(), FlashError> {

@@ -6,10 +6,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use weft_core::Nanos;
 use weft_device::DeviceError;
-use weft_device::nand::{
-    BlockAddr, BlockInfo, Done, Fault, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr, PageProgram,
-    PageRead,
-};
+use weft_device::nand::{BlockAddr, Done, Fault, FlashError, OpenChannel, PageAddr, PageProgram, PageRead};
 use weft_flash::Backend;
 
 /// Of a hundred erases and syncs while the host is in trouble, how many fail.
@@ -102,13 +99,7 @@ impl Host {
 }
 
 impl Backend for Host {
-    fn shape(&self) -> FlashShape {
-        self.device.shape()
-    }
-
-    fn pairs_pages(&self) -> bool {
-        false
-    }
+    as_the_device!();
 
     fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
         self.device.read_planes(issued, std::slice::from_mut(read))
@@ -140,18 +131,6 @@ impl Backend for Host {
             break;
         }
         results
-    }
-
-    fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
-        self.device.block_info(block)
-    }
-
-    fn lun_info(&self, lun: LunAddr) -> Result<Vec<BlockInfo>, FlashError> {
-        self.device.lun_info(lun)
-    }
-
-    fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError> {
-        self.device.lun_free_at(lun)
     }
 
     fn sync(&self) -> Result<(), FlashError> {

@@ -2,6 +2,40 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+/// What a wrapper answers as its `device` does, in an implementation of [`Backend`](weft_flash::Backend).
+macro_rules! as_the_device {
+    () => {
+        fn shape(&self) -> weft_device::nand::FlashShape {
+            self.device.shape()
+        }
+
+        fn pairs_pages(&self) -> bool {
+            false
+        }
+
+        fn block_info(
+            &self,
+            block: weft_device::nand::BlockAddr,
+        ) -> Result<weft_device::nand::BlockInfo, weft_device::nand::FlashError> {
+            self.device.block_info(block)
+        }
+
+        fn lun_info(
+            &self,
+            lun: weft_device::nand::LunAddr,
+        ) -> Result<Vec<weft_device::nand::BlockInfo>, weft_device::nand::FlashError> {
+            self.device.lun_info(lun)
+        }
+
+        fn lun_free_at(
+            &self,
+            lun: weft_device::nand::LunAddr,
+        ) -> Result<weft_core::Nanos, weft_device::nand::FlashError> {
+            self.device.lun_free_at(lun)
+        }
+    };
+}
+
 pub mod flaky;
 pub mod gate;
 pub mod host;
@@ -11,10 +45,7 @@ use std::fmt;
 use std::sync::Arc;
 use weft_core::Nanos;
 use weft_device::Geometry;
-use weft_device::nand::{
-    BlockAddr, BlockInfo, Done, FlashError, FlashSetup, FlashShape, Keep, LunAddr, OpenChannel, PageAddr,
-    PageRead,
-};
+use weft_device::nand::{BlockAddr, Done, FlashError, FlashSetup, Keep, OpenChannel, PageAddr, PageRead};
 use weft_flash::Backend;
 
 /// Vigna's xorshift64*.
@@ -117,13 +148,7 @@ impl CutEverywhere {
 }
 
 impl Backend for CutEverywhere {
-    fn shape(&self) -> FlashShape {
-        self.device.shape()
-    }
-
-    fn pairs_pages(&self) -> bool {
-        false
-    }
+    as_the_device!();
 
     fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
         self.device.read_planes(issued, std::slice::from_mut(read))
@@ -137,18 +162,6 @@ impl Backend for CutEverywhere {
     fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError> {
         self.cut(|fork| fork.erase(issued, block));
         self.device.erase(issued, block)
-    }
-
-    fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
-        self.device.block_info(block)
-    }
-
-    fn lun_info(&self, lun: LunAddr) -> Result<Vec<BlockInfo>, FlashError> {
-        self.device.lun_info(lun)
-    }
-
-    fn lun_free_at(&self, lun: LunAddr) -> Result<Nanos, FlashError> {
-        self.device.lun_free_at(lun)
     }
 
     fn sync(&self) -> Result<(), FlashError> {
