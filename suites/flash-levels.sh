@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The long campaigns of flash at three levels: power cut at each of 20,000 operations on each level and in the exchange of
-# LUNs; 20,000 seeds of the monitor and of each level with cuts in operation and while opening, reads that fail, bad blocks and errors of the host;
-# a million legal and illegal raw commands against a model; a server of flash killed a hundred times; tenants beside each other;
-# Table I at three sizes. Two hours.
+# LUNs; 20,000 seeds of the monitor and of each level with cuts in operation and while opening, reads that fail, bad blocks and
+# errors of the host; a million legal and illegal raw commands against a model; a server of flash killed a hundred times; tenants
+# beside each other; Table I at three sizes. Two hours.
 #   suites/flash-levels.sh
 cd "$(dirname "$0")/.." || exit 2
 set -e

@@ -146,6 +146,19 @@ fn a_bad_block_is_replaced_later_as_it_would_have_been_at_first() {
     }
 }
 
+/// A page-mapped range of 40 pages, the first two of which hold 7 and 8.
+fn begin_range(level: &PolicyLevel) {
+    let policy = RangePolicy {
+        start: 0,
+        pages: 40,
+        mapping: RangeMapping::Page,
+        gc: VictimPolicy::Greedy,
+        over_provisioning_permille: 500,
+    };
+    level.ftl_ioctl(&policy).unwrap();
+    level.ftl_write(T, 0, &[[7; PAGE], [8; PAGE]].concat(), Tag::default()).unwrap();
+}
+
 #[test]
 fn a_write_of_several_planes_that_the_host_ends_is_there_or_not_and_the_range_goes_on() {
     // The program is one of both planes, or page by page; the flash fails beside it, or not.
@@ -154,15 +167,7 @@ fn a_write_of_several_planes_that_the_host_ends_is_there_or_not_and_the_range_go
         let host = Host::new(device, split, 1);
         let monitor = Monitor::format(host.clone(), MonitorSetup::default()).unwrap();
         let level = PolicyLevel::create(allocate(&monitor, 1), PolicySetup::default()).unwrap();
-        let policy = RangePolicy {
-            start: 0,
-            pages: 40,
-            mapping: RangeMapping::Page,
-            gc: VictimPolicy::Greedy,
-            over_provisioning_permille: 500,
-        };
-        level.ftl_ioctl(&policy).unwrap();
-        level.ftl_write(T, 0, &[[7; PAGE], [8; PAGE]].concat(), Tag::default()).unwrap();
+        begin_range(&level);
         let next = next_pages(&host.device, &[7, 8]);
         if fails {
             // Its replacement meets the host's error.
@@ -222,15 +227,7 @@ fn a_page_beside_one_whose_program_failed_counts_when_the_host_fails_before_both
         }
         assert!(raw.block_erase(T, last).is_err());
         let level = PolicyLevel::create(raw.into_grant(), PolicySetup::default()).unwrap();
-        let policy = RangePolicy {
-            start: 0,
-            pages: 40,
-            mapping: RangeMapping::Page,
-            gc: VictimPolicy::Greedy,
-            over_provisioning_permille: 500,
-        };
-        level.ftl_ioctl(&policy).unwrap();
-        level.ftl_write(T, 0, &[[7; PAGE], [8; PAGE]].concat(), Tag::default()).unwrap();
+        begin_range(&level);
         host.device.inject(Fault::Program(next_pages(&host.device, &[7, 8])[failing])).unwrap();
         host.fill(2);
         let written = level.ftl_write(T, 0, &[[17; PAGE], [18; PAGE]].concat(), Tag::default());
