@@ -14,6 +14,7 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use support::Random;
+use support::crash::set_session;
 use support::flaky::{Met, random_geometry, seeds};
 use weft_core::Nanos;
 use weft_core::checksum::crc32c;
@@ -287,20 +288,6 @@ impl Run {
         set_session(&mut image);
         std::fs::write(&self.path, image).unwrap();
     }
-}
-
-/// Makes both copies of the session page those of another boot which did not close the image.
-fn set_session(image: &mut [u8]) {
-    let mut copies = 0;
-    for page in image.chunks_mut(BLOCK).filter(|page| page.starts_with(b"WEFTSESS")) {
-        let session = &mut page[..64];
-        session[8..12].fill(0);
-        session[16..32].fill(0x5a);
-        let crc = crc32c(&session[..60]);
-        session[60..].copy_from_slice(&crc.to_le_bytes());
-        copies += 1;
-    }
-    assert_eq!(copies, 2);
 }
 
 /// A drive of a random shape; `None` when the shape cannot be one.

@@ -72,6 +72,34 @@ pub(crate) struct Block {
     pub written_at: u64,
     /// Pages that cannot be read. Few blocks have any.
     pub torn: Vec<u32>,
+    /// What of it a crash of the host can take; for an image.
+    pub unsynced: Unsynced,
+}
+
+/// What of a block may not be on the host's disk yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Unsynced {
+    /// The number of the last write to it in this use of the image; 0 when there was none.
+    pub write: u64,
+    /// Pages from this one on were written since the last sync that was known at that write.
+    pub from: u32,
+    /// The number of the write that said that it is about to be erased; 0 when it is not. Once that is durable, and what was
+    /// written before, the host may have something else in place of its pages.
+    pub erase: u64,
+}
+
+impl Unsynced {
+    /// The next page, or one before it, is about to be written, when the host is known to have all writes up to `synced`.
+    pub fn begin(&mut self, next: u32, synced: u64) {
+        if self.write <= synced {
+            self.from = next;
+        }
+    }
+
+    /// Whether a crash of the host can have taken a part of the block.
+    pub fn is_doubtful(&self) -> bool {
+        self.erase > 0 || self.write > 0
+    }
 }
 
 impl Block {
@@ -104,5 +132,7 @@ impl Block {
         self.reads = 0;
         self.half_erased = false;
         self.torn = Vec::new();
+        self.unsynced.from = 0;
+        self.unsynced.erase = 0;
     }
 }

@@ -30,7 +30,7 @@ pub struct OpenChannel {
     /// How long a page's data takes on the channel.
     page_move_ns: u64,
     // Threads on LUNs of their own are not to meet on a cache line.
-    pub(super) luns: Box<[CachePadded<Mutex<Lun>>]>,
+    pub(super) luns: Arc<[CachePadded<Mutex<Lun>>]>,
     pub(super) channels: Box<[CachePadded<Mutex<Timeline>>]>,
     pub(super) plan: FaultPlan,
     pub(super) bit_errors: BitErrors,
@@ -138,8 +138,12 @@ impl OpenChannel {
             CachePadded(Mutex::new(lun))
         };
         let page_move_ns = nanos_of(u64::from(shape.page_bytes), setup.geometry.timing.channel_bytes_per_s);
+        let luns: Arc<[CachePadded<Mutex<Lun>>]> = (0..shape.luns()).map(lun).collect();
+        if let Some(image) = &image {
+            image.attach(Arc::downgrade(&luns));
+        }
         OpenChannel {
-            luns: (0..shape.luns()).map(lun).collect(),
+            luns,
             channels: (0..shape.channels)
                 .map(|_| CachePadded(Mutex::new(Timeline::new(page_move_ns))))
                 .collect(),
@@ -163,13 +167,21 @@ impl OpenChannel {
         Ok(())
     }
 
+    /// Calls `observer` after each sync of the image, before anybody learns of it: so a test knows what a crash of the host leaves. In
+    /// memory there are no syncs.
+    pub fn after_syncs(&self, observer: impl Fn() + Send + Sync + 'static) {
+        if let Some(image) = &self.image {
+            image.after_syncs(Box::new(observer));
+        }
+    }
+
     /// Lets flash fail as planned from now on: programs and erases with their probabilities; pages that cannot be read
     /// in one life of their block; and factory bad blocks, among blocks that were never used. Spare blocks of the plan
     /// do not matter here: it is the user of the device who has to keep some.
     pub fn with_faults(mut self, plan: FaultPlan) -> OpenChannel {
         self.plan = plan;
         let mut bad = Vec::new();
-        for lun in &self.luns {
+        for lun in self.luns.iter() {
             let mut lun = lun.lock();
             let index = lun.index;
             for (at, block) in lun.blocks.iter_mut().enumerate() {
@@ -329,7 +341,7 @@ impl OpenChannel {
     /// What was counted, over the whole device.
     pub fn counters(&self) -> FlashCounters {
         let mut total = FlashCounters::default();
-        for lun in &self.luns {
+        for lun in self.luns.iter() {
             total.add(&lun.lock().counters);
         }
         total.refused.clone_from(&self.refused.lock());
@@ -351,7 +363,7 @@ impl OpenChannel {
     ///  erases x pages of block == pages erased + pages erased without having been programmed
     /// ```
     pub fn verify_identity(&self) -> Result<(), FlashError> {
-        for lun in &self.luns {
+        for lun in self.luns.iter() {
             lun.lock().verify(u64::from(self.shape.pages_per_block))?;
         }
         Ok(())
@@ -445,7 +457,7 @@ impl OpenChannel {
 impl Drop for OpenChannel {
     fn drop(&mut self) {
         let Some(image) = &self.image else { return };
-        for lun in &self.luns {
+        for lun in self.luns.iter() {
             let mut lun = lun.lock();
             // Reads are counted in memory and stored only now.
             for at in 0..lun.blocks.len() as u32 {

@@ -137,21 +137,60 @@ impl Lun {
 
     /// Stores the content of a page.
     pub fn store(&mut self, at: u32, page: u32, data: &[u8], oob: &[u8]) -> Result<(), DeviceError> {
-        match &self.image {
-            Some(range) => range.image.program(range.page(at, page, &self.blocks), data, oob),
-            None => {
-                self.contents.program(at, page, data, oob);
-                Ok(())
-            }
+        if self.image.is_none() {
+            self.contents.program(at, page, data, oob);
+            return Ok(());
         }
+        self.write_to_image(at, page, |image, place| image.program(place, data, oob))
     }
 
     /// Stores that a page cannot be read. Its block is told by [`Block::tear`].
-    pub fn store_torn(&self, at: u32, page: u32) -> Result<(), DeviceError> {
-        match &self.image {
-            Some(range) => range.image.tear(range.page(at, page, &self.blocks)),
-            None => Ok(()),
+    pub fn store_torn(&mut self, at: u32, page: u32) -> Result<(), DeviceError> {
+        self.write_to_image(at, page, FlashImage::tear)
+    }
+
+    /// Writes a page to the image, if there is one, and notes that a sync has to make it durable. `write` returns its number.
+    fn write_to_image(
+        &mut self,
+        at: u32,
+        page: u32,
+        write: impl FnOnce(&FlashImage, LivePage) -> Result<u64, DeviceError>,
+    ) -> Result<(), DeviceError> {
+        let Some(range) = &self.image else { return Ok(()) };
+        let place = range.page(at, page, &self.blocks);
+        let block = &mut self.blocks[at as usize];
+        block.unsynced.begin(block.next, range.image.synced());
+        let unsynced = &mut block.unsynced;
+        unsynced.write = write(&range.image, place)?;
+        Ok(())
+    }
+
+    /// Notes that blocks are about to be erased, or that they are not.
+    pub fn plan_erase(&mut self, blocks: impl Iterator<Item = u32>, planned: bool) {
+        for at in blocks {
+            let Some(range) = &self.image else { return };
+            self.blocks[at as usize].unsynced.erase = if planned { range.image.number_a_write() } else { 0 };
+            self.publish(at);
         }
+    }
+
+    /// After a sync of the image that failed: writes again what it may have missed, and all records. Pages that the host has lost
+    /// are counted.
+    pub fn write_again(&mut self) -> Result<u64, DeviceError> {
+        let mut lost = 0;
+        for at in 0..self.blocks.len() as u32 {
+            if let Some(range) = &self.image {
+                let block = &self.blocks[at as usize];
+                let readable = !matches!(block.health, Health::EraseFailed | Health::FactoryBad);
+                let from = block.unsynced.from;
+                if readable && block.unsynced.write > range.image.synced() && from < block.next {
+                    let missing = range.image.write_again(range.page(at, from, &self.blocks), block.next)?;
+                    lost += missing.iter().filter(|page| !block.is_torn(**page)).count() as u64;
+                }
+            }
+            self.publish(at);
+        }
+        Ok(lost)
     }
 
     /// Loads the content of a page; what is the matter with it when what is stored is not whole.

@@ -70,6 +70,7 @@ mod lun;
 mod operate;
 mod power;
 mod setup;
+mod syncs;
 mod vector;
 
 pub use address::{BlockAddr, FlashShape, LunAddr, PageAddr};

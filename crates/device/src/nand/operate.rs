@@ -209,16 +209,37 @@ impl OpenChannel {
         execution: impl FnOnce(&Power) -> Result<Execution, FlashError>,
     ) -> Result<Done, FlashError> {
         let first = self.check_planes(blocks.iter().map(|block| block.page(0)))?.block;
-        // Before the lock: other commands on the LUN do not wait for the disk.
-        self.prepare_erase()?;
-        let mut lun = self.lun(first.lun_addr()).lock();
-        for block in blocks {
-            lun.check_good(*block, self.shape.block_in_lun(*block), "erase")?;
+        let numbers = || blocks.iter().map(|block| self.shape.block_in_lun(*block));
+        let lun = self.lun(first.lun_addr());
+        let check = |lun: &Lun| {
+            blocks
+                .iter()
+                .try_for_each(|block| lun.check_good(*block, self.shape.block_in_lun(*block), "erase"))
+        };
+        {
+            let mut lun = lun.lock();
+            check(&lun)?;
+            // Written down before what follows: should the host crash, what it may have in place of the pages is no damage.
+            lun.plan_erase(numbers(), true);
         }
-        let execution = execution(&self.power)?;
-        if execution == Execution::Nothing {
-            return Err(FlashError::PowerLost);
-        }
+        // Without the lock: other commands on the LUN do not wait for the disk.
+        let prepared = self.prepare_erase();
+        let mut lun = lun.lock();
+        let begins = || {
+            prepared?;
+            check(&lun)?;
+            match execution(&self.power)? {
+                Execution::Nothing => Err(FlashError::PowerLost),
+                execution => Ok(execution),
+            }
+        };
+        let execution = match begins() {
+            Ok(execution) => execution,
+            Err(error) => {
+                lun.plan_erase(numbers(), false);
+                return Err(error);
+            }
+        };
         let began = lun.begins(issued);
         let done = began + self.setup.geometry.timing.erase_ns;
         lun.finish(began, done);

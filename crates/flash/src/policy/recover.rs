@@ -148,7 +148,7 @@ fn page_range(
     // Their erase was interrupted: nothing in them counts.
     let mut half_erased = Vec::new();
     for (at, unit) in saved.units.iter().enumerate() {
-        let UnitLook { filled, ragged, bad, erases } = flash.look(*unit)?;
+        let UnitLook { filled, in_order, bad, erases } = flash.look(*unit)?;
         let mut block = RestoredBlock {
             filled: filled.unwrap_or(0),
             erases,
@@ -199,7 +199,7 @@ fn page_range(
                 keep_newer(&mut newest, page, slot, known);
             }
         }
-        if !block.bad && !ragged && block.filled > 0 && block.filled < slots {
+        if !block.bad && in_order == block.filled && block.filled > 0 && block.filled < slots {
             let last = &mut open[block.front];
             if last.is_none_or(|(other, _)| other < sequence) {
                 *last = Some((sequence, at));
@@ -278,6 +278,8 @@ struct FoundUnit {
     filled: u32,
     /// The program of its last slot was interrupted.
     torn: bool,
+    /// Slots after the last one are programmed.
+    ragged: bool,
     whole: WholeWrite,
 }
 
@@ -300,10 +302,12 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
     // Units that hold nothing that counts.
     let mut dead = Vec::new();
     for (at, unit) in saved.units.iter().enumerate() {
-        let UnitLook { filled, ragged, bad, .. } = flash.look(*unit)?;
+        let UnitLook { filled, in_order, bad, .. } = flash.look(*unit)?;
         let at = at as u32;
-        // Its slots are programmed one by one: only an erase leaves it ragged.
-        let Some(filled) = filled.filter(|_| !ragged) else {
+        // Its slots are programmed one by one: where one is missing, a crash of the host has taken it, and nobody was promised what
+        // comes after it. The first that is missing is one that was interrupted.
+        let ragged = filled.is_some_and(|filled| in_order < filled);
+        let Some(filled) = filled.map(|filled| filled.min(in_order + 1)) else {
             range.withhold(at, false);
             dead.push(at);
             continue;
@@ -331,7 +335,7 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
                 flash.seen(note.unit);
                 let torn = flash.note(*unit, filled - 1)? == OobRead::Nothing;
                 let whole = whole_of(flash, *unit, filled, note)?;
-                let found = FoundUnit { unit: at, begun: note.unit, filled, torn, whole };
+                let found = FoundUnit { unit: at, begun: note.unit, filled, torn, ragged, whole };
                 groups.entry(note.page / slots).or_default().push(found);
             }
             OobRead::Nothing => dead.push(at),
@@ -398,16 +402,19 @@ fn settle(
         }
     }
     dead.extend(older);
+    // Nothing can be written behind the last slot of a base that is ragged: what is missing in it counts as zeros.
+    let base_filled = |base: FoundUnit| if base.ragged { flash.slots_per_unit } else { base.filled };
     match found[..] {
         [] => {}
         [base] => {
-            let pair = Pair { base: base.unit, base_filled: base.filled, ..EMPTY };
+            let pair = Pair { base: base.unit, base_filled: base_filled(base), ..EMPTY };
             range.adopt(logical, pair, [base.begun, 0]);
         }
         [base, log] => {
             let log_filled = log.filled - u32::from(log.torn);
             let stopped = log.torn;
-            let pair = Pair { base: base.unit, base_filled: base.filled, log: log.unit, log_filled, stopped };
+            let base_filled = base_filled(base);
+            let pair = Pair { base: base.unit, base_filled, log: log.unit, log_filled, stopped };
             range.adopt(logical, pair, [base.begun, log.begun]);
         }
         _ => {

@@ -93,11 +93,13 @@ impl OobRecord {
 /// What the flash says of a unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnitLook {
-    /// Slots that are programmed; `None` when its blocks do not agree, which only an interrupted erase leaves.
+    /// Slots up to the last one that is programmed; `None` when nothing in the unit counts, because the erase of a block was
+    /// interrupted.
     pub filled: Option<u32>,
-    /// Of the slots that were programmed together last some are not programmed: power went, or the flash failed there. Nothing
-    /// can be written behind them.
-    pub ragged: bool,
+    /// Of these, slots before the first one that is not programmed. Where some are not, power went or the flash failed while slots
+    /// were programmed together, only some blocks were erased, or a crash of the host has taken pages. What is there was written
+    /// before what is missing, or need not be there any more; and nothing can be written behind it.
+    pub in_order: u32,
     /// A block of it is bad.
     pub bad: bool,
     /// Erases of its most worn block.
@@ -220,19 +222,16 @@ impl Flash {
             count => (count - 1) * self.parts + part as u32 + 1,
         };
         let filled = looks.iter().enumerate().map(end).max().unwrap_or(0);
-        // The slots that were programmed together with the last one.
-        let last_part = filled.saturating_sub(1) % self.parts;
-        let last_together = last_part - last_part % self.together()..=last_part;
-        let (mut whole, mut ragged) = (!looks.iter().any(|look| look.erase_incomplete), false);
+        let mut in_order = filled;
         for (part, look) in (0..).zip(&looks) {
-            let wanted = (filled + self.parts - 1 - part) / self.parts;
-            let short = last_together.contains(&part) && look.programmed + 1 == wanted;
-            whole &= look.programmed == wanted || short;
-            ragged |= short;
+            if look.programmed < (filled + self.parts - 1 - part) / self.parts {
+                in_order = in_order.min(look.programmed * self.parts + part);
+            }
         }
+        let whole = !looks.iter().any(|look| look.erase_incomplete);
         let bad = looks.iter().any(|look| look.retired);
         let erases = looks.iter().map(|look| look.erases).max().unwrap_or(0);
-        Ok(UnitLook { filled: whole.then_some(filled), ragged, bad, erases })
+        Ok(UnitLook { filled: whole.then_some(filled), in_order, bad, erases })
     }
 
     /// What is beside a page that is programmed.
@@ -418,6 +417,10 @@ impl<'a> IoBatch<'a> {
                 let oob = if why.is_interrupted() { OobRead::Nothing } else { OobRead::Unreadable };
                 Ok(CopyRead { slot, oob, data, done })
             }
+            Err(LevelError::NotProgrammed { .. }) => {
+                data.fill(0);
+                Ok(CopyRead { slot, oob: OobRead::Nothing, data, done: self.issued })
+            }
             Err(other) => Err(other),
         }
     }
@@ -457,7 +460,7 @@ impl<'a> IoBatch<'a> {
     }
 
     /// Reads a slot for the application and checks that it is the page that was meant. In a block-mapped range a slot whose
-    /// program was interrupted has had nothing before: zeros.
+    /// program was interrupted, or that the host has lost, has had nothing before: zeros.
     pub fn read_checked(
         &self,
         slot: u32,
@@ -474,6 +477,10 @@ impl<'a> IoBatch<'a> {
             {
                 data.fill(0);
                 return Ok(done);
+            }
+            Err(LevelError::NotProgrammed { .. }) if mapping == RangeMapping::Block => {
+                data.fill(0);
+                return Ok(self.issued);
             }
             Err(other) => return Err(other),
         };

@@ -36,6 +36,7 @@ macro_rules! as_the_device {
     };
 }
 
+pub mod crash;
 pub mod flaky;
 pub mod gate;
 pub mod host;
