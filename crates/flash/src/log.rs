@@ -103,6 +103,8 @@ impl LogShape {
 /// What a log held.
 #[derive(Debug)]
 pub(crate) struct Recovered {
+    /// Number of the snapshot.
+    pub number: u64,
     pub snapshot: Vec<u8>,
     pub deltas: Vec<Vec<u8>>,
 }
@@ -167,7 +169,12 @@ impl RecordLog {
                         continue;
                     }
                 }
-                if let Some((number, part)) = decode(&page_buffer, block) {
+                let part = decode(&page_buffer, block);
+                if part.is_none() && page == 0 {
+                    // A log writes the pages of a block from the first on: this is not one of its blocks.
+                    break;
+                }
+                if let Some((number, part)) = part {
                     records.entry(number).or_default().push(part);
                     let before = failed.iter_mut().rev().take_while(|failed| failed.block == block);
                     before.for_each(|failed| failed.older_than = failed.older_than.min(number));
@@ -207,7 +214,19 @@ impl RecordLog {
         let mut blobs =
             kept.into_values().map(|parts| parts.into_iter().flat_map(|part| part.payload).collect());
         let snapshot = blobs.next().unwrap_or_default();
-        Ok((log, Some(Recovered { snapshot, deltas: blobs.collect() })))
+        Ok((log, Some(Recovered { number: first, snapshot, deltas: blobs.collect() })))
+    }
+
+    /// Erases the blocks that hold nothing that counts: nobody takes what another use has left for records of this one.
+    pub fn erase_others<M: LogMedia>(&mut self, media: &mut M) -> Result<(), LevelError> {
+        for block in 0..self.shape.blocks {
+            if self.bad[block as usize] || self.live.contains(&block) || media.look(block)?.clean {
+                continue;
+            }
+            debug_assert!(self.next_page.is_none() || block != self.current, "the log erases its last block");
+            self.bad[block as usize] = media.erase(block)? == Outcome::Bad;
+        }
+        Ok(())
     }
 
     /// Records a change: as a delta, or as a snapshot of the state after it when there is no room for more deltas.

@@ -98,9 +98,10 @@ pub struct RangePolicy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PolicySetup {
     /// LUNs that a unit lies on, with a block in each plane; a divisor of the grant's LUNs. 0 = the largest one up to 8, or a
-    /// larger one that leaves 64 units.
+    /// larger one that leaves 64 units. It is chosen when the grant is first used; an opening takes the one that it finds.
     pub stripe: u32,
-    /// Open units for new data of page-mapped ranges: so many kinds of tags are kept apart. 1 to 32.
+    /// Open units for new data of page-mapped ranges: so many kinds of tags are kept apart. 1 to 32. A range has units for as many
+    /// as the level had when the range was made; opened with more, the range keeps as many apart as it has units for.
     pub streams: u32,
     /// Pages programmed from one checkpoint to the next. 0 = a quarter of the grant.
     pub checkpoint_pages: u64,
@@ -217,6 +218,8 @@ impl PolicyLevel {
         }
         let level = PolicyLevel::assemble(setup, flash, Vec::new(), Control { free, bad: Vec::new(), log });
         level.checkpoint(Nanos(0))?;
+        // An earlier use with another stripe had its log in other blocks, and may have been forgotten only in a part of them.
+        level.control.lock().log.erase_others(&mut UnitLog::new(&level.flash, Nanos(0)))?;
         Ok(level)
     }
 
@@ -240,7 +243,7 @@ impl PolicyLevel {
     }
 
     /// Opens what is on a grant: the last checkpoint and what was written after it. The stripe is that of the grant's
-    /// first use; `setup` is for the rest.
+    /// first use, whatever `setup` says; `setup` is for the rest.
     ///
     /// [`LevelError::NotUsed`] when the grant was not used at this level, [`LevelError::OtherLevel`] when it holds data
     /// of the function level.

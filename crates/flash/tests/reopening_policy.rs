@@ -1,0 +1,114 @@
+//! A grant of the policy level is opened with other options than it was made with: the stripe is the grant's, the number of
+//! streams is a wish, and no page is another one for it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use weft_core::{Nanos, Tag};
+use weft_device::gc::VictimPolicy;
+use weft_device::nand::OpenChannel;
+use weft_flash::{
+    Grant, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
+    RangePolicy,
+};
+
+const T: Nanos = Nanos(0);
+const PAGE: usize = 4096;
+
+fn whole_device(device: &Arc<OpenChannel>) -> Grant {
+    let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
+    let bytes = u64::from(monitor.free_luns().unwrap()) * monitor.lun_bytes();
+    let request = GrantRequest { name: "all".into(), bytes, over_provisioning_permille: 0 };
+    monitor.allocate(&request).unwrap()
+}
+
+fn attached(device: &Arc<OpenChannel>) -> Grant {
+    Monitor::open(device.clone()).unwrap().attach("all").unwrap()
+}
+
+fn range(pages: u64, mapping: RangeMapping) -> RangePolicy {
+    RangePolicy { start: 0, pages, mapping, gc: VictimPolicy::Greedy, over_provisioning_permille: 70 }
+}
+
+fn page_of(number: u64) -> Vec<u8> {
+    number.to_le_bytes().into_iter().cycle().take(PAGE).collect()
+}
+
+fn holds(level: &PolicyLevel, pages: &[u64]) {
+    level.verify().unwrap();
+    let mut data = vec![1; PAGE];
+    for (page, number) in pages.iter().enumerate() {
+        level.ftl_read(T, page as u64, &mut data).unwrap();
+        let found = u64::from_le_bytes(data[..8].try_into().unwrap());
+        assert!(data == page_of(*number), "page {page}: {found}, not {number}");
+    }
+}
+
+/// Writes pages in order.
+fn fill(level: &PolicyLevel, pages: u64, first: u64) -> Vec<u64> {
+    let write = |page| {
+        level.ftl_write(T, page, &page_of(first + page), Tag::default()).unwrap();
+        first + page
+    };
+    (0..pages).map(write).collect()
+}
+
+#[test]
+fn a_grant_opens_with_whatever_stripe_it_is_asked_for_and_keeps_its_own() {
+    for created in [1, 2, 4] {
+        for asked in [0, 1, 2, 3, 4, 5, 8, u32::MAX] {
+            let device = Arc::new(support::device(2, 2, 60, 8));
+            let setup = PolicySetup { stripe: created, ..PolicySetup::default() };
+            let level = PolicyLevel::create(whole_device(&device), setup).unwrap();
+            let unit_pages = level.unit_pages();
+            level.ftl_ioctl(&range(64, RangeMapping::Page)).unwrap();
+            let pages = fill(&level, 64, 1);
+            drop(level);
+            let setup = PolicySetup { stripe: asked, ..PolicySetup::default() };
+            let level = PolicyLevel::open(attached(&device), setup)
+                .unwrap_or_else(|error| panic!("made with {created}, opened with {asked}: {error}"));
+            assert_eq!(level.unit_pages(), unit_pages, "made with {created}, opened with {asked}");
+            holds(&level, &pages);
+            // And again, with what the opening has written.
+            let level = PolicyLevel::open(level.close(T).unwrap(), PolicySetup::default()).unwrap();
+            holds(&level, &pages);
+        }
+    }
+}
+
+/// The first use had its log in other blocks, and records of it may still be there.
+#[test]
+fn a_grant_that_was_begun_anew_with_another_stripe_never_opens_as_the_first_use() {
+    for (first, second) in [(1, 2), (1, 4), (2, 1), (2, 4), (4, 1), (4, 2)] {
+        for asked in [0, first, second] {
+            let device = Arc::new(support::device(2, 2, 60, 8));
+            let with = |stripe| PolicySetup { stripe, ..PolicySetup::default() };
+            let level = PolicyLevel::create(whole_device(&device), with(first)).unwrap();
+            level.ftl_ioctl(&range(64, RangeMapping::Page)).unwrap();
+            fill(&level, 64, 1);
+            // Records of the first use get large numbers.
+            (0..9).for_each(|_| assert!(level.checkpoint(T).is_ok()));
+            let level = PolicyLevel::create(level.close(T).unwrap(), with(second)).unwrap();
+            level.ftl_ioctl(&range(32, RangeMapping::Block)).unwrap();
+            let pages = fill(&level, 32, 1000);
+            let unit_pages = level.unit_pages();
+            drop(level);
+            let level = PolicyLevel::open(attached(&device), with(asked)).unwrap();
+            assert_eq!(level.unit_pages(), unit_pages, "first {first}, then {second}, opened with {asked}");
+            assert_eq!(level.ranges()[0].0, range(32, RangeMapping::Block));
+            holds(&level, &pages);
+        }
+    }
+}
+
+#[test]
+fn a_stripe_that_does_not_fit_is_refused_for_a_grant_that_is_begun_and_only_there() {
+    let device = Arc::new(support::device(2, 2, 60, 8));
+    let setup = PolicySetup { stripe: 3, ..PolicySetup::default() };
+    let refused = PolicyLevel::create(whole_device(&device), setup);
+    assert!(matches!(refused, Err(LevelError::BadRequest(_))));
+    let opened = PolicyLevel::open(attached(&device), setup);
+    assert!(matches!(opened, Err(LevelError::NotUsed { .. })));
+}
