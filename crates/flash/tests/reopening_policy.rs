@@ -6,7 +6,8 @@
 mod support;
 
 use std::sync::Arc;
-use weft_core::{Nanos, Tag};
+use support::Random;
+use weft_core::{Nanos, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::OpenChannel;
 use weft_flash::{
@@ -16,6 +17,7 @@ use weft_flash::{
 
 const T: Nanos = Nanos(0);
 const PAGE: usize = 4096;
+const STREAMS: [u32; 4] = [1, 2, 4, 32];
 
 fn whole_device(device: &Arc<OpenChannel>) -> Grant {
     let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
@@ -111,4 +113,68 @@ fn a_stripe_that_does_not_fit_is_refused_for_a_grant_that_is_begun_and_only_ther
     assert!(matches!(refused, Err(LevelError::BadRequest(_))));
     let opened = PolicyLevel::open(attached(&device), setup);
     assert!(matches!(opened, Err(LevelError::NotUsed { .. })));
+}
+
+/// Overwrites at random, with more tags than there are streams.
+fn overwrite(level: &PolicyLevel, pages: &mut [u64], random: &mut Random, writes: u64) {
+    for write in 0..writes {
+        let page = random.below(pages.len() as u64);
+        let stream = StreamId(random.below(40) as u16);
+        let number = 1_000_000 + write;
+        level.ftl_write(T, page, &page_of(number), Tag { stream, ..Tag::default() }).unwrap();
+        pages[page as usize] = number;
+    }
+}
+
+fn with_streams(made: u32, then: u32, mapping: RangeMapping) {
+    let what = format!("{mapping:?}, made with {made} streams, opened with {then}");
+    let with = |streams| PolicySetup { stripe: 1, streams, ..PolicySetup::default() };
+    let device = Arc::new(support::device(2, 2, 40, 8));
+    let level = PolicyLevel::create(whole_device(&device), with(made)).unwrap();
+    let mut policy = range(0, mapping);
+    policy.pages = level.pages_max(&policy);
+    assert!(policy.pages > 100, "{what}: the test has too little flash");
+    level.ftl_ioctl(&policy).unwrap();
+    let mut pages = fill(&level, policy.pages, 1);
+    drop(level);
+    let reopened = |streams, pages: &[u64], what: &str| {
+        let level = PolicyLevel::open(attached(&device), with(streams))
+            .unwrap_or_else(|error| panic!("{what}: {error}"));
+        holds(&level, pages);
+        level
+    };
+    let mut random = Random(u64::from(made * 64 + then) | 1);
+    let level = reopened(then, &pages, &what);
+    overwrite(&level, &mut pages, &mut random, 5_000);
+    holds(&level, &pages);
+    // What fewer streams leave is not needed to shrink and to grow.
+    let full = policy.pages;
+    let unit_pages = u64::from(level.unit_pages());
+    for pages_then in [(full - 60) / unit_pages * unit_pages, full] {
+        policy.pages = pages_then;
+        level.change(&policy).unwrap_or_else(|error| panic!("{what}: to {pages_then} of {full}: {error}"));
+        pages.resize(pages_then as usize, 0);
+        overwrite(&level, &mut pages, &mut random, 1_000);
+        holds(&level, &pages);
+    }
+    drop(level);
+    for streams in [made, then] {
+        let level = reopened(streams, &pages, &what);
+        overwrite(&level, &mut pages, &mut random, 500);
+        holds(&level, &pages);
+    }
+}
+
+#[test]
+fn a_page_mapped_range_of_the_largest_size_opens_with_any_number_of_streams_and_goes_on() {
+    for (made, then) in STREAMS.into_iter().flat_map(|made| STREAMS.map(|then| (made, then))) {
+        with_streams(made, then, RangeMapping::Page);
+    }
+}
+
+#[test]
+fn a_block_mapped_range_of_the_largest_size_opens_with_any_number_of_streams_and_goes_on() {
+    for (made, then) in STREAMS.into_iter().flat_map(|made| STREAMS.map(|then| (made, then))) {
+        with_streams(made, then, RangeMapping::Block);
+    }
 }

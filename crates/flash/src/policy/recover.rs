@@ -6,7 +6,7 @@
 
 use super::block::{self, BlockRange, EMPTY, Pair};
 use super::checkpoint::{self, SavedRange};
-use super::page::PageRange;
+use super::page::{self, PageRange};
 use super::units::{END, Flash, IoBatch, OobRead, OobRecord, SEQUENCE_MAX, UnitLog, UnitLook};
 use super::{Control, Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, Trim};
 use crate::error::LevelError;
@@ -174,7 +174,9 @@ fn page_range(
     setup: &PolicySetup,
 ) -> Result<PageRange, LevelError> {
     let (slots, known) = (flash.slots_per_unit, saved.sequence);
-    let relocation = setup.streams as usize;
+    let streams = page::streams_for(&saved.policy, saved.units.len(), flash, setup);
+    // What fronts of a larger number have filled stays where it is.
+    let relocation = streams as usize;
     // By page: its slot and the number it was written with; what the checkpoint knows counts as written with `known`.
     let mut newest: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
     let mapped: BTreeMap<u32, u32> = saved.map.iter().map(|(page, slot)| (*slot, *page)).collect();
@@ -262,7 +264,7 @@ fn page_range(
         }
     }
     let valid: Vec<(u32, u32)> = newest.into_iter().map(|(page, (slot, _))| (slot, page)).collect();
-    PageRange::restore(&saved.policy, &blocks, &valid, unit_sequences, flash, setup)
+    PageRange::restore(&saved.policy, &blocks, &valid, unit_sequences, flash, streams)
 }
 
 /// Refuses a range that has lost a page of its checkpoint. A unit is erased when its pages have newer copies or were trimmed and the
