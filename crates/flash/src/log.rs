@@ -26,7 +26,7 @@ const VERSION: u8 = 1;
 /// No record has as large a number: what has a larger one is damage, and would not bear being counted on.
 const NUMBER_MAX: u64 = 1 << 62;
 /// Blocks of a log that may become bad at one time.
-const BAD_BLOCKS_STOOD: u64 = 2;
+const BAD_BLOCKS_STOOD: u32 = 2;
 /// Bytes of a page's header.
 pub(crate) const HEADER_BYTES: usize = 36;
 const CRC_AT: usize = 32;
@@ -96,7 +96,7 @@ impl LogShape {
     /// Blocks that a log needs for snapshots of so many bytes: two of them and some to go on.
     pub fn blocks_for(pages_per_block: u32, page_bytes: usize, snapshot_bytes: usize) -> u32 {
         let pages = snapshot_bytes.div_ceil(page_bytes - HEADER_BYTES) as u64;
-        2 * pages.div_ceil(u64::from(pages_per_block)) as u32 + 3
+        2 * pages.div_ceil(u64::from(pages_per_block)) as u32 + BAD_BLOCKS_STOOD + 1
     }
 }
 
@@ -229,7 +229,29 @@ impl RecordLog {
         Ok(())
     }
 
-    /// Records a change: as a delta, or as a snapshot of the state after it when there is no room for more deltas.
+    /// Whether states whose snapshots have so many bytes can be recorded one after the other, also when blocks become bad; if not,
+    /// the blocks that this takes and those that there are.
+    pub fn check_room(&self, snapshot_bytes: usize) -> Result<(), (u32, u32)> {
+        let LogShape { blocks, pages_per_block, page_bytes, .. } = self.shape;
+        let wanted = LogShape::blocks_for(pages_per_block, page_bytes, snapshot_bytes);
+        let good = self.bad.iter().filter(|bad| !**bad).count() as u32;
+        let stood = wanted - BAD_BLOCKS_STOOD;
+        if wanted <= blocks && stood <= good {
+            Ok(())
+        } else {
+            Err((wanted, blocks.min(good + BAD_BLOCKS_STOOD)))
+        }
+    }
+
+    /// Whether a snapshot of so many bytes can be written now.
+    pub fn takes(&self, snapshot_bytes: usize) -> bool {
+        let (blocks, tail) = self.room();
+        let pages = self.shape.pages_of(snapshot_bytes);
+        pages <= tail || pages <= blocks * u64::from(self.shape.pages_per_block)
+    }
+
+    /// Records a change: as a delta, or as a snapshot of the state after it when there is no room for more deltas. `snapshot_bytes`: a
+    /// snapshot of the state after the change has as many, or fewer.
     pub fn commit<M: LogMedia>(
         &mut self,
         media: &mut M,
@@ -239,7 +261,7 @@ impl RecordLog {
     ) -> Result<(), LevelError> {
         let ppb = u64::from(self.shape.pages_per_block);
         // In blocks without anything live, because what is left in the last block may go in a cut; and some that may fail.
-        let kept = self.shape.pages_of(snapshot_bytes) + BAD_BLOCKS_STOOD * ppb;
+        let kept = self.shape.pages_of(snapshot_bytes) + u64::from(BAD_BLOCKS_STOOD) * ppb;
         let (blocks, tail) = self.room();
         let taken = self.shape.pages_of(delta.len()).saturating_sub(tail).div_ceil(ppb);
         if self.live.is_empty() || blocks.saturating_sub(taken) * ppb < kept {

@@ -4,7 +4,7 @@ use super::GrantInfo;
 use super::grant::GrantState;
 use super::layout::{Layout, PhysBlock};
 use super::log::DeviceLog;
-use super::records::{Change, GrantRow, Records};
+use super::records::{Change, GrantRow, Records, grant_bytes};
 use crate::backend::Backend;
 use crate::error::LevelError;
 use crate::log::{OnUnreadable, RecordLog};
@@ -81,21 +81,37 @@ impl Control {
         issued: Nanos,
     ) -> Result<Nanos, LevelError> {
         let mut media = DeviceLog::new(backend, issued);
-        // A snapshot has a place for each block that is granted, and little else.
-        let blocks: usize = self.records.grant_luns().map(|(_, row)| row.places.len()).sum();
-        let state_bytes = blocks * super::layout::PLACE_BYTES + 64 * self.records.grants.len() + 1024;
+        // No change makes it longer.
+        let state_bytes = self.records.snapshot_bytes();
         let before = self.records.apply(change)?;
         debug_assert!(
             self.records.check(layout).is_ok(),
             "{change:?} leads to records that recovery refuses"
         );
         debug_assert_eq!(Change::decode(&change.encode()).ok(), Some(change));
-        let snapshot = || Ok(self.records.encode(&layout.shape));
+        let snapshot = || {
+            let raw = self.records.encode(&layout.shape);
+            debug_assert!(raw.len() <= state_bytes, "a snapshot is longer than was reckoned with");
+            Ok(raw)
+        };
         if let Err(error) = self.log.commit(&mut media, &change.encode(), snapshot, state_bytes) {
             self.records.undo(before);
             return Err(error);
         }
         Ok(media.now)
+    }
+
+    /// Refuses a grant with which the records would outgrow the log.
+    pub fn check_room(&self, layout: &Layout, name: &str, luns: usize) -> Result<(), LevelError> {
+        let more = grant_bytes(name, luns, luns * layout.blocks_granted as usize);
+        let (wanted, blocks) = match self.log.check_room(self.records.snapshot_bytes() + more) {
+            Ok(()) => return Ok(()),
+            Err(room) => room,
+        };
+        Err(LevelError::BadRequest(format!(
+            "with the grant '{name}', the records of the flash monitor take {wanted} blocks, and the device keeps {blocks} for them; give              the grant a shorter name than one of {} bytes, or release a grant",
+            name.len()
+        )))
     }
 
     /// Records a state as a whole, and makes it the state.
@@ -110,6 +126,10 @@ impl Control {
         let mut media = DeviceLog::new(backend, issued);
         let raw = after.encode(&layout.shape);
         debug_assert_eq!(Records::decode(&raw, &layout.shape).as_ref().ok(), Some(&after));
+        if !self.log.takes(raw.len()) {
+            // Room was kept for the state as it is; the deltas that led to it make room for a larger one.
+            self.log.snapshot(&mut media, &self.records.encode(&layout.shape))?;
+        }
         self.log.snapshot(&mut media, &raw)?;
         self.records = after;
         Ok(media.now)

@@ -89,7 +89,8 @@ impl Layout {
         Ok(Layout { shape, log_blocks_per_lun, spares_per_lun: spares, blocks_granted })
     }
 
-    /// Blocks of each LUN that the log takes: enough for two snapshots of the largest state.
+    /// Blocks of each LUN that the log takes: enough for two snapshots of the largest state with names of usual lengths. The format
+    /// says where the log lies, so this never changes; a grant whose records would not fit is refused.
     fn log_blocks(shape: &FlashShape) -> u32 {
         let state = shape.blocks() as usize * PLACE_BYTES + shape.luns() as usize * 64 + 4096;
         let wanted = LogShape::blocks_for(shape.pages_per_block, shape.page_bytes as usize, state);
