@@ -14,6 +14,8 @@ use crate::log::LogShape;
 use crate::oob::MONITOR_OOB_BYTES;
 use weft_device::nand::{BlockAddr, BlockInfo, FlashShape};
 
+/// What the log is called in errors.
+pub(crate) const LOG_NAME: &str = "the records of the flash monitor";
 /// Bytes of a place in a snapshot.
 pub(super) const PLACE_BYTES: usize = 8;
 /// Fewest spares of a LUN: one to exchange blocks through, one for a block that fails.
@@ -102,7 +104,7 @@ impl Layout {
             blocks: Layout::log_blocks(shape) * shape.luns(),
             pages_per_block: shape.pages_per_block,
             page_bytes: shape.page_bytes as usize,
-            of: "the records of the flash monitor",
+            of: LOG_NAME,
         }
     }
 
