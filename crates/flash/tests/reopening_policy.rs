@@ -3,15 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[macro_use]
 mod support;
 
+use parking_lot::Mutex;
 use std::sync::Arc;
 use support::Random;
 use weft_core::{Nanos, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::OpenChannel;
+use weft_device::nand::{BlockAddr, Done, FlashError, OpenChannel, PageAddr, PageRead, Unreadable};
 use weft_flash::{
-    Grant, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
+    Backend, Grant, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
     RangePolicy,
 };
 
@@ -113,6 +115,84 @@ fn a_stripe_that_does_not_fit_is_refused_for_a_grant_that_is_begun_and_only_ther
     assert!(matches!(refused, Err(LevelError::BadRequest(_))));
     let opened = PolicyLevel::open(attached(&device), setup);
     assert!(matches!(opened, Err(LevelError::NotUsed { .. })));
+}
+
+/// A device with a page that cannot be read.
+#[derive(Debug)]
+struct Spotted {
+    device: OpenChannel,
+    spot: Mutex<Option<PageAddr>>,
+}
+
+impl Backend for Spotted {
+    as_the_device!();
+
+    fn read(&self, issued: Nanos, read: &mut PageRead) -> Result<Done, FlashError> {
+        let done = self.device.read_planes(issued, std::slice::from_mut(read))?;
+        if *self.spot.lock() == Some(read.page) {
+            let (address, why, done) = (read.page, Unreadable::Bits, done.done);
+            return Err(FlashError::Uncorrectable { address, why, done });
+        }
+        Ok(done)
+    }
+
+    fn program(&self, issued: Nanos, page: PageAddr, data: &[u8], oob: &[u8]) -> Result<Done, FlashError> {
+        self.device.program(issued, page, data, oob)
+    }
+
+    fn erase(&self, issued: Nanos, block: BlockAddr) -> Result<Done, FlashError> {
+        self.device.erase(issued, block)
+    }
+
+    fn sync(&self) -> Result<(), FlashError> {
+        self.device.sync()
+    }
+}
+
+/// With another stripe, a page of data would lie in the log, and could be the newest record of it.
+#[test]
+fn a_page_of_data_that_cannot_be_read_where_another_stripe_has_its_log_does_not_refuse_the_grant() {
+    let device = support::device(2, 2, 60, 8);
+    let spotted = Arc::new(Spotted { device, spot: Mutex::new(None) });
+    let monitor = Monitor::format(spotted.clone(), MonitorSetup::default()).unwrap();
+    let bytes = 4 * monitor.lun_bytes();
+    let request = GrantRequest { name: "all".into(), bytes, over_provisioning_permille: 0 };
+    let setup = PolicySetup { stripe: 1, ..PolicySetup::default() };
+    let level = PolicyLevel::create(monitor.allocate(&request).unwrap(), setup).unwrap();
+    let policy = range(0, RangeMapping::Page);
+    let policy = RangePolicy { pages: level.pages_max(&policy), ..policy };
+    level.ftl_ioctl(&policy).unwrap();
+    let pages = fill(&level, policy.pages, 1);
+    let mut grant = level.close(T).unwrap();
+    let shape = spotted.device.shape();
+    let mut spots = 0;
+    for at in (0..shape.luns()).flat_map(|lun| (0..12).map(move |block| (lun, block))) {
+        let page = shape.lun_at(at.0).block(0, at.1).page(0);
+        let mut data = [0; 8];
+        let read = &mut [PageRead { page, offset: 0, data: &mut data, oob: &mut [] }];
+        if spotted.device.read_planes(T, read).is_err() || data == *b"WEFTFLOG" {
+            continue;
+        }
+        *spotted.spot.lock() = Some(page);
+        for asked in [0, 1, 2, 4] {
+            let setup = PolicySetup { stripe: asked, ..PolicySetup::default() };
+            let level =
+                PolicyLevel::open(grant, setup).unwrap_or_else(|error| panic!("{page}, {asked}: {error}"));
+            let mut data = vec![0; PAGE];
+            let mut lost = 0;
+            for (at, number) in (0..).zip(&pages) {
+                match level.ftl_read(T, at, &mut data) {
+                    Ok(_) => assert!(data == page_of(*number)),
+                    Err(LevelError::Unreadable { .. }) => lost += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+            assert!(lost <= 1, "{page}: {lost} pages are lost");
+            grant = level.close(T).unwrap();
+        }
+        spots += 1;
+    }
+    assert!(spots > 20, "{spots} pages of data lie where a log may be");
 }
 
 /// Overwrites at random, with more tags than there are streams.
