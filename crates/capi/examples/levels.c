@@ -62,6 +62,7 @@ int main(int argc, char **argv) {
     check(weft_flash_read(function, block, 0, 0, back, geometry.page_bytes), "flash read");
     expect(memcmp(data, back, geometry.page_bytes) == 0, "the function level gives back what was written");
     expect(weft_set_ops(function, 4000000) == WEFT_ENOSPC, "over-provisioning that mapped blocks leave no room for");
+    expect(weft_wear_leveler(function, 10, NULL, 4, &moved, &spread) == WEFT_EINVAL, "what is moved has to be told");
     check(weft_wear_leveler(function, 10, moves, 4, &moved, &spread), "wear leveler");
     check(weft_flash_trim(function, block), "flash trim");
     check(weft_flash_flush(function), "flash flush");

@@ -105,6 +105,19 @@ int main(void) {
         check(weft_flash_tag(function, blocks[1], page, &tag), "flash tag");
         expect(same_tag(tag, writes[1].tag), "a page of a block keeps its tag");
     }
+    /* An address outside the grant is refused, and the others are written and count. */
+    for (page = PAGES; page < PAGES + 2; page++) {
+        for (at = 0; at < count; at++) {
+            writes[at].page = page;
+        }
+        writes[0].block.channel = geometry.channels;
+        expect(weft_flash_write_vector(function, writes, count) == WEFT_EOUTSIDE, "a block that the grant does not have");
+        for (at = 0; at < count; at++) {
+            expect(writes[at].status == (at == 0 ? WEFT_EOUTSIDE : 0), "each block has its own status");
+        }
+    }
+    writes[0].block = blocks[0];
+    writes[0].page = 0;
     expect(weft_flash_write_vector(function, writes, count) != 0, "a page of a block-mapped block is written once");
     for (at = 0; at < count; at++) {
         expect(writes[at].status != 0, "each page of the row is refused");

@@ -409,7 +409,7 @@ int weft_flash_trim(const weft_function *function, weft_block block);
    Caller: The handle is open. */
 int weft_flash_flush(const weft_function *function);
 
-/* Moves up to moves_max blocks that are more than threshold erases younger than a free one of their channel; writes what was moved to moves, how many to moved, and how evenly the grant is worn to spread.
+/* Moves up to moves_max blocks that are more than threshold erases younger than a free one of their channel; writes what was moved to moves, how many to moved, and how evenly the grant is worn to spread. All three are written on failure too: the first moved blocks have moved then, and are at their new places.
    Caller: The handle is open; moves has room for moves_max; moved and spread can be written. */
 int weft_wear_leveler(const weft_function *function, uint32_t threshold, weft_shuffle *moves, uint32_t moves_max, uint32_t *moved, weft_spread *spread);
 

@@ -6,7 +6,7 @@ use crate::monitor::{WeftBlock, WeftGrant, grant_of};
 use crate::raw::{WeftGeometryInfo, WeftRead, WeftWrite};
 use crate::tag::WeftTag;
 use weft_flash::FunctionLevel;
-use weft_flash::function::{BlockRead, BlockWrite, Mapping};
+use weft_flash::function::{BlockRead, BlockWrite, Mapping, Shuffled};
 
 /// A grant at the function level.
 pub struct WeftFunction(Clocked<FunctionLevel>);
@@ -206,7 +206,8 @@ exports! {
     }
 
     /// Moves up to `moves_max` blocks that are more than `threshold` erases younger than a free one of their channel; writes
-    /// what was moved to `moves`, how many to `moved`, and how evenly the grant is worn to `spread`.
+    /// what was moved to `moves`, how many to `moved`, and how evenly the grant is worn to `spread`. All three are written on failure
+    /// too: the first `moved` blocks have moved then, and are at their new places.
     ///
     /// # Safety
     /// The handle is open; `moves` has room for `moves_max`; `moved` and `spread` can be written.
@@ -218,18 +219,20 @@ exports! {
         moved: *mut u32,
         spread: *mut WeftSpread,
     ) {
-        let function = &handle(function, "function")?.0;
+        // Before anything moves: there is room for what has to be told.
+        let (function, moves) = (&handle(function, "function")?.0, list_mut(moves, moves_max as usize)?);
+        put(0, moved)?;
+        put(WeftSpread::default(), spread)?;
         let report = function.level.wear_leveler(function.now(), threshold, moves_max)?;
         function.advance(report.done);
-        for (at, shuffled) in report.shuffled.iter().enumerate() {
-            let shuffle =
-                WeftShuffle { from: shuffled.from.into(), to: shuffled.to.into(), label: shuffled.label };
-            // SAFETY: there are at most `moves_max`, and the caller's promise.
-            put(shuffle, moves.wrapping_add(at))?;
+        for (out, shuffled) in moves.iter_mut().zip(&report.shuffled) {
+            let Shuffled { from, to, label } = *shuffled;
+            *out = WeftShuffle { from: from.into(), to: to.into(), label };
         }
         let told = WeftSpread { erases_max: report.max, erases_min: report.min, erases_mean: report.mean };
         put(report.shuffled.len() as u32, moved)?;
-        put(told, spread)
+        put(told, spread)?;
+        Ok(report.stopped.map_or(Ok(()), Err)?)
     }
 
     /// Sets the over-provisioning, in thousandths; refused when too many blocks are mapped.

@@ -244,6 +244,14 @@ pub enum LevelError {
     Device(FlashError),
 }
 
+impl LevelError {
+    /// Whether nothing can be written for want of good blocks, or of room on the host, while everything can be read: no reason to refuse
+    /// an opening, because what is there has to be moved elsewhere.
+    pub(crate) fn leaves_reads(&self) -> bool {
+        matches!(self, LevelError::LogFull(_) | LevelError::HostFull(_))
+    }
+}
+
 impl From<FlashError> for LevelError {
     fn from(error: FlashError) -> LevelError {
         match error {

@@ -26,7 +26,7 @@ const VERSION: u8 = 1;
 /// No record has as large a number: what has a larger one is damage, and would not bear being counted on.
 const NUMBER_MAX: u64 = 1 << 62;
 /// Blocks of a log that may become bad at one time.
-const BAD_BLOCKS_STOOD: u64 = 2;
+const BAD_BLOCKS_STOOD: u32 = 2;
 /// Bytes of a page's header.
 pub(crate) const HEADER_BYTES: usize = 36;
 const CRC_AT: usize = 32;
@@ -96,13 +96,15 @@ impl LogShape {
     /// Blocks that a log needs for snapshots of so many bytes: two of them and some to go on.
     pub fn blocks_for(pages_per_block: u32, page_bytes: usize, snapshot_bytes: usize) -> u32 {
         let pages = snapshot_bytes.div_ceil(page_bytes - HEADER_BYTES) as u64;
-        2 * pages.div_ceil(u64::from(pages_per_block)) as u32 + 3
+        2 * pages.div_ceil(u64::from(pages_per_block)) as u32 + BAD_BLOCKS_STOOD + 1
     }
 }
 
 /// What a log held.
 #[derive(Debug)]
 pub(crate) struct Recovered {
+    /// Number of the snapshot.
+    pub number: u64,
     pub snapshot: Vec<u8>,
     pub deltas: Vec<Vec<u8>>,
 }
@@ -167,7 +169,12 @@ impl RecordLog {
                         continue;
                     }
                 }
-                if let Some((number, part)) = decode(&page_buffer, block) {
+                let part = decode(&page_buffer, block);
+                if part.is_none() && page == 0 {
+                    // A log writes the pages of a block from the first on: this is not one of its blocks.
+                    break;
+                }
+                if let Some((number, part)) = part {
                     records.entry(number).or_default().push(part);
                     let before = failed.iter_mut().rev().take_while(|failed| failed.block == block);
                     before.for_each(|failed| failed.older_than = failed.older_than.min(number));
@@ -207,10 +214,44 @@ impl RecordLog {
         let mut blobs =
             kept.into_values().map(|parts| parts.into_iter().flat_map(|part| part.payload).collect());
         let snapshot = blobs.next().unwrap_or_default();
-        Ok((log, Some(Recovered { snapshot, deltas: blobs.collect() })))
+        Ok((log, Some(Recovered { number: first, snapshot, deltas: blobs.collect() })))
     }
 
-    /// Records a change: as a delta, or as a snapshot of the state after it when there is no room for more deltas.
+    /// Erases the blocks that hold nothing that counts: nobody takes what another use has left for records of this one.
+    pub fn erase_others<M: LogMedia>(&mut self, media: &mut M) -> Result<(), LevelError> {
+        for block in 0..self.shape.blocks {
+            if self.bad[block as usize] || self.live.contains(&block) || media.look(block)?.clean {
+                continue;
+            }
+            debug_assert!(self.next_page.is_none() || block != self.current, "the log erases its last block");
+            self.bad[block as usize] = media.erase(block)? == Outcome::Bad;
+        }
+        Ok(())
+    }
+
+    /// Whether states whose snapshots have so many bytes can be recorded one after the other, also when blocks become bad; if not,
+    /// the blocks that this takes and those that there are.
+    pub fn check_room(&self, snapshot_bytes: usize) -> Result<(), (u32, u32)> {
+        let LogShape { blocks, pages_per_block, page_bytes, .. } = self.shape;
+        let wanted = LogShape::blocks_for(pages_per_block, page_bytes, snapshot_bytes);
+        let good = self.bad.iter().filter(|bad| !**bad).count() as u32;
+        let stood = wanted - BAD_BLOCKS_STOOD;
+        if wanted <= blocks && stood <= good {
+            Ok(())
+        } else {
+            Err((wanted, blocks.min(good + BAD_BLOCKS_STOOD)))
+        }
+    }
+
+    /// Whether a snapshot of so many bytes can be written now.
+    pub fn takes(&self, snapshot_bytes: usize) -> bool {
+        let (blocks, tail) = self.room();
+        let pages = self.shape.pages_of(snapshot_bytes);
+        pages <= tail || pages <= blocks * u64::from(self.shape.pages_per_block)
+    }
+
+    /// Records a change: as a delta, or as a snapshot of the state after it when there is no room for more deltas. `snapshot_bytes`: a
+    /// snapshot of the state after the change has as many, or fewer.
     pub fn commit<M: LogMedia>(
         &mut self,
         media: &mut M,
@@ -220,7 +261,7 @@ impl RecordLog {
     ) -> Result<(), LevelError> {
         let ppb = u64::from(self.shape.pages_per_block);
         // In blocks without anything live, because what is left in the last block may go in a cut; and some that may fail.
-        let kept = self.shape.pages_of(snapshot_bytes) + BAD_BLOCKS_STOOD * ppb;
+        let kept = self.shape.pages_of(snapshot_bytes) + u64::from(BAD_BLOCKS_STOOD) * ppb;
         let (blocks, tail) = self.room();
         let taken = self.shape.pages_of(delta.len()).saturating_sub(tail).div_ceil(ppb);
         if self.live.is_empty() || blocks.saturating_sub(taken) * ppb < kept {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use support::flaky::{Flaky, HostCall, Trouble, is_of_the_host};
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
-use weft_flash::function::Mapping;
+use weft_flash::function::{Mapping, WearReport};
 use weft_flash::{
-    FunctionLevel, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup, RangeMapping,
-    RangePolicy,
+    FunctionLevel, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel, PolicySetup,
+    RangeMapping, RangePolicy,
 };
 
 const T: Nanos = Nanos(0);
@@ -168,9 +168,11 @@ fn pages_after_a_move_and_a_trim(worn: u32) -> (Option<u32>, u32) {
     let old = level.address_mapper(T, 0, Mapping::Block, 7).unwrap().block;
     (0..2).for_each(|page| assert!(level.flash_write(T, old, page, &[7; 4096]).is_ok()));
     flaky.trouble(Trouble { call: Some(HostCall::Erase), spared: 0, fails: 1 });
-    assert!(is_of_the_host(&level.wear_leveler(T, 4, 1).unwrap_err()));
+    let report = level.wear_leveler(T, 4, 1).unwrap();
+    assert!(report.stopped.iter().all(is_of_the_host) && report.stopped.is_some());
     let labelled = |level: &FunctionLevel| level.mapped_blocks().into_iter().find(|found| found.label == 7);
     let new = labelled(&level).unwrap().block;
+    assert_eq!((report.shuffled[0].from, report.shuffled[0].to), (old, new));
     assert_ne!(old.lun, new.lun);
     level.flash_write(T, new, 2, &[8; 4096]).unwrap();
     level.flash_trim(new).unwrap();
@@ -191,4 +193,79 @@ fn a_block_that_was_moved_and_trimmed_does_not_come_back_as_it_was_before_the_mo
         lun
     });
     assert_ne!(luns[0], luns[1], "the new block is erased before the old one and after it");
+}
+
+/// Four blocks whose data stays, on flash that is younger than all that is free. Their addresses by label.
+fn young_blocks(flaky: &Arc<Flaky>) -> (FunctionLevel, Vec<GrantBlock>) {
+    let monitor = Monitor::format(flaky.clone(), MonitorSetup::default()).unwrap();
+    let request = GrantRequest { name: "a".into(), bytes: 1, over_provisioning_permille: 0 };
+    let level = FunctionLevel::open(monitor.allocate(&request).unwrap()).unwrap();
+    let take = |label| level.address_mapper(T, 0, Mapping::Block, label).unwrap().block;
+    let young: Vec<GrantBlock> = (0..4).map(take).collect();
+    for (block, label) in young.iter().zip(1..) {
+        (0..3).for_each(|page| assert!(level.flash_write(T, *block, page, &[label; 4096]).is_ok()));
+    }
+    for _ in 0..8 {
+        let (_, free, _) = level.census();
+        let taken: Vec<GrantBlock> = (0..free).map(|_| take(99)).collect();
+        taken.into_iter().for_each(|block| level.flash_trim(block).unwrap());
+        level.flush(T).unwrap();
+    }
+    (level, young)
+}
+
+/// An application knows its blocks by what the calls have told it, and by nothing else.
+#[test]
+fn whichever_call_of_the_host_fails_in_wear_leveling_the_application_learns_where_its_blocks_are() {
+    for call in [HostCall::Read, HostCall::Program, HostCall::Erase] {
+        let mut moved_before_errors = 0;
+        for (spared, fails) in (0..).flat_map(|spared| [(spared, 1), (spared, 4)]) {
+            let flaky = Flaky::new(support::device(1, 1, 30, 4), 0, 1);
+            let (level, mut known) = young_blocks(&flaky);
+            flaky.trouble(Trouble { call: Some(call), spared, fails });
+            let report = level.wear_leveler(T, 2, 4);
+            flaky.calm();
+            let (moves, error) = match report {
+                Ok(WearReport { shuffled, stopped, .. }) => (shuffled, stopped),
+                Err(error) => (Vec::new(), Some(error)),
+            };
+            assert!(error.iter().all(is_of_the_host), "{error:?}");
+            if error.is_some() {
+                moved_before_errors += moves.len();
+            }
+            for moved in &moves {
+                let at = known.iter().position(|block| *block == moved.from).unwrap();
+                assert_eq!(moved.label, at as u64);
+                known[at] = moved.to;
+            }
+            let check = |level: &FunctionLevel| {
+                let found = level.mapped_blocks();
+                for (label, block) in known.iter().enumerate() {
+                    let what = format!("{call:?} {spared}: label {label} at {block}");
+                    let found = found.iter().find(|found| found.label == label as u64);
+                    assert_eq!(found.map(|found| (found.block, found.written)), Some((*block, 3)), "{what}");
+                    let mut data = [0; 4096];
+                    for page in 0..3 {
+                        level.flash_read(T, *block, page, 0, &mut data).unwrap();
+                        assert_eq!(data, [label as u8 + 1; 4096], "{what} page {page}");
+                    }
+                }
+            };
+            check(&level);
+            // Whatever is free is written by somebody else.
+            while let Ok(other) = level.address_mapper(T, 0, Mapping::Block, 77) {
+                level.flash_write(T, other.block, 0, &[0xee; 4096]).unwrap();
+            }
+            check(&level);
+            check(&FunctionLevel::open(level.into_grant()).unwrap());
+            if error.is_none() {
+                assert_eq!(moves.len(), 4);
+                break;
+            }
+        }
+        assert!(
+            moved_before_errors > 3,
+            "{call:?}: {moved_before_errors} blocks had moved when an error came"
+        );
+    }
 }

@@ -17,7 +17,7 @@ use support::host::Host;
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{BlockState, Fault, FlashSetup, OpenChannel, PageAddr};
-use weft_flash::function::{BlockWrite, Mapping};
+use weft_flash::function::{BlockWrite, Mapping, WearReport};
 use weft_flash::monitor::LevelPolicy;
 use weft_flash::raw::{RawRead, RawWrite};
 use weft_flash::{
@@ -500,8 +500,18 @@ fn function_campaign(seed: u64) -> Met {
                 2 => {
                     let report = level.wear_leveler(T, random.below(2) as u32, 2);
                     assert!(report.is_ok() || is_of_host(&report), "seed {seed}: {report:?}");
+                    if let Ok(WearReport { shuffled, stopped, .. }) = report {
+                        let stopped = stopped.map_or(Ok(()), Err);
+                        assert!(stopped.is_ok() || is_of_host(&stopped), "seed {seed}: {stopped:?}");
+                        for moved in shuffled {
+                            let one = taken.get_mut(&moved.label).unwrap();
+                            assert_eq!(one.block, moved.from, "seed {seed}");
+                            one.block = moved.to;
+                        }
+                    }
+                    // The application knows where its blocks are, whatever happened.
                     for found in level.mapped_blocks() {
-                        taken.get_mut(&found.label).unwrap().block = found.block;
+                        assert_eq!(taken[&found.label].block, found.block, "seed {seed}: {}", found.label);
                     }
                 }
                 _ => {

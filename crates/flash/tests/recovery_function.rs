@@ -245,7 +245,7 @@ impl Run {
             // What could not be written any more has moved to flash that can.
             (block.at, block.retired, block.under_way) = (moved.to, false, None);
         }
-        Ok(())
+        report.stopped.map_or(Ok(()), Err)
     }
 
     fn step(&mut self, level: &FunctionLevel) -> Result<(), LevelError> {

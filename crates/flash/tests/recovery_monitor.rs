@@ -194,7 +194,9 @@ impl Run {
                 let free = open.monitor.free_luns()?;
                 if free > 0 {
                     self.names += 1;
-                    let name = format!("grant {}", self.names);
+                    // Of any length, the longest more often than the others.
+                    let width = (1 + self.random.below(400) as usize).min(255 - "grant ".len());
+                    let name = format!("grant {:0width$}", self.names);
                     let luns = 1 + self.random.below(u64::from(free).min(3));
                     let bytes = luns * open.monitor.lun_bytes();
                     self.change = Some(Change::Allocating(name.clone()));

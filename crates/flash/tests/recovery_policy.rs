@@ -1,7 +1,7 @@
 //! The policy level after power cuts, failed reads and grown bad blocks, on random shapes.
 //!
 //! Each seed makes a device, one range or two, and sessions: open, with power that may go several times on the way; work;
-//! lose power. A model knows what each page was promised to be. After each opening a page is what was written last and
+//! lose power. Each opening is asked for with other options. A model knows what each page was promised to be. After each opening a page is what was written last and
 //! acknowledged, or what was under way; a trim that was not flushed may be undone, to the last acknowledged write and never
 //! further. At the end every page takes a write again and the erase identity holds. In runs of their own the host fails reads,
 //! programs, erases and syncs, once, several times or for a while, and the work goes on: a page is then as it was or as it was to be,
@@ -80,6 +80,12 @@ impl Run {
     fn open(&self) -> Result<PolicyLevel, LevelError> {
         let monitor = Monitor::open(self.flaky.clone())?;
         PolicyLevel::open(monitor.attach("ftl")?, self.setup)
+    }
+
+    /// The next opening is asked for with another stripe, which does not matter, and another number of streams.
+    fn choose_setup(&mut self) {
+        self.setup.stripe = self.random.below(6) as u32;
+        self.setup.streams = [1, 2, 3, 4, 9, 32][self.random.below(6) as usize];
     }
 
     fn read(&mut self, level: &PolicyLevel, at: usize) -> Result<u64, LevelError> {
@@ -391,6 +397,7 @@ fn run(seed: u64, mappings: &[RangeMapping], troubles: bool) -> Met {
                 run.spoiled += u64::from(run.flaky.spoil(&mut run.random));
             }
         }
+        run.choose_setup();
         let (flaky, mut random, mut met) = (run.flaky.clone(), run.random.clone(), run.met);
         if troubles && random.below(4) == 0 {
             flaky.trouble(Trouble::random(&mut random));

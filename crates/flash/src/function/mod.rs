@@ -34,7 +34,7 @@ mod wear;
 
 pub use wear::{Shuffled, WearReport};
 
-use crate::address::{GrantBlock, GrantGeometry};
+use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::{Grant, RawRead, RawWrite, Results};
 use oob::PageNote;
@@ -428,14 +428,18 @@ impl FunctionLevel {
             blocks.into_iter().filter_map(|(number, block)| self.lock_to_write(number, block).ok()).collect();
         let places: Vec<Result<_, LevelError>> = {
             let state = self.state.lock();
-            let place = |(number, write): (usize, &BlockWrite)| {
+            // By block: those that get a page. One that is refused takes no place from those after it.
+            let mut placed: BTreeMap<u32, u32> = BTreeMap::new();
+            let place = |write: &BlockWrite| {
                 self.geometry().check_page(write.block.page(write.page))?;
-                let before = |other: &&BlockWrite| other.block == write.block && other.page < pages_per_block;
-                let before = writes[..number].iter().filter(before).count() as u32;
-                let (at, note) = self.place(&state, write.block, write.page, before)?;
-                Ok((at, note.encode()))
+                let before = placed.entry(self.number(write.block)).or_default();
+                let (at, note) = self.place(&state, write.block, write.page, *before)?;
+                let note = note.encode();
+                self.check_write(write.block.page(at), write, &note)?;
+                *before += 1;
+                Ok((at, note))
             };
-            writes.iter().enumerate().map(place).collect()
+            writes.iter().map(place).collect()
         };
         let mut programs = Vec::with_capacity(writes.len());
         for (write, place) in writes.iter().zip(&places) {
@@ -449,14 +453,25 @@ impl FunctionLevel {
         let mut results = Vec::with_capacity(writes.len());
         for (write, place) in writes.iter().zip(places) {
             let result = place.and_then(|(at, _)| Ok((at, done.next().unwrap_or_else(no_result)?)));
-            if let (Ok((at, _)), Use::Mapped(holder)) =
-                (&result, &mut state.blocks[self.number(write.block) as usize])
+            // One that was refused may name a block that the grant does not have.
+            if let Ok((at, _)) = &result
+                && let Use::Mapped(holder) = &mut state.blocks[self.number(write.block) as usize]
             {
                 holder.wrote(*at, write.page, pages_per_block);
             }
             results.push(result.map(|(_, done)| done));
         }
         results
+    }
+
+    /// Refuses what the grant would refuse for its length.
+    fn check_write(&self, page: GrantPage, write: &BlockWrite, note: &[u8]) -> Result<(), LevelError> {
+        crate::oob::bytes_for(page, note.len(), write.tag, self.geometry().oob_bytes)?;
+        let (given, wanted) = (write.data.len(), self.geometry().page_bytes as usize);
+        if given == wanted {
+            return Ok(());
+        }
+        Err(LevelError::WrongLength { address: page, what: "data", given, wanted })
     }
 
     /// The lock of a block that is to be written: pages by number go one after the other.

@@ -21,10 +21,12 @@ pub struct Shuffled {
 }
 
 /// What wear leveling did.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct WearReport {
     /// The blocks that were moved, in order.
     pub shuffled: Vec<Shuffled>,
+    /// What ended it before it was done. The blocks above have moved all the same.
+    pub stopped: Option<LevelError>,
     /// Erases of the most worn block.
     pub max: u32,
     /// Erases of the least worn block.
@@ -38,6 +40,8 @@ pub struct WearReport {
 /// What became of a block that was to be moved.
 enum Outcome {
     Moved(Shuffled),
+    /// It was moved, and the old one was not erased: the next call that erases blocks does that.
+    MovedBeforeError(Shuffled, LevelError),
     /// It was given back meanwhile.
     NotMapped,
     /// It stays; the other one's flash failed.
@@ -51,6 +55,9 @@ impl FunctionLevel {
     ///
     /// Calls on the blocks that are moved wait until that is over, and then find them [not mapped](LevelError::NotMapped): where
     /// they are is in the report. An application whose threads use their blocks meanwhile levels wear in a turn of its own.
+    ///
+    /// An error that comes after blocks have moved is in the report ([`WearReport::stopped`]), because the application has to know where
+    /// they are. This call fails only when it has moved none.
     pub fn wear_leveler(
         &self,
         issued: Nanos,
@@ -72,13 +79,22 @@ impl FunctionLevel {
         mapped.iter_mut().for_each(|blocks| blocks.sort_by(|a, b| b.cmp(a)));
         while (report.shuffled.len() as u32) < moves_max {
             let Some((from, to)) = self.pair(&mut mapped, threshold) else { break };
-            match self.shuffle(from, to, &mut report.done)? {
-                Outcome::Moved(shuffled) => report.shuffled.push(shuffled),
-                Outcome::NotMapped => {}
-                Outcome::TargetFailed => {
+            match self.shuffle(from, to, &mut report.done) {
+                Ok(Outcome::Moved(shuffled)) => report.shuffled.push(shuffled),
+                Ok(Outcome::MovedBeforeError(shuffled, error)) => {
+                    report.shuffled.push(shuffled);
+                    report.stopped = Some(error);
+                }
+                Ok(Outcome::NotMapped) => {}
+                Ok(Outcome::TargetFailed) => {
                     let erases = self.state.lock().erases[from as usize];
                     mapped[self.block(from).channel as usize].push((erases, from));
                 }
+                Err(error) if report.shuffled.is_empty() => return Err(error),
+                Err(error) => report.stopped = Some(error),
+            }
+            if report.stopped.is_some() {
+                break;
             }
         }
         let state = self.state.lock();
@@ -164,8 +180,12 @@ impl FunctionLevel {
             state.check_counts();
             self.erased.notify_all();
         }
-        *now = self.erase_taken(*now, &[from])?;
-        Ok(Outcome::Moved(Shuffled { from: source, to: target, label }))
+        let shuffled = Shuffled { from: source, to: target, label };
+        match self.erase_taken(*now, &[from]) {
+            Ok(end) => *now = end,
+            Err(error) => return Ok(Outcome::MovedBeforeError(shuffled, error)),
+        }
+        Ok(Outcome::Moved(shuffled))
     }
 
     /// Copies what a block holds; false when the flash that it goes to failed.

@@ -16,6 +16,9 @@ const NAME_BYTES_MAX: usize = 255;
 
 impl Monitor {
     /// Allots LUNs, round the channels, the least worn of each first; their blocks are erased. The caller is attached.
+    ///
+    /// [`LevelError::BadRequest`] also when the device has no room for the records of so many grants with names as long as these: nothing
+    /// is written then.
     pub fn allocate(self: &Arc<Monitor>, request: &GrantRequest) -> Result<Grant, LevelError> {
         check_name(&request.name)?;
         if request.bytes == 0 {
@@ -27,6 +30,7 @@ impl Monitor {
         }
         let wanted = self.layout.luns_for(request);
         let chosen = self.choose_luns(control.free_luns(&*self.backend, &self.layout)?, wanted)?;
+        control.check_room(&self.layout, &request.name, chosen.len())?;
         let mut now = Nanos(0);
         let mut taken: Vec<PhysBlock> = Vec::new();
         let mut luns = Vec::new();

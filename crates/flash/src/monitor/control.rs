@@ -4,7 +4,7 @@ use super::GrantInfo;
 use super::grant::GrantState;
 use super::layout::{Layout, PhysBlock};
 use super::log::DeviceLog;
-use super::records::{Change, GrantRow, Records};
+use super::records::{Change, GrantRow, Records, grant_bytes};
 use crate::backend::Backend;
 use crate::error::LevelError;
 use crate::log::{OnUnreadable, RecordLog};
@@ -81,21 +81,37 @@ impl Control {
         issued: Nanos,
     ) -> Result<Nanos, LevelError> {
         let mut media = DeviceLog::new(backend, issued);
-        // A snapshot has a place for each block that is granted, and little else.
-        let blocks: usize = self.records.grant_luns().map(|(_, row)| row.places.len()).sum();
-        let state_bytes = blocks * super::layout::PLACE_BYTES + 64 * self.records.grants.len() + 1024;
+        // No change makes it longer.
+        let state_bytes = self.records.snapshot_bytes();
         let before = self.records.apply(change)?;
         debug_assert!(
             self.records.check(layout).is_ok(),
             "{change:?} leads to records that recovery refuses"
         );
         debug_assert_eq!(Change::decode(&change.encode()).ok(), Some(change));
-        let snapshot = || Ok(self.records.encode(&layout.shape));
+        let snapshot = || {
+            let raw = self.records.encode(&layout.shape);
+            debug_assert!(raw.len() <= state_bytes, "a snapshot is longer than was reckoned with");
+            Ok(raw)
+        };
         if let Err(error) = self.log.commit(&mut media, &change.encode(), snapshot, state_bytes) {
             self.records.undo(before);
             return Err(error);
         }
         Ok(media.now)
+    }
+
+    /// Refuses a grant with which the records would outgrow the log.
+    pub fn check_room(&self, layout: &Layout, name: &str, luns: usize) -> Result<(), LevelError> {
+        let more = grant_bytes(name, luns, luns * layout.blocks_granted as usize);
+        let (wanted, blocks) = match self.log.check_room(self.records.snapshot_bytes() + more) {
+            Ok(()) => return Ok(()),
+            Err(room) => room,
+        };
+        Err(LevelError::BadRequest(format!(
+            "with the grant '{name}', the records of the flash monitor take {wanted} blocks, and the device keeps {blocks} for them; give              the grant a shorter name than one of {} bytes, or release a grant",
+            name.len()
+        )))
     }
 
     /// Records a state as a whole, and makes it the state.
@@ -110,6 +126,10 @@ impl Control {
         let mut media = DeviceLog::new(backend, issued);
         let raw = after.encode(&layout.shape);
         debug_assert_eq!(Records::decode(&raw, &layout.shape).as_ref().ok(), Some(&after));
+        if !self.log.takes(raw.len()) {
+            // Room was kept for the state as it is; the deltas that led to it make room for a larger one.
+            self.log.snapshot(&mut media, &self.records.encode(&layout.shape))?;
+        }
         self.log.snapshot(&mut media, &raw)?;
         self.records = after;
         Ok(media.now)
@@ -232,5 +252,70 @@ impl Control {
             in_use: self.states.get(id).is_some_and(|state| state.is_in_use()),
         };
         self.records.grants.iter().map(info).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::monitor::records::{GrantLun, SwapRow};
+    use crate::monitor::{GrantRequest, Monitor, MonitorSetup};
+    use crate::raw::RawLevel;
+    use weft_device::Geometry;
+    use weft_device::nand::{FlashSetup, OpenChannel};
+
+    /// Earlier versions reckoned with 64 bytes for a grant, and wrote deltas until no snapshot fitted any more.
+    #[test]
+    fn a_log_that_an_earlier_version_filled_with_deltas_opens_and_everything_can_be_read() {
+        let geometry = Geometry {
+            channels: 4,
+            luns_per_channel: 64,
+            planes: 1,
+            pages_per_block: 3,
+            ..Geometry::bbssd()
+        };
+        let geometry = geometry.with_size(256 * 8 * 3 * 4096);
+        let device = Arc::new(OpenChannel::memory(&FlashSetup::new(geometry)).unwrap());
+        let monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
+        for number in 0..256_u64 {
+            let request =
+                GrantRequest { name: format!("{number:0255}"), bytes: 1, over_provisioning_permille: 0 };
+            let raw = RawLevel::new(monitor.allocate(&request).unwrap());
+            let page = crate::GrantBlock { channel: 0, lun: 0, block: 0 }.page(0);
+            raw.page_write(Nanos(0), page, &[number as u8; 4096], &[]).unwrap();
+        }
+        {
+            let mut guard = monitor.control.lock();
+            let control = &mut *guard;
+            let lun = |grant: &u32| GrantLun { grant: *grant, position: 0 };
+            let grants: Vec<u32> = control.records.grants.keys().copied().collect();
+            let home = |grant: &u32| control.records.grants[grant].luns[0].home;
+            let (first, second) = (&grants[0], &grants[1]);
+            let (from, to) = (home(first), home(second));
+            let swap = SwapRow { first: lun(first), second: Some(lun(second)), from, to };
+            let place = control.records.grants[&grants[2]].luns[0].places[0];
+            let same = Change::PhysBlock { grant_lun: lun(&grants[2]), block: 0, place };
+            control.records.apply(Change::SwapBegins(swap)).unwrap();
+            let reckoned = 256 * 5 * super::super::layout::PLACE_BYTES + 64 * 256 + 1024;
+            let mut media = DeviceLog::new(&*device, Nanos(0));
+            let (records, log) = (&control.records, &mut control.log);
+            log.commit(&mut media, &Change::SwapBegins(swap).encode(), || unreachable!(), reckoned).unwrap();
+            let full = (0..2000).find_map(|_| {
+                log.commit(&mut media, &same.encode(), || Ok(records.encode(&device.shape())), reckoned).err()
+            });
+            assert!(matches!(full, Some(LevelError::LogFull(_))), "{full:?}");
+        }
+        drop(monitor);
+        for _ in 0..2 {
+            let monitor = Monitor::open(device.clone()).unwrap();
+            assert_eq!(monitor.grants().len(), 256);
+            for number in 0..256_u64 {
+                let raw = RawLevel::new(monitor.attach(&format!("{number:0255}")).unwrap());
+                let page = crate::GrantBlock { channel: 0, lun: 0, block: 0 }.page(0);
+                let mut data = [0; 4096];
+                raw.page_read(Nanos(0), page, 0, &mut data, &mut []).unwrap();
+                assert_eq!(data, [number as u8; 4096]);
+            }
+        }
     }
 }

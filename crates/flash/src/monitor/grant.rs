@@ -476,6 +476,11 @@ impl LocalGrant {
                 let place = self.state.table(block)[block.block as usize];
                 match self.replace(block, place, None, Nanos(0)) {
                     Ok(_) | Err(LevelError::BlockRetired { .. }) => {}
+                    // It can be read where it is.
+                    Err(error) if error.leaves_reads() => {
+                        tracing::warn!(grant = self.state.name, %block, "a bad block was not replaced: {error}");
+                        return Ok(());
+                    }
                     Err(other) => return Err(other),
                 }
             }

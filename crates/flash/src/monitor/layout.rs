@@ -14,6 +14,8 @@ use crate::log::LogShape;
 use crate::oob::MONITOR_OOB_BYTES;
 use weft_device::nand::{BlockAddr, BlockInfo, FlashShape};
 
+/// What the log is called in errors.
+pub(crate) const LOG_NAME: &str = "the records of the flash monitor";
 /// Bytes of a place in a snapshot.
 pub(super) const PLACE_BYTES: usize = 8;
 /// Fewest spares of a LUN: one to exchange blocks through, one for a block that fails.
@@ -89,7 +91,8 @@ impl Layout {
         Ok(Layout { shape, log_blocks_per_lun, spares_per_lun: spares, blocks_granted })
     }
 
-    /// Blocks of each LUN that the log takes: enough for two snapshots of the largest state.
+    /// Blocks of each LUN that the log takes: enough for two snapshots of the largest state with names of usual lengths. The format
+    /// says where the log lies, so this never changes; a grant whose records would not fit is refused.
     fn log_blocks(shape: &FlashShape) -> u32 {
         let state = shape.blocks() as usize * PLACE_BYTES + shape.luns() as usize * 64 + 4096;
         let wanted = LogShape::blocks_for(shape.pages_per_block, shape.page_bytes as usize, state);
@@ -101,7 +104,7 @@ impl Layout {
             blocks: Layout::log_blocks(shape) * shape.luns(),
             pages_per_block: shape.pages_per_block,
             page_bytes: shape.page_bytes as usize,
-            of: "the records of the flash monitor",
+            of: LOG_NAME,
         }
     }
 

@@ -34,6 +34,7 @@ mod swap;
 pub use clock::LEAD_MAX;
 pub use grant::BlockLook;
 pub(crate) use grant::LocalGrant;
+pub(crate) use layout::LOG_NAME;
 pub use level::{LevelPolicy, LevelReport, LunWear, Spread};
 
 use crate::backend::Backend;
@@ -104,13 +105,18 @@ impl Monitor {
         Monitor::start(backend, layout, control)
     }
 
-    /// Opens the monitor that is on a device, and finishes a swap that was under way, if there is room for it.
+    /// Opens the monitor that is on a device, and finishes a swap that was under way, if there is room for it. It opens also when nothing
+    /// can be written any more, for want of good blocks or of room on the host: what is there can be read, and moved elsewhere.
     ///
     /// [`LevelError::NotFormatted`] when there is none.
     pub fn open(backend: Arc<dyn Backend>) -> Result<Arc<Monitor>, LevelError> {
         let (layout, control) = Control::recover(&*backend)?;
         let monitor = Monitor::start(backend, layout, control)?;
-        monitor.finish_swap(&mut Nanos(0), &mut Moved::default())?;
+        match monitor.finish_swap(&mut Nanos(0), &mut Moved::default()) {
+            // Each block has its place, on one LUN or the other: the tenants get what they have.
+            Err(error) if error.leaves_reads() => tracing::warn!("a swap of LUNs waits: {error}"),
+            other => drop(other?),
+        }
         Ok(monitor)
     }
 

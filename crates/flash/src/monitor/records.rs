@@ -90,7 +90,23 @@ pub(super) struct Undo {
     homes: Vec<(GrantLun, u32)>,
 }
 
+/// Bytes of a snapshot beside the grants: version, shape, spares, next grant, number of grants, and a swap.
+const FIXED_BYTES: usize = 4 + 7 * 4 + 4 + 4 + 4 + 1 + 24;
+
+/// Bytes of a grant in a snapshot, with so many LUNs and blocks altogether.
+pub(super) fn grant_bytes(name: &str, luns: usize, blocks: usize) -> usize {
+    4 + 4 + name.len() + 8 + 4 + 4 + luns * 12 + blocks * super::layout::PLACE_BYTES
+}
+
 impl Records {
+    /// Bytes of a snapshot, with a swap under way.
+    pub fn snapshot_bytes(&self) -> usize {
+        let grant = |row: &GrantRow| {
+            grant_bytes(&row.name, row.luns.len(), row.luns.iter().map(|lun| lun.places.len()).sum())
+        };
+        FIXED_BYTES + self.grants.values().map(grant).sum::<usize>()
+    }
+
     /// Makes a change, and returns what takes it back.
     pub fn apply(&mut self, change: Change) -> Result<Undo, LevelError> {
         let mut undo = Undo { swap: self.swap, ..Undo::default() };
@@ -448,6 +464,7 @@ mod tests {
         let records = exchange();
         let (grant_lun, swap) = (GrantLun { grant: 4, position: 1 }, records.swap.unwrap());
         let raw = records.encode(&SHAPE);
+        assert_eq!(raw.len(), records.snapshot_bytes());
         assert_eq!(Records::decode(&raw, &SHAPE).unwrap(), records);
         (0..raw.len()).for_each(|at| assert!(Records::decode(&raw[..at], &SHAPE).is_err()));
         let place = PhysBlock { lun: 1, block: 2 };

@@ -98,9 +98,10 @@ pub struct RangePolicy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PolicySetup {
     /// LUNs that a unit lies on, with a block in each plane; a divisor of the grant's LUNs. 0 = the largest one up to 8, or a
-    /// larger one that leaves 64 units.
+    /// larger one that leaves 64 units. It is chosen when the grant is first used; an opening takes the one that it finds.
     pub stripe: u32,
-    /// Open units for new data of page-mapped ranges: so many kinds of tags are kept apart. 1 to 32.
+    /// Open units for new data of page-mapped ranges: so many kinds of tags are kept apart. 1 to 32. A range has units for as many
+    /// as the level had when the range was made; opened with more, the range keeps as many apart as it has units for.
     pub streams: u32,
     /// Pages programmed from one checkpoint to the next. 0 = a quarter of the grant.
     pub checkpoint_pages: u64,
@@ -217,6 +218,8 @@ impl PolicyLevel {
         }
         let level = PolicyLevel::assemble(setup, flash, Vec::new(), Control { free, bad: Vec::new(), log });
         level.checkpoint(Nanos(0))?;
+        // An earlier use with another stripe had its log in other blocks, and may have been forgotten only in a part of them.
+        level.control.lock().log.erase_others(&mut UnitLog::new(&level.flash, Nanos(0)))?;
         Ok(level)
     }
 
@@ -240,7 +243,7 @@ impl PolicyLevel {
     }
 
     /// Opens what is on a grant: the last checkpoint and what was written after it. The stripe is that of the grant's
-    /// first use; `setup` is for the rest.
+    /// first use, whatever `setup` says; `setup` is for the rest.
     ///
     /// [`LevelError::NotUsed`] when the grant was not used at this level, [`LevelError::OtherLevel`] when it holds data
     /// of the function level.
@@ -263,7 +266,7 @@ impl PolicyLevel {
             let known = |number: &u16| ranges.values().any(|range| range.cell.number == *number);
             (0..=u16::MAX).find(|number| !known(number)).unwrap_or(u16::MAX)
         };
-        let units = self.take_units(&mut control, policy, self.units_for(policy, &self.flash))?;
+        let units = self.take_units(&mut control, policy, self.units_for(policy))?;
         let made = match policy.mapping {
             RangeMapping::Page => {
                 PageRange::new(policy, units.len(), &self.flash, &self.setup).map(Box::new).map(Kind::Page)
@@ -336,7 +339,7 @@ impl PolicyLevel {
         self.replace(&mut control, &cell, &mut range, policy)?;
         self.ranges.write().insert(policy.start, Listed { end, cell: cell.clone() });
         self.erase_given(&cell, &mut range, Nanos(0))?;
-        let excess = range.good_units().saturating_sub(self.units_for(policy, &self.flash));
+        let excess = range.good_units().saturating_sub(range.units_for(policy, &self.flash));
         if excess > 0 {
             let Range { policy, units, kind, .. } = &mut *range;
             let mut batch = units::IoBatch::new(&self.flash, units, cell.number, Nanos(0));
@@ -366,8 +369,8 @@ impl PolicyLevel {
         range: &mut Range,
         policy: &RangePolicy,
     ) -> Result<(), LevelError> {
-        let wanted = self.units_for(policy, &self.flash);
-        let (wanted_before, good) = (self.units_for(&range.policy, &self.flash), range.good_units());
+        let wanted = range.units_for(policy, &self.flash);
+        let (wanted_before, good) = (range.units_for(&range.policy, &self.flash), range.good_units());
         // What has become bad is no reason to refuse a change that takes no more flash than the range did.
         let added = match wanted.saturating_sub(wanted_before.max(good)) {
             0 => Vec::new(),
@@ -385,7 +388,7 @@ impl PolicyLevel {
         policy: &RangePolicy,
         added: Vec<u32>,
     ) -> Result<(), LevelError> {
-        let (wanted, have) = (self.units_for(policy, &self.flash), range.units.len() as u64);
+        let (wanted, have) = (range.units_for(policy, &self.flash), range.units.len() as u64);
         let most = range.good_units().saturating_sub(wanted);
         let released = match &range.kind {
             Kind::Page(kind) => kind.dispensable(most),
@@ -396,10 +399,9 @@ impl PolicyLevel {
         let mut units = Vec::new();
         units.extend(kept.iter().map(|unit| range.units[*unit as usize]).chain(added.iter().copied()));
         let made = match &range.kind {
-            Kind::Page(kind) => kind
-                .changed(policy, &kept, added.len(), &self.flash, &self.setup)
-                .map(Box::new)
-                .map(Kind::Page),
+            Kind::Page(kind) => {
+                kind.changed(policy, &kept, added.len(), &self.flash).map(Box::new).map(Kind::Page)
+            }
             Kind::Block(kind) => Ok(Kind::Block(Box::new(kind.changed(policy, &kept, added.len())))),
         };
         let recorded = made.and_then(|kind| {
@@ -432,7 +434,7 @@ impl PolicyLevel {
             return Ok(true);
         }
         let policy = range.policy.clone();
-        let missing = self.units_for(&policy, &self.flash).saturating_sub(range.good_units());
+        let missing = range.units_for(&policy, &self.flash).saturating_sub(range.good_units());
         let added = self.take_free(&mut control, missing)?;
         if added.is_empty() {
             return Ok(false);
@@ -540,10 +542,11 @@ impl PolicyLevel {
         Ok(units)
     }
 
-    fn units_for(&self, policy: &RangePolicy, flash: &Flash) -> u64 {
+    /// Units that a new range takes.
+    fn units_for(&self, policy: &RangePolicy) -> u64 {
         match policy.mapping {
-            RangeMapping::Page => page::units_for(policy, flash, &self.setup),
-            RangeMapping::Block => block::units_for(policy, flash),
+            RangeMapping::Page => page::units_for(policy, &self.flash, self.setup.streams),
+            RangeMapping::Block => block::units_for(policy, &self.flash),
         }
     }
 
@@ -555,7 +558,7 @@ impl PolicyLevel {
 
     /// The same, with so many units.
     fn pages_in(&self, policy: &RangePolicy, free: u64) -> u64 {
-        let fits = |pages| self.units_for(&RangePolicy { pages, ..policy.clone() }, &self.flash) <= free;
+        let fits = |pages| self.units_for(&RangePolicy { pages, ..policy.clone() }) <= free;
         let (mut most, mut too_many) = (0, free * u64::from(self.flash.slots_per_unit) + 1);
         while too_many - most > 1 {
             let middle = most + (too_many - most) / 2;
@@ -906,6 +909,14 @@ impl Range {
 
     fn end(&self) -> u64 {
         self.policy.start + self.policy.pages
+    }
+
+    /// Units that the range takes with this policy and the streams that it has.
+    fn units_for(&self, policy: &RangePolicy, flash: &Flash) -> u64 {
+        match &self.kind {
+            Kind::Page(kind) => page::units_for(policy, flash, kind.streams()),
+            Kind::Block(_) => block::units_for(policy, flash),
+        }
     }
 
     /// Units whose flash is not bad.

@@ -26,17 +26,30 @@ pub(super) struct PageRange {
 /// Erases by which units may differ before the data of the least worn one is moved.
 const WEAR_GAP: u32 = 32;
 
-/// Units that a range takes: its pages, its over-provisioning, and what is open or kept free.
-pub(super) fn units_for(policy: &RangePolicy, flash: &Flash, setup: &PolicySetup) -> u64 {
-    let pages = u128::from(policy.pages) * u128::from(1000 + u64::from(policy.over_provisioning_permille));
-    let units = (pages / 1000).div_ceil(u128::from(flash.slots_per_unit));
-    // One front more for relocation, and one unit more without which cleaning would gain nothing.
-    let kept = u64::from(RESERVE_UNITS) + u64::from(setup.streams) + 2;
-    u64::try_from(units).unwrap_or(u64::MAX).saturating_add(kept)
+/// Units that a range needs beside its data and its streams: one front more for relocation, and one unit more without which
+/// cleaning would gain nothing.
+const KEPT_UNITS: u64 = RESERVE_UNITS as u64 + 2;
+
+/// Units that a range with so many streams takes: its pages, its over-provisioning, and what is open or kept free.
+pub(super) fn units_for(policy: &RangePolicy, flash: &Flash, streams: u32) -> u64 {
+    data_units(policy, flash).saturating_add(KEPT_UNITS + u64::from(streams))
 }
 
-fn mapper_setup(policy: &RangePolicy, units: usize, flash: &Flash, setup: &PolicySetup) -> MapperSetup {
-    let relocation = setup.streams as usize;
+/// Streams of a range that has so many units: those that are wished for, as far as the range was made with units for them.
+pub(super) fn streams_for(policy: &RangePolicy, units: usize, flash: &Flash, setup: &PolicySetup) -> u32 {
+    let left = (units as u64).saturating_sub(data_units(policy, flash).saturating_add(KEPT_UNITS));
+    u64::from(setup.streams).min(left).max(1) as u32
+}
+
+/// Units that the pages and the over-provisioning take.
+fn data_units(policy: &RangePolicy, flash: &Flash) -> u64 {
+    let pages = u128::from(policy.pages) * u128::from(1000 + u64::from(policy.over_provisioning_permille));
+    let units = (pages / 1000).div_ceil(u128::from(flash.slots_per_unit));
+    u64::try_from(units).unwrap_or(u64::MAX)
+}
+
+fn mapper_setup(policy: &RangePolicy, units: usize, flash: &Flash, streams: u32) -> MapperSetup {
+    let relocation = streams as usize;
     MapperSetup {
         blocks: units as u32,
         slots_per_block: flash.slots_per_unit,
@@ -75,22 +88,22 @@ impl PageRange {
         setup: &PolicySetup,
     ) -> Result<PageRange, LevelError> {
         let blocks = vec![RestoredBlock::default(); units];
-        PageRange::restore(policy, &blocks, &[], vec![0; units], flash, setup)
+        PageRange::restore(policy, &blocks, &[], vec![0; units], flash, setup.streams)
     }
 
-    /// The range as it was found on the flash.
+    /// The range as it was found on the flash, with so many streams.
     pub fn restore(
         policy: &RangePolicy,
         blocks: &[RestoredBlock],
         valid: &[(u32, u32)],
         unit_sequences: Vec<u64>,
         flash: &Flash,
-        setup: &PolicySetup,
+        streams: u32,
     ) -> Result<PageRange, LevelError> {
-        let mapper_setup = mapper_setup(policy, blocks.len(), flash, setup);
+        let mapper_setup = mapper_setup(policy, blocks.len(), flash, streams);
         let mapper = PageMapper::restore(mapper_setup, blocks, valid.iter().copied())
             .map_err(|error| level_error(error, policy.start))?;
-        let streams = StreamTable::new(setup.streams);
+        let streams = StreamTable::new(streams);
         let page_bytes = u64::from(flash.geometry.page_bytes);
         Ok(PageRange {
             mapper,
@@ -142,14 +155,13 @@ impl PageRange {
     }
 
     /// The range with other pages, another victim policy, and other units: of those it had, these, in this order, and new
-    /// ones.
+    /// ones. It keeps its streams.
     pub fn changed(
         &self,
         policy: &RangePolicy,
         kept: &[u32],
         new: usize,
         flash: &Flash,
-        setup: &PolicySetup,
     ) -> Result<PageRange, LevelError> {
         let slots = flash.slots_per_unit;
         let found = self.mapper.blocks_to_restore();
@@ -166,8 +178,13 @@ impl PageRange {
                 }
             }
         }
-        let changed = PageRange::restore(policy, &blocks, &valid, sequences, flash, setup)?;
+        let changed = PageRange::restore(policy, &blocks, &valid, sequences, flash, self.streams())?;
         Ok(PageRange { streams: self.streams.clone(), before: self.counts(), ..changed })
+    }
+
+    /// Open units for new data.
+    pub fn streams(&self) -> u32 {
+        self.streams.len() as u32
     }
 
     /// Cleans until the range can do without so many units, or nothing is gained any more. Its trims have been recorded.

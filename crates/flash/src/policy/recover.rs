@@ -6,7 +6,7 @@
 
 use super::block::{self, BlockRange, EMPTY, Pair};
 use super::checkpoint::{self, SavedRange};
-use super::page::PageRange;
+use super::page::{self, PageRange};
 use super::units::{END, Flash, IoBatch, OobRead, OobRecord, SEQUENCE_MAX, UnitLog, UnitLook};
 use super::{Control, Kind, PolicyLevel, PolicySetup, RANGES_MAX, Range, RangeMapping, RangePolicy, Trim};
 use crate::error::LevelError;
@@ -17,43 +17,79 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_core::Nanos;
 use weft_device::gc::{Outcome, RestoredBlock};
 
+/// The log of a stripe, with its last checkpoint.
+struct FoundLog {
+    log: RecordLog,
+    saved: checkpoint::Saved,
+    trims: Vec<Trim>,
+    /// Number of the checkpoint in the log.
+    number: u64,
+}
+
 pub(super) fn open(grant: Grant, setup: PolicySetup) -> Result<PolicyLevel, LevelError> {
-    // The log lies in the first units, and how many those are depends on the stripe: it is found by trying.
+    // The log lies in the first units, and which blocks those are depends on the stripe, which is the grant's and not the caller's: it
+    // is found by trying. All are tried: a grant that was begun anew with another stripe may still have records of its first use, and
+    // those of the last use have the largest numbers.
+    let mut newest: Option<FoundLog> = None;
+    // By the number of the last checkpoint that can be read: a log that may have a newer one.
+    let mut doubtful: Option<(Option<u64>, LevelError)> = None;
+    let mut grant = grant;
+    for stripe in stripes_of(&grant) {
+        let (_, flash) = super::prepare(grant, PolicySetup { stripe, ..setup })?;
+        match find_log(&flash, stripe, OnUnreadable::Refuse) {
+            Ok(found) => {
+                let number = |found: &Option<FoundLog>| found.as_ref().map(|found| found.number);
+                newest = if number(&newest) < number(&found) { found } else { newest };
+            }
+            // With another stripe than the grant's these blocks hold something else.
+            Err(error @ LevelError::CannotTell { .. }) => {
+                LevelName::Policy.refuse_others(&flash.grant)?;
+                let number = find_log(&flash, stripe, OnUnreadable::Ignore)?.map(|found| found.number);
+                if doubtful.as_ref().is_none_or(|(other, _)| *other < number) {
+                    doubtful = Some((number, error));
+                }
+            }
+            Err(other) => return Err(other),
+        }
+        grant = flash.grant;
+    }
+    match (newest, doubtful) {
+        (Some(found), Some((number, error))) if Some(found.number) < number => Err(error),
+        (Some(found), _) => {
+            let (setup, flash) = super::prepare(grant, PolicySetup { stripe: found.saved.stripe, ..setup })?;
+            restore(flash, found.log, found.saved, &found.trims, setup)
+        }
+        (None, Some((_, error))) => Err(error),
+        (None, None) => {
+            LevelName::Policy.refuse_others(&grant)?;
+            Err(LevelError::NotUsed { grant: grant.name().to_string(), wanted: LevelName::Policy })
+        }
+    }
+}
+
+/// The stripes that the grant can have been begun with.
+fn stripes_of(grant: &Grant) -> Vec<u32> {
     let luns = grant.geometry().luns();
     let fits = |stripe: &u32| {
         let (units, log_units) = Flash::layout(grant.geometry(), *stripe);
         luns.is_multiple_of(*stripe) && log_units < units
     };
-    let mut stripes: Vec<u32> = (1..=luns).rev().filter(fits).collect();
-    if setup.stripe != 0 {
-        stripes = vec![setup.stripe];
+    (1..=luns).rev().filter(fits).collect()
+}
+
+/// The last checkpoint in the blocks where a grant of this stripe has its log; `None` when there is none of this stripe.
+fn find_log(flash: &Flash, stripe: u32, unread: OnUnreadable) -> Result<Option<FoundLog>, LevelError> {
+    let (log, found) = RecordLog::recover(&mut UnitLog::new(flash, Nanos(0)), flash.log_shape(), unread)?;
+    let Some(found) = found else { return Ok(None) };
+    let saved = checkpoint::decode(&found.snapshot)?;
+    if saved.stripe != stripe {
+        return Ok(None);
     }
-    let mut grant = grant;
-    for stripe in stripes {
-        let (found_setup, flash) = super::prepare(grant, PolicySetup { stripe, ..setup })?;
-        let recovered =
-            RecordLog::recover(&mut UnitLog::new(&flash, Nanos(0)), flash.log_shape(), OnUnreadable::Refuse);
-        if let Err(LevelError::CannotTell { .. }) = &recovered {
-            LevelName::Policy.refuse_others(&flash.grant)?;
-        }
-        let (log, found) = recovered?;
-        let Some(found) = found else {
-            grant = flash.grant;
-            continue;
-        };
-        let saved = checkpoint::decode(&found.snapshot)?;
-        if saved.stripe != stripe {
-            grant = flash.grant;
-            continue;
-        }
-        let mut trims = Vec::new();
-        for delta in &found.deltas {
-            trims.extend(checkpoint::decode_trims(delta)?);
-        }
-        return restore(flash, log, saved, &trims, found_setup);
+    let mut trims = Vec::new();
+    for delta in &found.deltas {
+        trims.extend(checkpoint::decode_trims(delta)?);
     }
-    LevelName::Policy.refuse_others(&grant)?;
-    Err(LevelError::NotUsed { grant: grant.name().to_string(), wanted: LevelName::Policy })
+    Ok(Some(FoundLog { log, saved, trims, number: found.number }))
 }
 
 fn restore(
@@ -91,7 +127,9 @@ fn restore(
     let level = PolicyLevel::assemble(setup, flash, ranges, Control { free, bad: Vec::new(), log });
     match level.checkpoint(Nanos(0)) {
         // It only spares the next opening work.
-        Err(LevelError::HostFull(why)) => tracing::warn!("no checkpoint was written after an opening: {why}"),
+        Err(error) if error.leaves_reads() => {
+            tracing::warn!("no checkpoint was written after an opening: {error}");
+        }
         other => drop(other?),
     }
     Ok(level)
@@ -138,7 +176,9 @@ fn page_range(
     setup: &PolicySetup,
 ) -> Result<PageRange, LevelError> {
     let (slots, known) = (flash.slots_per_unit, saved.sequence);
-    let relocation = setup.streams as usize;
+    let streams = page::streams_for(&saved.policy, saved.units.len(), flash, setup);
+    // What fronts of a larger number have filled stays where it is.
+    let relocation = streams as usize;
     // By page: its slot and the number it was written with; what the checkpoint knows counts as written with `known`.
     let mut newest: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
     let mapped: BTreeMap<u32, u32> = saved.map.iter().map(|(page, slot)| (*slot, *page)).collect();
@@ -212,7 +252,12 @@ fn page_range(
     open.iter().flatten().for_each(|(_, at)| blocks[*at].open = true);
     check_pages(flash, saved, trims, &newest)?;
     for at in half_erased {
-        blocks[at].bad = flash.erase(saved.units[at], &mut Nanos(0))? == Outcome::Bad;
+        blocks[at].bad = match flash.erase(saved.units[at], &mut Nanos(0)) {
+            Ok(outcome) => outcome == Outcome::Bad,
+            // Nobody can use it; the next opening tries again.
+            Err(error) if error.leaves_reads() => true,
+            Err(other) => return Err(other),
+        };
     }
     for trim in trims {
         let (first, end) = (trim.first as u32, (trim.first + trim.pages) as u32);
@@ -226,7 +271,7 @@ fn page_range(
         }
     }
     let valid: Vec<(u32, u32)> = newest.into_iter().map(|(page, (slot, _))| (slot, page)).collect();
-    PageRange::restore(&saved.policy, &blocks, &valid, unit_sequences, flash, setup)
+    PageRange::restore(&saved.policy, &blocks, &valid, unit_sequences, flash, streams)
 }
 
 /// Refuses a range that has lost a page of its checkpoint. A unit is erased when its pages have newer copies or were trimmed and the
@@ -347,7 +392,11 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
         dead.extend(settle(flash, &saved.units, &mut range, logical as usize, units)?);
     }
     let mut batch = IoBatch::new(flash, &saved.units, number, Nanos(0));
-    range.give(&mut batch, dead)?;
+    match range.give(&mut batch, dead) {
+        // They wait for the next flush.
+        Err(error) if error.leaves_reads() => tracing::warn!("units of a range were not erased: {error}"),
+        other => other?,
+    }
     Ok(range)
 }
 

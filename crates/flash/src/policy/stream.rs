@@ -19,6 +19,10 @@ impl StreamTable {
         StreamTable { entries: vec![(None, 0); streams as usize], clock: 0 }
     }
 
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The open unit for this tag; `written` are the bytes that were written so far.
     pub fn front_of(&mut self, tag: Tag, written: u64) -> usize {
         let distance = match tag.death {

@@ -3,7 +3,7 @@
 use crate::address::{GrantBlock, GrantGeometry, GrantPage};
 use crate::error::LevelError;
 use crate::grant::{RawRead, RawWrite};
-use crate::monitor::{BlockLook, GrantInfo};
+use crate::monitor::{BlockLook, GrantInfo, LOG_NAME};
 use std::string::FromUtf8Error;
 use weft_core::codec::{Decode, Encode, Reader, Truncated, put};
 use weft_core::{Nanos, Tag, coded};
@@ -256,6 +256,8 @@ pub(super) fn put_error(raw: &mut Vec<u8>, error: &LevelError) {
         LevelError::GrantExists(name) => named(raw, 12, name),
         LevelError::GrantInUse(name) => named(raw, 13, name),
         LevelError::HostFull(what) => named(raw, 15, what),
+        // The only log that a server has.
+        LevelError::LogFull(_) => named(raw, 16, &error.to_string()),
         other => named(raw, 14, &other.to_string()),
     }
 }
@@ -273,6 +275,7 @@ pub(super) fn read_error(reader: &mut Reader) -> Result<LevelError, Truncated> {
             12 => LevelError::GrantExists(text),
             13 => LevelError::GrantInUse(text),
             15 => LevelError::HostFull(text),
+            16 => LevelError::LogFull(LOG_NAME),
             _ => LevelError::Remote(text),
         });
     }
@@ -360,7 +363,7 @@ mod tests {
             LevelError::NoFreeLuns { wanted: 3, free: 1 },
             LevelError::GrantInUse("x".into()),
             LevelError::HostFull("y".into()),
-            LevelError::LogFull("a test"),
+            LevelError::LogFull(LOG_NAME),
         ] {
             let mut raw = Vec::new();
             put_error(&mut raw, &error);
