@@ -17,7 +17,6 @@ use support::Random;
 use support::crash::set_session;
 use support::flaky::{Met, random_geometry, seeds};
 use weft_core::Nanos;
-use weft_core::checksum::crc32c;
 use weft_device::FaultPlan;
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{Fault, FlashError, FlashSetup, PageAddr};
