@@ -8,9 +8,9 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use support::Random;
 use support::crash::Crashing;
 use support::flaky::{Met, random_geometry, seeds};
-use support::{Random, campaign};
 use weft_core::{Nanos, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{FlashSetup, OpenChannel};
@@ -402,9 +402,9 @@ fn raw_pages(seed: u64, dir: &Path) -> Met {
 fn run(level: impl Fn(u64, &Path) -> Met + Sync) {
     // In memory, where there is such a file system: each sync copies the image.
     let memory = Path::new("/dev/shm");
-    let dir = if campaign() && memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let dir = dir.unwrap();
-    seeds(60, 5_000, |seed| level(seed, dir.path()));
+    seeds(30, 5_000, |seed| level(seed, dir.path()));
 }
 
 #[test]

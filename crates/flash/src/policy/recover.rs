@@ -212,7 +212,12 @@ fn page_range(
         let base = at as u32 * slots;
         if same {
             for (slot, page) in mapped.range(base..base + from) {
-                keep_newer(&mut newest, *page, *slot, known);
+                let place = slot - base;
+                // Of a unit that is partly erased.
+                let is_gone = place >= in_order && flash.note(*unit, place)? == OobRead::Nothing;
+                if !is_gone {
+                    keep_newer(&mut newest, *page, *slot, known);
+                }
             }
         }
         for place in from..block.filled {
