@@ -4,6 +4,9 @@
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use weft_core::Nanos;
 use weft_device::nand::{BlockAddr, BlockState, Fault, FlashError, FlashSetup, Keep, OpenChannel, Pairing};
 use weft_device::{DeviceError, FaultPlan, Geometry};
@@ -320,4 +323,27 @@ fn a_file_that_is_no_image_or_a_damaged_one_is_refused_with_the_reason() {
     let less = OpenChannel::create(&dir.path().join("b"), &setup().keeping(Keep::Oob), false).unwrap_err();
     assert!(less.to_string().contains("take a device in memory"));
     assert!(OpenChannel::open(&path).unwrap().fork().is_err());
+}
+
+#[test]
+fn blocks_that_are_erased_together_need_one_sync_and_empty_ones_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let device = OpenChannel::create(&dir.path().join("flash"), &setup(), false).unwrap();
+    let syncs = Arc::new(AtomicU64::new(0));
+    let seen = syncs.clone();
+    device.after_syncs(move || {
+        seen.fetch_add(1, Relaxed);
+    });
+    let shape = device.shape();
+    let blocks: Vec<BlockAddr> = (0..shape.luns()).map(|lun| shape.lun_at(lun).block(0, 0)).collect();
+    assert!(blocks.len() > 1);
+    blocks.iter().for_each(|block| program(&device, *block, 0, 7).unwrap());
+    let erase = || {
+        let before = syncs.load(Relaxed);
+        device.erase_vector(Nanos(0), &blocks).unwrap().into_iter().for_each(|done| assert!(done.is_ok()));
+        syncs.load(Relaxed) - before
+    };
+    assert_eq!(erase(), 1);
+    assert_eq!(erase(), 0, "nothing can be lost");
+    assert!(blocks.iter().all(|block| device.block_info(*block).unwrap().erases == 2));
 }

@@ -192,35 +192,7 @@ impl Backend for OpenChannel {
     }
 
     fn erase_many(&self, issued: Nanos, blocks: &[BlockAddr]) -> FlashResults {
-        let mut results = Vec::with_capacity(blocks.len());
-        let mut rest = blocks;
-        while !rest.is_empty() {
-            let (group, after) = rest.split_at(in_planes(rest.iter().map(|block| block.page(0))));
-            match self.erase_planes(issued, group) {
-                Ok(done) => results.extend(group.iter().map(|_| Ok(done))),
-                Err(error) if group.len() == 1 => results.push(Err(error)),
-                Err(FlashError::EraseFailed { worn_out, done, .. }) => {
-                    results.extend(group.iter().map(|block| {
-                        let info = OpenChannel::block_info(self, *block)?;
-                        if info.state.is_bad() {
-                            let erases = info.erases;
-                            return Err(FlashError::EraseFailed { block: *block, erases, worn_out, done });
-                        }
-                        Ok(Done { began: issued, moved: issued, done })
-                    }))
-                }
-                // Nothing is erased.
-                Err(error) if error.of_host().is_some() => results.push(Err(error)),
-                // Refused as a whole.
-                Err(_) => results
-                    .extend(one_by_one(group, |one| self.erase_planes(issued, std::slice::from_ref(one)))),
-            }
-            if ended_by_host(&mut results, blocks.len()) {
-                break;
-            }
-            rest = after;
-        }
-        results
+        self.erasing(blocks, || erase_in_groups(self, issued, blocks))
     }
 
     fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {
@@ -238,4 +210,37 @@ impl Backend for OpenChannel {
     fn sync(&self) -> Result<(), FlashError> {
         OpenChannel::sync(self)
     }
+}
+
+/// Erases blocks, those of several planes of a LUN together.
+fn erase_in_groups(device: &OpenChannel, issued: Nanos, blocks: &[BlockAddr]) -> FlashResults {
+    let mut results = Vec::with_capacity(blocks.len());
+    let mut rest = blocks;
+    while !rest.is_empty() {
+        let (group, after) = rest.split_at(in_planes(rest.iter().map(|block| block.page(0))));
+        match device.erase_planes(issued, group) {
+            Ok(done) => results.extend(group.iter().map(|_| Ok(done))),
+            Err(error) if group.len() == 1 => results.push(Err(error)),
+            Err(FlashError::EraseFailed { worn_out, done, .. }) => {
+                results.extend(group.iter().map(|block| {
+                    let info = device.block_info(*block)?;
+                    if info.state.is_bad() {
+                        let erases = info.erases;
+                        return Err(FlashError::EraseFailed { block: *block, erases, worn_out, done });
+                    }
+                    Ok(Done { began: issued, moved: issued, done })
+                }))
+            }
+            // Nothing is erased.
+            Err(error) if error.of_host().is_some() => results.push(Err(error)),
+            // Refused as a whole.
+            Err(_) => results
+                .extend(one_by_one(group, |one| device.erase_planes(issued, std::slice::from_ref(one)))),
+        }
+        if ended_by_host(&mut results, blocks.len()) {
+            break;
+        }
+        rest = after;
+    }
+    results
 }

@@ -411,6 +411,45 @@ impl OpenChannel {
         })
     }
 
+    /// Erases several blocks by `erase`, with one sync of the image for all of them.
+    pub fn erasing<T>(&self, blocks: &[BlockAddr], erase: impl FnOnce() -> T) -> T {
+        self.announce_erases(blocks);
+        let done = erase();
+        self.withdraw_erases(blocks);
+        done
+    }
+
+    /// Says that blocks are about to be erased, so that their erases need no sync each. Those that are not erased then are to be
+    /// [withdrawn](Self::withdraw_erases).
+    pub(crate) fn announce_erases(&self, blocks: &[BlockAddr]) {
+        if self.image.is_none() || blocks.len() < 2 {
+            return;
+        }
+        let announce = |lun: &mut Lun, at| lun.announce_erase(at);
+        if self.with_each(blocks, announce).fold(false, |any, to_sync| any | to_sync)
+            && let Err(error) = self.prepare_erase()
+        {
+            // The first erase syncs again, and returns the error if there still is one.
+            tracing::debug!(%error, "the sync before erases failed");
+        }
+    }
+
+    pub(crate) fn withdraw_erases(&self, blocks: &[BlockAddr]) {
+        if self.image.is_some() && blocks.len() > 1 {
+            self.with_each(blocks, |lun, at| lun.withdraw_erase(at)).for_each(drop);
+        }
+    }
+
+    /// Goes over blocks that are there, each under its LUN's lock.
+    fn with_each<'a, T>(
+        &'a self,
+        blocks: &'a [BlockAddr],
+        act: impl Fn(&mut Lun, u32) -> T + 'a,
+    ) -> impl Iterator<Item = T> + 'a {
+        let known = blocks.iter().filter(|block| self.shape.check_block(**block).is_ok());
+        known.map(move |block| act(&mut self.lun(block.lun_addr()).lock(), self.shape.block_in_lun(*block)))
+    }
+
     /// Makes what was programmed anywhere durable, before a block is erased.
     pub(super) fn prepare_erase(&self) -> Result<(), DeviceError> {
         self.image.as_ref().map_or(Ok(()), |image| image.prepare_erase())

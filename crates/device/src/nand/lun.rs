@@ -165,11 +165,26 @@ impl Lun {
         Ok(())
     }
 
-    /// Notes that blocks are about to be erased, or that they are not.
-    pub fn plan_erase(&mut self, blocks: impl Iterator<Item = u32>, planned: bool) {
-        for at in blocks {
-            let Some(range) = &self.image else { return };
-            self.blocks[at as usize].unsynced.erase = if planned { range.image.number_a_write() } else { 0 };
+    /// Writes down that a block is about to be erased, if it holds anything and nobody has said so before. Whether a sync has to
+    /// follow, before it is erased.
+    pub fn announce_erase(&mut self, at: u32) -> bool {
+        let Some(range) = &self.image else { return false };
+        let block = &mut self.blocks[at as usize];
+        if block.next == 0 || block.health != Health::Good {
+            return false;
+        }
+        if block.unsynced.erase == 0 {
+            block.unsynced.erase = range.image.number_a_write();
+            self.publish(at);
+            return true;
+        }
+        block.unsynced.erase > range.image.synced()
+    }
+
+    /// Writes down that a block is not erased after all.
+    pub fn withdraw_erase(&mut self, at: u32) {
+        if self.blocks[at as usize].unsynced.erase > 0 {
+            self.blocks[at as usize].unsynced.erase = 0;
             self.publish(at);
         }
     }

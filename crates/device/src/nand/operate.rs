@@ -216,14 +216,15 @@ impl OpenChannel {
                 .iter()
                 .try_for_each(|block| lun.check_good(*block, self.shape.block_in_lun(*block), "erase"))
         };
-        {
+        let to_sync = {
             let mut lun = lun.lock();
             check(&lun)?;
             // Written down before what follows: should the host crash, what it may have in place of the pages is no damage.
-            lun.plan_erase(numbers(), true);
-        }
-        // Without the lock: other commands on the LUN do not wait for the disk.
-        let prepared = self.prepare_erase();
+            numbers().fold(false, |to_sync, at| lun.announce_erase(at) | to_sync)
+        };
+        // Without the lock: other commands on the LUN do not wait for the disk. What is there now is durable before it is erased, and so
+        // is what was copied from it.
+        let prepared = if to_sync { self.prepare_erase() } else { Ok(()) };
         let mut lun = lun.lock();
         let begins = || {
             prepared?;
@@ -236,7 +237,7 @@ impl OpenChannel {
         let execution = match begins() {
             Ok(execution) => execution,
             Err(error) => {
-                lun.plan_erase(numbers(), false);
+                numbers().for_each(|at| lun.withdraw_erase(at));
                 return Err(error);
             }
         };
@@ -268,6 +269,7 @@ impl OpenChannel {
                 || self.plan.fails(Operation::Erase, lun.index, block.erases, u64::from(at)))
         {
             block.health = Health::EraseFailed;
+            block.unsynced.erase = 0;
             lun.counters.erase_failures += 1;
             let erases = block.erases;
             lun.publish(at);

@@ -47,7 +47,7 @@ impl OpenChannel {
             let execution = |power: &Power| cut.execution(power, block.lun_addr(), number);
             self.counted(self.erase_on_lun(issued, std::slice::from_ref(block), execution))
         };
-        Ok(blocks.iter().enumerate().map(one).collect())
+        Ok(self.erasing(blocks, || blocks.iter().enumerate().map(one).collect()))
     }
 
     fn check_length(&self, given: usize) -> Result<(), FlashError> {

@@ -642,10 +642,12 @@ impl Media for FlashMedia {
             gone.into_iter().for_each(|slot| self.forget_rescued(slot));
         }
         let before = if self.protected.is_some() { self.blocks_of(unit) } else { None };
-        let mut whole = true;
-        for lun in 0..self.width {
-            whole &= self.erase_on_lun(unit, lun, failing)?;
-        }
+        self.flash.announce_erases(before.as_deref().unwrap_or_default());
+        let erased = (0..self.width).try_fold(true, |whole, lun| {
+            Ok::<bool, FlashError>(self.erase_on_lun(unit, lun, failing)? & whole)
+        });
+        self.flash.withdraw_erases(before.as_deref().unwrap_or_default());
+        let whole = erased?;
         if !whole {
             self.give_up(unit);
         }
