@@ -59,14 +59,28 @@ impl Rig {
         self.crashing.crashed(&mut self.random)
     }
 
+    /// Ends the use of the image, by a close or by the death of the process, and opens it again. The caller has let go of it, with
+    /// `image` as it was then.
+    fn come_back(&mut self, image: &[u8]) -> Grant {
+        self.close();
+        if self.random.below(2) == 0 {
+            std::fs::write(&self.path, image).unwrap();
+        }
+        self.attach()
+    }
+
+    fn attach(&mut self) -> Grant {
+        self.device = Arc::new(OpenChannel::open(&self.path).unwrap());
+        self.crashing = Crashing::new(&self.device, &self.path);
+        self.monitor = Monitor::open(self.device.clone()).unwrap();
+        self.monitor.attach("ours").unwrap()
+    }
+
     /// Opens what a crash has left. The host may crash while it opens.
     fn open(&mut self, image: &[u8], open: impl Fn(Grant) -> Result<(), LevelError>) -> Grant {
         std::fs::write(&self.path, image).unwrap();
         loop {
-            self.device = Arc::new(OpenChannel::open(&self.path).unwrap());
-            self.crashing = Crashing::new(&self.device, &self.path);
-            self.monitor = Monitor::open(self.device.clone()).unwrap();
-            let grant = self.monitor.attach("ours").unwrap();
+            let grant = self.attach();
             if self.random.below(3) > 0 {
                 return grant;
             }
@@ -146,6 +160,18 @@ impl Promises {
     }
 }
 
+/// What is read is what was promised, and is what there is from now on.
+fn check(level: &PolicyLevel, pages: u64, promises: &mut Promises, now: &mut BTreeMap<u64, u64>) {
+    level.verify().unwrap();
+    for page in 0..pages {
+        let mut data = vec![0xee; PAGE];
+        level.ftl_read(T, page, &mut data).unwrap();
+        let found = version_of(page, &data);
+        promises.check(page, found);
+        now.insert(page, found);
+    }
+}
+
 fn ranges(seed: u64, mapping: RangeMapping, dir: &Path) -> Met {
     let (mut rig, grant) = Rig::new(seed, "range", dir);
     let luns = u64::from(grant.geometry().luns());
@@ -188,6 +214,15 @@ fn ranges(seed: u64, mapping: RangeMapping, dir: &Path) -> Met {
                     }
                 }
                 6 => rig.neighbour(),
+                7 if rig.random.below(3) == 0 => {
+                    let image = std::fs::read(&rig.path).unwrap();
+                    drop(level);
+                    level = PolicyLevel::open(rig.come_back(&image), setup).unwrap();
+                    // A trim that was not flushed need not be there.
+                    let written = now.iter().filter(|(_, version)| **version > 0);
+                    written.for_each(|(page, version)| promises.only(*page, *version));
+                    check(&level, pages, &mut promises, &mut now);
+                }
                 _ => {
                     version += 1;
                     let tag = Tag { stream: StreamId(rig.random.below(3) as u16), ..Tag::default() };
@@ -203,14 +238,7 @@ fn ranges(seed: u64, mapping: RangeMapping, dir: &Path) -> Met {
         let setup = PolicySetup { stripe: 0, ..setup };
         let grant = rig.open(&image, |grant| PolicyLevel::open(grant, setup).map(drop));
         level = PolicyLevel::open(grant, setup).unwrap();
-        level.verify().unwrap();
-        for page in 0..pages {
-            let mut data = vec![0xee; PAGE];
-            level.ftl_read(T, page, &mut data).unwrap();
-            let found = version_of(page, &data);
-            promises.check(page, found);
-            now.insert(page, found);
-        }
+        check(&level, pages, &mut promises, &mut now);
     }
     drop(level);
     rig.end()

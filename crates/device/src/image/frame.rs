@@ -77,10 +77,15 @@ impl Frame {
         last: Option<&LastUse>,
         look: bool,
     ) -> io::Result<Frame> {
-        let map = if look { Table::map_private } else { Table::map };
+        let left = last.is_some_and(|last| !last.closed);
+        let table = if look {
+            Table::map_private(&file, id, records)?
+        } else {
+            Table::map(&file, id, records, left)?
+        };
         let opens = last.map_or(1, |last| last.opens.wrapping_add(1));
         Ok(Frame {
-            table: map(&file, id, records)?,
+            table,
             file,
             spare,
             spare_counts: last.is_some_and(|last| last.spare_counts),

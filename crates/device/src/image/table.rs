@@ -4,6 +4,7 @@ use super::header::{COUNTERS_OFFSET, TABLE_OFFSET, data_offset};
 use super::slot::{self, Content, RECORD_BYTES, RECORD_WORDS, Salt, TornSlots};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicU64;
 use weft_sys::file::drop_cached;
 use weft_sys::{Advice, Map};
@@ -52,8 +53,16 @@ impl Table {
     /// The kernel caches a file that was written in large pieces in pages of up to megabytes, and one store into such
     /// a page makes the next `fdatasync` write all of it. So what is cached of the range is dropped first, and read
     /// back without read-ahead, in small pages.
-    pub fn map(file: &File, image: [u8; 16], zones: u64) -> io::Result<Table> {
+    ///
+    /// Of a file that was `left` without a close, the kernel may take what it could not write for written: the table is written
+    /// again before it can be read back from the disk.
+    pub fn map(file: &File, image: [u8; 16], zones: u64, left: bool) -> io::Result<Table> {
         let bytes = usize::try_from(data_offset(zones)).map_err(io::Error::other)?;
+        if left {
+            let mut cached = vec![0; bytes];
+            file.read_exact_at(&mut cached, 0)?;
+            file.write_all_at(&cached, 0)?;
+        }
         file.sync_data()?;
         drop_cached(file, 0, (bytes as u64).next_multiple_of(CACHED_PAGE_MAX));
         Table::of(Map::shared(file, bytes)?, image)

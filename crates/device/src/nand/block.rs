@@ -72,11 +72,9 @@ pub(crate) struct Block {
     pub written_at: u64,
     /// Pages that cannot be read. Few blocks have any.
     pub torn: Vec<u32>,
-    /// What of it a crash of the host can take; for an image.
-    pub unsynced: Unsynced,
 }
 
-/// What of a block may not be on the host's disk yet.
+/// What of a block in an image may not be on the host's disk yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Unsynced {
     /// The number of the last write to it in this use of the image; 0 when there was none.
@@ -132,7 +130,5 @@ impl Block {
         self.reads = 0;
         self.half_erased = false;
         self.torn = Vec::new();
-        self.unsynced.from = 0;
-        self.unsynced.erase = 0;
     }
 }

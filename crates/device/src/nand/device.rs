@@ -455,6 +455,11 @@ impl OpenChannel {
         self.image.as_ref().map_or(Ok(()), |image| image.prepare_erase())
     }
 
+    /// Refuses commands that change an image which is only looked at.
+    pub(super) fn check_writable(&self) -> Result<(), DeviceError> {
+        self.image.as_ref().map_or(Ok(()), |image| image.check_writable())
+    }
+
     pub(super) fn lun(&self, lun: LunAddr) -> &Mutex<Lun> {
         &self.luns[self.shape.lun_index(lun) as usize]
     }
@@ -495,7 +500,7 @@ impl OpenChannel {
 
 impl Drop for OpenChannel {
     fn drop(&mut self) {
-        let Some(image) = &self.image else { return };
+        let Some(image) = self.image.as_ref().filter(|image| image.is_in_use()) else { return };
         for lun in self.luns.iter() {
             let mut lun = lun.lock();
             // Reads are counted in memory and stored only now.

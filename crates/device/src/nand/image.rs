@@ -222,7 +222,7 @@ impl FlashImage {
                 .map_err(io)
         })?;
         let frame = Frame::new(file, id, layout.blocks, spare, None, false).map_err(io)?;
-        let unused = encode_block(&Block::default(), 0, 0);
+        let unused = encode_block(&Block::default(), Unsynced::default(), 0, 0);
         for number in 0..layout.blocks as u32 {
             let slot = frame.table.set(Record::Zone(number), 1 - FIRST_SLOT, &unused);
             debug_assert_eq!(slot, FIRST_SLOT);
@@ -299,15 +299,19 @@ impl FlashImage {
         let torn = last.torn_slots();
         let frame = Frame::new(file, id, layout.blocks, spare, Some(&last), look).map_err(io)?;
         let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
-        let decode = |content: &Content| decode_block(content, setup.geometry.pages_per_block, last.opens);
+        let decode = |content: &Content| decode_block(content, setup.geometry.pages_per_block);
         let mut blocks = Vec::with_capacity(layout.blocks as usize);
         let (mut doubtful, mut synced) = (Vec::new(), 0);
         for number in 0..layout.blocks as u32 {
             let record = Record::Zone(number);
             let stored = frame.table.read(record, torn);
             let stored = stored.and_then(|(content, slot)| {
+                let (block, unsynced) = (decode(&content)?, unsynced_of(&content, last.opens));
                 synced = synced.max(synced_of(&content, last.opens));
-                Some((decode(&content)?, slot))
+                if unsynced.is_doubtful() {
+                    doubtful.push((number, unsynced));
+                }
+                Some((block, slot))
             });
             let from_copy = || {
                 let content = frame.spare_record(record)?;
@@ -315,13 +319,8 @@ impl FlashImage {
                 tracing::warn!(image = %path.display(), block = number, "the record is damaged; its copy is taken");
                 Some((block, frame.table.set(record, 1, &content)))
             };
-            let (mut block, slot) =
-                stored.or_else(from_copy).ok_or_else(|| damaged(format!("erase block {number}")))?;
-            let unsynced = std::mem::take(&mut block.unsynced);
-            if unsynced.is_doubtful() {
-                doubtful.push((number, unsynced));
-            }
-            blocks.push((block, slot));
+            let block = stored.or_else(from_copy);
+            blocks.push(block.ok_or_else(|| damaged(format!("erase block {number}")))?);
         }
         // Counts that nobody can have counted to are damage, and would not bear being counted on.
         let pages = u64::from(setup.geometry.pages_per_block);
@@ -348,8 +347,14 @@ impl FlashImage {
         }
         let image = FlashImage::new(frame, path, id, layout, page, (counters, slot), look);
         let image = FlashImage { header_damaged, ..image };
-        if last.host_crashed && !image.has_annex() {
-            image.settle(&mut blocks, &doubtful, synced)?;
+        if !last.closed && !image.has_annex() {
+            doubtful.retain(|(_, unsynced)| unsynced.erase > 0 || unsynced.write > synced);
+            if last.host_crashed {
+                image.settle(&mut blocks, &doubtful, synced)?;
+            }
+            if !look {
+                image.make_certain(&blocks, &doubtful, last.host_crashed)?;
+            }
         }
         Ok(Opened { image, setup, blocks, now, annex, last })
     }
@@ -367,14 +372,14 @@ impl FlashImage {
             let (block, slot) = &mut blocks[*number as usize];
             let from = match unsynced {
                 Unsynced { erase: 1.., .. } => 0,
-                Unsynced { write, .. } if *write <= synced => continue,
                 Unsynced { from, .. } => *from,
             };
             let is_erased = (1..=synced).contains(&unsynced.erase);
             let mut end = from;
             while end < block.next && !is_erased {
                 let place = LivePage { block: u64::from(*number), page: end, erases: block.erases };
-                if self.read(place, 0, &mut [], &mut [])? == Some(Unreadable::Image) {
+                // What the disk cannot read is not there.
+                if !matches!(self.read(place, 0, &mut [], &mut []), Ok(None | Some(Unreadable::Torn))) {
                     break;
                 }
                 end += 1;
@@ -390,19 +395,34 @@ impl FlashImage {
             } else {
                 (block.next, block.programmed) = (end, block.programmed - u64::from(lost));
             }
-            *slot = self.publish(u64::from(*number), *slot, block);
+            *slot = self.publish(u64::from(*number), *slot, block, Unsynced::default());
         }
-        if self.look {
-            return Ok(());
+        Ok(())
+    }
+
+    /// After a use that was not closed, before the session page says that there is another one: what that use left is durable, and pages
+    /// that it did not count are gone.
+    fn make_certain(
+        &self,
+        blocks: &[(Block, u32)],
+        doubtful: &[(u32, Unsynced)],
+        host_crashed: bool,
+    ) -> Result<(), DeviceError> {
+        for (number, unsynced) in doubtful {
+            let block = &blocks[*number as usize].0;
+            // A sync of that use may have failed when nobody was there any more to write it again.
+            if unsynced.write > 0 && unsynced.from < block.next {
+                let (block_number, page) = (u64::from(*number), unsynced.from);
+                self.write_again(LivePage { block: block_number, page, erases: block.erases }, block.next)?;
+            }
         }
-        self.forget_uncounted(blocks)?;
-        // Before the session page says that it is another use.
+        self.forget_uncounted(blocks, host_crashed)?;
         self.frame.file.sync_data().map_err(|e| self.io(e))
     }
 
     /// Pages that were programmed and whose records the host has lost: where the next program of such a page is lost, too, what lies
     /// there would be taken for it.
-    fn forget_uncounted(&self, blocks: &[(Block, u32)]) -> Result<(), DeviceError> {
+    fn forget_uncounted(&self, blocks: &[(Block, u32)], host_crashed: bool) -> Result<(), DeviceError> {
         let pages_per_block = self.layout.pages_per_block;
         for (number, (block, _)) in (0..).zip(blocks) {
             if block.next == pages_per_block || block.health != Health::Good {
@@ -410,12 +430,12 @@ impl FlashImage {
             }
             let from = self.layout.page(number, block.next);
             let bytes = self.layout.page(number, pages_per_block) - from;
-            match punch_hole(&self.frame.file, from, bytes) {
-                Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(self.io(error)),
-                Ok(()) => continue,
-                Err(_) => {}
+            // After the death of a process it is one page at most, and the record was to be stored next.
+            let end = if host_crashed { pages_per_block } else { block.next + 1 };
+            if host_crashed && punch_hole(&self.frame.file, from, bytes).is_ok() {
+                continue;
             }
-            for page in block.next..pages_per_block {
+            for page in block.next..end {
                 let place = LivePage { block: number, page, erases: block.erases };
                 if self.read(place, 0, &mut [], &mut [])? != Some(Unreadable::Image) {
                     let zeros = vec![0; self.layout.page_stride as usize];
@@ -439,8 +459,8 @@ impl FlashImage {
     }
 
     /// Stores the record of a block; returns the slot that counts from now on.
-    pub fn publish(&self, number: u64, slot: u32, block: &Block) -> u32 {
-        let content = encode_block(block, self.frame.session.opens, self.synced());
+    pub fn publish(&self, number: u64, slot: u32, block: &Block, unsynced: Unsynced) -> u32 {
+        let content = encode_block(block, unsynced, self.frame.session.opens, self.synced());
         let slot = self.frame.table.set(Record::Zone(number as u32), slot, &content);
         // A sync that covers the page may have begun before the record was stored.
         self.writes.add();
@@ -509,18 +529,28 @@ impl FlashImage {
             })
             .map(|(page, _)| page)
             .collect();
-        self.write_anew(&bytes, offset)?;
+        // A block of the file with the end of a page that is durable is written and never zeroed.
+        let durable = (first.next_multiple_of(PAGE_BYTES as u64) - offset) as usize;
+        let (durable, unsynced) = bytes.split_at(durable.min(bytes.len()));
+        let written = self.frame.file.write_all_at(durable, offset);
+        self.write_anew(unsynced, offset + durable.len() as u64).and(written).map_err(|e| self.io(e))?;
         Ok(missing)
     }
 
-    /// Writes what the file had before a sync failed. ext4 (Linux 6.18) takes pages that it could not write for pages in blocks that
-    /// are written: to write them again leads nowhere as long as it has them cached.
-    fn write_anew(&self, bytes: &[u8], offset: u64) -> Result<(), DeviceError> {
-        match zero_range(&self.frame.file, offset, bytes.len() as u64) {
-            Err(error) if error.kind() != io::ErrorKind::Unsupported => return Err(self.io(error)),
-            _ => {}
+    /// Writes what the file had before a sync failed, into blocks of the file in which nothing was durable. ext4 (Linux 6.18) takes pages
+    /// that it could not write for pages in blocks that are written: to write them again leads nowhere as long as it has them
+    /// cached.
+    fn write_anew(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
         }
-        self.frame.file.write_all_at(bytes, offset).map_err(|e| self.io(e))
+        // Zeroed or not, this process is the only one that still has the bytes.
+        let zeroed = zero_range(&self.frame.file, offset, bytes.len() as u64);
+        self.frame.file.write_all_at(bytes, offset)?;
+        match zeroed {
+            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// What is the matter with a page of which these are the bytes.
@@ -622,7 +652,7 @@ impl FlashImage {
         Ok(self.layout.annex() + offset)
     }
 
-    fn check_writable(&self) -> Result<(), DeviceError> {
+    pub fn check_writable(&self) -> Result<(), DeviceError> {
         if self.look {
             return Err(self.bad("the image was opened to be looked at; open it to write".into()));
         }
@@ -647,35 +677,25 @@ impl FlashImage {
     /// Changes the counters record.
     fn count(&self, change: impl FnOnce(&mut Content)) {
         let counters = &mut *self.counters.lock();
-        let before = counters.content;
         change(&mut counters.content);
-        if counters.content != before {
-            counters.slot = self.frame.table.set(Record::Counters, counters.slot, &counters.content);
-        }
+        counters.slot = self.frame.table.set(Record::Counters, counters.slot, &counters.content);
     }
 
     /// Sees to it that what was written so far is durable.
     fn make_durable(&self) -> Result<(), DeviceError> {
-        let sync = || {
+        let sync = |covered| {
             self.frame.file.sync_data().map_err(|e| self.io(e))?;
+            // Durable itself with the next sync: what is known of this one then is enough.
+            self.count(|content| (content[SYNCED], content[FAILED]) = (covered, 0));
             if let Some(SyncObserver(observer)) = self.synced.get() {
                 observer();
             }
             Ok(())
         };
-        let result = self.writes.sync(sync, || {
+        self.writes.sync(sync, || {
             self.count(|content| content[FAILED] = 1);
             self.write_all_again()
-        });
-        let synced = self.writes.synced();
-        // Durable itself with the next sync: what is known of this one then is enough.
-        self.count(|content| {
-            content[SYNCED] = content[SYNCED].max(synced);
-            if result.is_ok() {
-                content[FAILED] = 0;
-            }
-        });
-        result
+        })
     }
 
     /// After a sync that failed: writes again what it may have missed. The kernel takes for written what it could not write, and lets
@@ -695,14 +715,14 @@ impl FlashImage {
             self.frame.file.read_exact_at(piece, place).map_err(|e| self.io(e))?;
             // Most of it has never been written, and takes no room.
             if piece.iter().any(|byte| *byte != 0) {
-                self.write_anew(piece, place)?;
+                self.frame.file.write_all_at(piece, place).map_err(|e| self.io(e))?;
             }
             at += ANNEX_PIECE;
         }
         drop(alone);
         if lost > 0 {
             let what = format!(
-                "the host has lost {lost} pages that were programmed since the last sync; reads of them fail; erase their blocks"
+                "the host has lost {lost} pages that were programmed since the last sync; reads of them fail"
             );
             return Err(self.bad(what));
         }
@@ -726,10 +746,15 @@ impl FlashImage {
 
     /// Writes down that everything is durable and the image no longer in use.
     pub fn end_session(&self) -> Result<(), DeviceError> {
-        if !self.begun.load(Acquire) {
+        if !self.is_in_use() {
             return Ok(());
         }
         self.frame.end_session(|| self.frame.file.sync_data()).map_err(|e| self.io(e))
+    }
+
+    /// Whether the session page says that this process uses the image.
+    pub fn is_in_use(&self) -> bool {
+        self.begun.load(Acquire)
     }
 
     pub fn has_annex(&self) -> bool {
@@ -755,14 +780,14 @@ impl FlashImage {
 }
 
 /// The record of a block in the use of the image with this number, when writes up to `synced` were durable.
-fn encode_block(block: &Block, opens: u64, synced: u64) -> Content {
+fn encode_block(block: &Block, unsynced: Unsynced, opens: u64, synced: u64) -> Content {
     let mut content = [0; CONTENT_WORDS];
     let flags = block.health as u64 | u64::from(block.half_erased) << 8;
     content[0] = u64::from(block.next) | flags << 32;
     content[1] = u64::from(block.erases) | u64::from(block.reads) << 32;
     content[2] = block.programmed;
     content[3] = block.written_at;
-    let Unsynced { write, from, erase } = block.unsynced;
+    let Unsynced { write, from, erase } = unsynced;
     content[4..9].copy_from_slice(&[opens, write, u64::from(from), erase, synced]);
     content
 }
@@ -772,8 +797,15 @@ fn synced_of(content: &Content, opens: u64) -> u64 {
     if content[4] == opens { content[8] } else { 0 }
 }
 
-/// A block from its record. What of it was not synced is known only of the last use of the image, which has this number.
-fn decode_block(content: &Content, pages_per_block: u32, opens: u64) -> Option<Block> {
+/// What of a block was not synced when its record was stored in the use of the image with this number.
+fn unsynced_of(content: &Content, opens: u64) -> Unsynced {
+    match content[4] == opens {
+        true => Unsynced { write: content[5], from: content[6] as u32, erase: content[7] },
+        false => Unsynced::default(),
+    }
+}
+
+fn decode_block(content: &Content, pages_per_block: u32) -> Option<Block> {
     let health = match content[0] >> 32 & 0xff {
         0 => Health::Good,
         1 => Health::FactoryBad,
@@ -789,10 +821,6 @@ fn decode_block(content: &Content, pages_per_block: u32, opens: u64) -> Option<B
     let (next, erases) = (content[0] as u32, content[1] as u32);
     // What a block's erases leave room for; there is room for one more erase at least.
     let most = (u64::from(erases) + 1) * u64::from(pages_per_block);
-    let unsynced = match content[4] == opens {
-        true => Unsynced { write: content[5], from: content[6] as u32, erase: content[7] },
-        false => Unsynced::default(),
-    };
     let possible =
         next <= pages_per_block && erases < u32::MAX / 2 && (u64::from(next)..=most).contains(&content[2]);
     possible.then(|| Block {
@@ -804,7 +832,6 @@ fn decode_block(content: &Content, pages_per_block: u32, opens: u64) -> Option<B
         programmed: content[2],
         written_at: content[3],
         torn: Vec::new(),
-        unsynced,
     })
 }
 
@@ -909,19 +936,19 @@ mod tests {
             programmed: 71,
             written_at: 1 << 40,
             torn: Vec::new(),
-            unsynced: Unsynced { write: 1 << 40, from: 3, erase: 1 << 41 },
         };
-        let content = encode_block(&block, 9, 77);
+        let unsynced = Unsynced { write: 1 << 40, from: 3, erase: 1 << 41 };
+        let content = encode_block(&block, unsynced, 9, 77);
         assert_eq!((synced_of(&content, 9), synced_of(&content, 10)), (77, 0));
-        let back = decode_block(&content, 8, 9).unwrap();
+        let back = decode_block(&content, 8).unwrap();
         assert_eq!(format!("{back:?}"), format!("{block:?}"));
-        let later = decode_block(&content, 8, 10).unwrap();
-        assert_eq!(later.unsynced, Unsynced::default(), "a later use of the image has synced it");
-        assert!(decode_block(&content, 6, 9).is_none(), "more pages than a block has");
+        assert_eq!(unsynced_of(&content, 9), unsynced);
+        assert_eq!(unsynced_of(&content, 10), Unsynced::default(), "a later use of the image has synced it");
+        assert!(decode_block(&content, 6).is_none(), "more pages than a block has");
         for (word, flip) in [(0, 4u64 << 32), (0, 2 << 40), (1, 1 << 31), (2, 1 << 40), (2, 0b1000_0000)] {
             let mut bad = content;
             bad[word] ^= flip;
-            assert!(decode_block(&bad, 8, 9).is_none(), "word {word}, {flip:#x}");
+            assert!(decode_block(&bad, 8).is_none(), "word {word}, {flip:#x}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A LUN: its blocks, and what a command on them needs to hold.
 
 use super::address::{BlockAddr, FlashShape, PageAddr};
-use super::block::{Block, Health};
+use super::block::{Block, Health, Unsynced};
 use super::contents::Contents;
 use super::counters::FlashCounters;
 use super::error::{FlashError, Unreadable};
@@ -53,8 +53,15 @@ struct ImageRange {
     image: Arc<FlashImage>,
     /// The number of the LUN's first block in the device.
     first: u64,
-    /// By block: which slot of its record counts.
-    slots: Vec<u32>,
+    kept: Vec<Kept>,
+}
+
+/// What the image needs to know of a block beside its state.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    /// Which slot of its record counts.
+    slot: u32,
+    unsynced: Unsynced,
 }
 
 impl ImageRange {
@@ -94,8 +101,9 @@ impl Lun {
     ) {
         self.blocks = blocks.iter().map(|(block, _)| block.clone()).collect();
         self.contents = Contents::nothing();
-        let slots = blocks.iter().map(|(_, slot)| *slot).collect();
-        self.image = Some(ImageRange { image, first: u64::from(self.index) * blocks.len() as u64, slots });
+        let kept = |(_, slot): &(Block, u32)| Kept { slot: *slot, unsynced: Unsynced::default() };
+        let kept = blocks.iter().map(kept).collect();
+        self.image = Some(ImageRange { image, first: u64::from(self.index) * blocks.len() as u64, kept });
         self.busy = now;
         let sum = |of: fn(&Block) -> u64| self.blocks.iter().map(of).sum::<u64>();
         self.counters.blocks_erased = sum(|block| u64::from(block.erases));
@@ -112,9 +120,9 @@ impl Lun {
 
     /// Stores what is known of a block.
     pub fn publish(&mut self, at: u32) {
-        if let Some(ImageRange { image, first, slots }) = &mut self.image {
-            let slot = &mut slots[at as usize];
-            *slot = image.publish(*first + u64::from(at), *slot, &self.blocks[at as usize]);
+        if let Some(ImageRange { image, first, kept }) = &mut self.image {
+            let Kept { slot, unsynced } = &mut kept[at as usize];
+            *slot = image.publish(*first + u64::from(at), *slot, &self.blocks[at as usize], *unsynced);
         }
     }
 
@@ -156,11 +164,10 @@ impl Lun {
         page: u32,
         write: impl FnOnce(&FlashImage, LivePage) -> Result<u64, DeviceError>,
     ) -> Result<(), DeviceError> {
-        let Some(range) = &self.image else { return Ok(()) };
+        let Some(range) = &mut self.image else { return Ok(()) };
         let place = range.page(at, page, &self.blocks);
-        let block = &mut self.blocks[at as usize];
-        block.unsynced.begin(block.next, range.image.synced());
-        let unsynced = &mut block.unsynced;
+        let unsynced = &mut range.kept[at as usize].unsynced;
+        unsynced.begin(self.blocks[at as usize].next, range.image.synced());
         unsynced.write = write(&range.image, place)?;
         Ok(())
     }
@@ -168,43 +175,55 @@ impl Lun {
     /// Writes down that a block is about to be erased, if it holds anything and nobody has said so before. Whether a sync has to
     /// follow, before it is erased.
     pub fn announce_erase(&mut self, at: u32) -> bool {
-        let Some(range) = &self.image else { return false };
-        let block = &mut self.blocks[at as usize];
+        let Some(range) = &mut self.image else { return false };
+        let block = &self.blocks[at as usize];
         if block.next == 0 || block.health != Health::Good {
             return false;
         }
-        if block.unsynced.erase == 0 {
-            block.unsynced.erase = range.image.number_a_write();
-            self.publish(at);
-            return true;
+        let unsynced = &mut range.kept[at as usize].unsynced;
+        if unsynced.erase > 0 {
+            return unsynced.erase > range.image.synced();
         }
-        block.unsynced.erase > range.image.synced()
+        unsynced.erase = range.image.number_a_write();
+        self.publish(at);
+        true
     }
 
     /// Writes down that a block is not erased after all.
     pub fn withdraw_erase(&mut self, at: u32) {
-        if self.blocks[at as usize].unsynced.erase > 0 {
-            self.blocks[at as usize].unsynced.erase = 0;
+        let Some(range) = &mut self.image else { return };
+        if std::mem::take(&mut range.kept[at as usize].unsynced.erase) > 0 {
             self.publish(at);
         }
     }
 
+    /// An erase of a block has ended; what it is now has not been published.
+    pub fn end_erase(&mut self, at: u32) {
+        if let Some(range) = &mut self.image {
+            let unsynced = &mut range.kept[at as usize].unsynced;
+            (unsynced.from, unsynced.erase) = (0, 0);
+        }
+    }
+
     /// After a sync of the image that failed: writes again what it may have missed, and all records. Pages that the host has lost
-    /// are counted.
+    /// are counted, once: from then on they are pages whose program was interrupted.
     pub fn write_again(&mut self) -> Result<u64, DeviceError> {
         let mut lost = 0;
         for at in 0..self.blocks.len() as u32 {
-            if let Some(range) = &self.image {
-                let block = &self.blocks[at as usize];
-                let readable = !matches!(block.health, Health::EraseFailed | Health::FactoryBad);
-                let from = block.unsynced.from;
-                if readable && block.unsynced.write > range.image.synced() && from < block.next {
-                    let missing = range.image.write_again(range.page(at, from, &self.blocks), block.next)?;
-                    lost += missing.iter().filter(|page| !block.is_torn(**page)).count() as u64;
+            let Some(range) = &self.image else { break };
+            let block = &self.blocks[at as usize];
+            let Unsynced { write, from, erase } = range.kept[at as usize].unsynced;
+            let wanted = erase == 0 && !matches!(block.health, Health::EraseFailed | Health::FactoryBad);
+            if wanted && write > range.image.synced() && from < block.next {
+                let missing = range.image.write_again(range.page(at, from, &self.blocks), block.next)?;
+                let block = &mut self.blocks[at as usize];
+                for page in missing {
+                    lost += u64::from(!block.is_torn(page));
+                    block.tear(page);
                 }
             }
-            self.publish(at);
         }
+        (0..self.blocks.len() as u32).for_each(|at| self.publish(at));
         Ok(lost)
     }
 

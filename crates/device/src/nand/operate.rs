@@ -209,6 +209,7 @@ impl OpenChannel {
         execution: impl FnOnce(&Power) -> Result<Execution, FlashError>,
     ) -> Result<Done, FlashError> {
         let first = self.check_planes(blocks.iter().map(|block| block.page(0)))?.block;
+        self.check_writable()?;
         let numbers = || blocks.iter().map(|block| self.shape.block_in_lun(*block));
         let lun = self.lun(first.lun_addr());
         let check = |lun: &Lun| {
@@ -269,9 +270,9 @@ impl OpenChannel {
                 || self.plan.fails(Operation::Erase, lun.index, block.erases, u64::from(at)))
         {
             block.health = Health::EraseFailed;
-            block.unsynced.erase = 0;
             lun.counters.erase_failures += 1;
             let erases = block.erases;
+            lun.end_erase(at);
             lun.publish(at);
             return Err(FlashError::EraseFailed { block: address, erases, worn_out, done: Nanos(done) });
         }
@@ -282,6 +283,7 @@ impl OpenChannel {
         lun.counters.blocks_erased += 1;
         lun.counters.pages_erased += programmed;
         lun.pages_erased_unwritten += u64::from(self.shape.pages_per_block) - programmed;
+        lun.end_erase(at);
         lun.publish(at);
         lun.discard(at);
         Ok(())

@@ -58,14 +58,14 @@ impl Writes {
         self.synced.load(Acquire)
     }
 
-    /// Sees to it that what has been written by now is durable. After a sync that failed, `write_again` writes again what is newer than
+    /// Sees to it that what has been written by now is durable. `sync` gets the number of the last write that it covers. After a sync that failed, `write_again` writes again what is newer than
     /// [`synced`](Self::synced).
     ///
     /// # Errors
     /// Those of `sync` and `write_again`, for the thread that made the sync; others try again themselves.
     pub(crate) fn sync<E>(
         &self,
-        sync: impl FnOnce() -> Result<(), E>,
+        sync: impl FnOnce(u64) -> Result<(), E>,
         write_again: impl Fn() -> Result<(), E>,
     ) -> Result<(), E> {
         let wanted = self.done.load(Acquire);
@@ -88,7 +88,7 @@ impl Writes {
         let (covered, begun) = (self.done.load(Acquire), Instant::now());
         let mut failed = result.is_err();
         if !failed {
-            result = sync();
+            result = sync(covered);
             failed = result.is_err() && write_again().is_err();
         }
         if result.is_ok() {
@@ -132,12 +132,12 @@ mod tests {
     fn a_sync_covers_what_was_written_before_it_began_and_no_more() {
         let writes = Writes::default();
         let again = || Ok(());
-        let refused = || writes.sync(|| Err("no"), again);
+        let refused = || writes.sync(|_| Err("no"), again);
         assert_eq!(refused(), Ok(()), "nothing was written");
         writes.add();
         assert_eq!(refused(), Err("no"));
         assert_eq!(refused(), Err("no"), "a sync that failed does not count");
-        let beside = || {
+        let beside = |_| {
             // Written while the file is synced: that sync may have missed it.
             writes.add();
             Ok::<(), &str>(())
@@ -155,7 +155,7 @@ mod tests {
     ) -> Vec<std::thread::ScopedJoinHandle<'s, Result<(), &'static str>>> {
         let write = move || {
             writes.add();
-            writes.sync(sync, || Ok(()))
+            writes.sync(|_| sync(), || Ok(()))
         };
         (0..count).map(|_| scope.spawn(write)).collect()
     }
@@ -196,7 +196,7 @@ mod tests {
             writes.rounds.lock().shared_by = shared_by;
             writes.waiting.store(waiting, Relaxed);
             writes.add();
-            writes.sync(|| Ok::<(), ()>(()), || Ok(())).unwrap();
+            writes.sync(|_| Ok::<(), ()>(()), || Ok(())).unwrap();
             let rounds = *writes.rounds.lock();
             assert_eq!((rounds.under_way, rounds.shared_by), (false, waiting));
             rounds.alone
@@ -217,17 +217,17 @@ mod tests {
             if can.load(Relaxed) == 0 { Err("cannot") } else { Ok(()) }
         };
         assert_eq!(writes.add(), 1);
-        assert_eq!(writes.sync(|| Err("no"), write_again), Err("no"));
+        assert_eq!(writes.sync(|_| Err("no"), write_again), Err("no"));
         assert_eq!(again.load(Relaxed), 1, "at once");
-        assert_eq!(writes.sync(|| panic!("it would say nothing"), write_again), Err("cannot"));
+        assert_eq!(writes.sync(|_| panic!("it would say nothing"), write_again), Err("cannot"));
         assert_eq!((again.load(Relaxed), writes.synced()), (2, 0));
         can.store(1, Relaxed);
-        assert_eq!(writes.sync(|| Ok(()), write_again), Ok(()));
+        assert_eq!(writes.sync(|_| Ok(()), write_again), Ok(()));
         assert_eq!((again.load(Relaxed), writes.synced()), (3, 1));
         // One that failed and whose data was written again at once is over.
         writes.add();
-        assert_eq!(writes.sync(|| Err("no"), write_again), Err("no"));
-        assert_eq!(writes.sync(|| Ok(()), write_again), Ok(()));
+        assert_eq!(writes.sync(|_| Err("no"), write_again), Err("no"));
+        assert_eq!(writes.sync(|_| Ok(()), write_again), Ok(()));
         assert_eq!((again.load(Relaxed), writes.synced()), (4, 2));
     }
 }

@@ -109,7 +109,7 @@ impl Control {
             Err(room) => room,
         };
         Err(LevelError::BadRequest(format!(
-            "with the grant '{name}', the records of the flash monitor take {wanted} blocks, and the device keeps {blocks} for them; give              the grant a shorter name than one of {} bytes, or release a grant",
+            "with the grant '{name}', the records of the flash monitor take {wanted} blocks, and the device keeps {blocks} for them; give the grant a shorter name than one of {} bytes, or release a grant",
             name.len()
         )))
     }

@@ -325,11 +325,12 @@ fn keep_newer(newest: &mut BTreeMap<u32, (u32, u64)>, page: u32, slot: u32, sequ
 struct FoundUnit {
     unit: u32,
     begun: u64,
+    /// Slots that were programmed in order, and the one whose program was interrupted.
     filled: u32,
-    /// The program of its last slot was interrupted.
+    /// The program of that slot was interrupted.
     torn: bool,
-    /// Slots after the last one are programmed.
-    ragged: bool,
+    /// Slots up to the last one that is programmed. It is `filled`, but where slots before are missing.
+    end: u32,
     whole: WholeWrite,
 }
 
@@ -356,12 +357,12 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
         let at = at as u32;
         // Its slots are programmed one by one: where one is missing, a crash of the host has taken it, and nobody was promised what
         // comes after it. The first that is missing is one that was interrupted.
-        let ragged = filled.is_some_and(|filled| in_order < filled);
-        let Some(filled) = filled.map(|filled| filled.min(in_order + 1)) else {
+        let Some(end) = filled else {
             range.withhold(at, false);
             dead.push(at);
             continue;
         };
+        let filled = end.min(in_order + 1);
         if filled == 0 {
             if bad {
                 range.withhold(at, true);
@@ -385,7 +386,7 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
                 flash.seen(note.unit);
                 let torn = flash.note(*unit, filled - 1)? == OobRead::Nothing;
                 let whole = whole_of(flash, *unit, filled, note)?;
-                let found = FoundUnit { unit: at, begun: note.unit, filled, torn, ragged, whole };
+                let found = FoundUnit { unit: at, begun: note.unit, filled, end, torn, whole };
                 groups.entry(note.page / slots).or_default().push(found);
             }
             OobRead::Nothing => dead.push(at),
@@ -445,7 +446,7 @@ fn settle(
         found.retain(|found| !unfinished(found));
     }
     // One that was written as a whole has all that older ones have, and so has a log that has caught up.
-    let supersedes = |pair: &[FoundUnit]| pair[1].filled - u32::from(pair[1].torn) >= pair[0].filled;
+    let supersedes = |pair: &[FoundUnit]| pair[1].filled - u32::from(pair[1].torn) >= pair[0].end;
     let whole = found.iter().rposition(|found| found.whole == WholeWrite::Finished).unwrap_or(0);
     let caught_up = found[whole..].windows(2).take_while(|pair| supersedes(pair)).count();
     let older = found.drain(..whole + caught_up).map(|found| found.unit).collect::<Vec<u32>>();
@@ -457,7 +458,8 @@ fn settle(
     }
     dead.extend(older);
     // Nothing can be written behind the last slot of a base that is ragged: what is missing in it counts as zeros.
-    let base_filled = |base: FoundUnit| if base.ragged { flash.slots_per_unit } else { base.filled };
+    let base_filled =
+        |base: FoundUnit| if base.end > base.filled { flash.slots_per_unit } else { base.filled };
     match found[..] {
         [] => {}
         [base] => {
