@@ -347,3 +347,30 @@ fn blocks_that_are_erased_together_need_one_sync_and_empty_ones_none() {
     assert_eq!(erase(), 0, "nothing can be lost");
     assert!(blocks.iter().all(|block| device.block_info(*block).unwrap().erases == 2));
 }
+
+#[test]
+fn a_page_that_a_killed_process_wrote_and_did_not_count_is_not_taken_for_a_later_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device = OpenChannel::create(&path, &setup(), false).unwrap();
+    let a = block(0, 0, 0, 0);
+    program(&device, a, 0, 7).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    program(&device, a, 1, 8).unwrap();
+    let copy = killed(&path, 0);
+    // Killed between the write of the page and the store of its record.
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&copy).unwrap();
+    let (page, base) = (4096 + 64 + 8, 12288 + 64 * 256);
+    file.write_all_at(&before[12288..base], 12288).unwrap();
+    let holds = |wanted: u8| {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, (base + page + 100) as u64).unwrap();
+        byte == [wanted]
+    };
+    assert!(holds(8));
+    let after = OpenChannel::open(&copy).unwrap();
+    assert_eq!(after.block_info(a).unwrap().programmed, 1);
+    assert!(holds(0), "were the next program of the page lost, this would be read in its place");
+    program(&after, a, 1, 9).unwrap();
+    assert_eq!(read(&after, a, 1).unwrap(), (9, [9, 1, 9]));
+}
