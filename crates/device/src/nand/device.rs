@@ -70,7 +70,7 @@ impl OpenChannel {
     /// one that can be read. The device's clock goes on from where it was when the image was last synced or closed.
     ///
     /// What was programmed is there, also after the process that had the image open was killed. After a crash of the
-    /// host, what was programmed since the last [`sync`](OpenChannel::sync) may be missing or unreadable.
+    /// host, what was programmed since the last [`sync`](OpenChannel::sync) may be missing: a block then ends before it.
     ///
     /// An image with a conventional or FDP drive is refused: its flash is the drive's ([`Ssd::open`](crate::ssd::Ssd::open)).
     pub fn open(path: &FilePath) -> Result<OpenChannel, FlashError> {
