@@ -3,7 +3,8 @@
 use std::fmt;
 use weft_core::Nanos;
 use weft_device::nand::{
-    BlockAddr, BlockInfo, Done, FlashError, FlashShape, LunAddr, OpenChannel, PageAddr, PageProgram, PageRead,
+    BlockAddr, BlockInfo, Done, FlashError, FlashShape, Keep, LunAddr, OpenChannel, PageAddr, PageProgram,
+    PageRead,
 };
 
 /// What became of each address of a command, in their order.
@@ -42,6 +43,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// [`program_many`](Backend::program_many).
     fn erase_many(&self, issued: Nanos, blocks: &[BlockAddr]) -> FlashResults {
         one_by_one(blocks, |block| self.erase(issued, *block))
+    }
+
+    /// Whether pages are programmed with data. A device that keeps none, for simulations, needs none.
+    fn keeps_data(&self) -> bool {
+        true
     }
 
     /// The state of a block.
@@ -193,6 +199,10 @@ impl Backend for OpenChannel {
 
     fn erase_many(&self, issued: Nanos, blocks: &[BlockAddr]) -> FlashResults {
         self.erasing(blocks, || erase_in_groups(self, issued, blocks))
+    }
+
+    fn keeps_data(&self) -> bool {
+        self.setup().keep == Keep::All
     }
 
     fn block_info(&self, block: BlockAddr) -> Result<BlockInfo, FlashError> {

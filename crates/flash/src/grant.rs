@@ -160,6 +160,15 @@ impl Grant {
         on_hold!(self, endpoint => endpoint.look(block))
     }
 
+    /// Whether pages are programmed with data.
+    pub(crate) fn keeps_data(&self) -> bool {
+        match &self.endpoint {
+            Endpoint::Local(grant) => grant.keeps_data(),
+            // Nobody serves a device that keeps none.
+            Endpoint::Remote(_) => true,
+        }
+    }
+
     /// When the LUN that a block lies on is free.
     pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
         on_hold!(self, endpoint => endpoint.free_at(block))

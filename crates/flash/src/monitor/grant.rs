@@ -409,6 +409,10 @@ impl LocalGrant {
         })
     }
 
+    pub fn keeps_data(&self) -> bool {
+        self.monitor.backend.keeps_data()
+    }
+
     /// When the LUN that a block lies on is free.
     pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
         self.state.geometry.check_block(block)?;
