@@ -8,9 +8,9 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use support::Random;
 use support::crash::Crashing;
 use support::flaky::{Met, random_geometry, seeds};
+use support::{Random, page_of};
 use weft_core::{Nanos, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{FlashSetup, OpenChannel};
@@ -120,13 +120,6 @@ impl Rig {
         std::fs::remove_file(&self.path).unwrap();
         self.met
     }
-}
-
-fn page_of(key: u64, version: u64) -> Vec<u8> {
-    let mut data = vec![version as u8; PAGE];
-    data[..8].copy_from_slice(&key.to_le_bytes());
-    data[8..16].copy_from_slice(&version.to_le_bytes());
-    data
 }
 
 /// The version that a page of this key has; 0 when it has none.

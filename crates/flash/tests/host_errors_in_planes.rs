@@ -11,9 +11,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
-use support::Random;
 use support::flaky::{Met, seeds};
 use support::host::Host;
+use support::{Random, page_of};
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_device::nand::{BlockState, Fault, FlashSetup, OpenChannel, PageAddr};
@@ -278,13 +278,6 @@ fn an_exchange_of_luns_that_the_host_interrupts_again_and_again_keeps_its_spare_
         assert_eq!(data, [number as u8 + 1; PAGE]);
     }
     host.device.verify_identity().unwrap();
-}
-
-fn page_of(key: u64, version: u64) -> Vec<u8> {
-    let mut data = vec![version as u8; PAGE];
-    data[..8].copy_from_slice(&key.to_le_bytes());
-    data[8..16].copy_from_slice(&version.to_le_bytes());
-    data
 }
 
 fn version_of(key: u64, data: &[u8]) -> u64 {

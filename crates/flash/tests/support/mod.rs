@@ -71,6 +71,14 @@ pub fn campaign() -> bool {
     std::env::var("WEFT_CAMPAIGN").is_ok_and(|value| value == "1")
 }
 
+/// A page of 4 KiB that says what it is.
+pub fn page_of(key: u64, version: u64) -> Vec<u8> {
+    let mut data = vec![version as u8; 4096];
+    data[..8].copy_from_slice(&key.to_le_bytes());
+    data[8..16].copy_from_slice(&version.to_le_bytes());
+    data
+}
+
 /// A geometry of these counts, with pages of 4 KiB.
 pub fn geometry(channels: u32, luns: u32, blocks: u32, pages: u32) -> Geometry {
     let mut geometry = Geometry::bbssd();

@@ -67,8 +67,8 @@ impl FlashImage {
             let block = &blocks[*number as usize].0;
             // A sync of that use may have failed when nobody was there any more to write it again.
             if unsynced.write > 0 && unsynced.from < block.next {
-                let (block_number, page) = (u64::from(*number), unsynced.from);
-                self.write_again(LivePage { block: block_number, page, erases: block.erases }, block.next)?;
+                let from = LivePage { block: u64::from(*number), page: unsynced.from, erases: block.erases };
+                self.write_again(from, block.next)?;
             }
         }
         self.forget_uncounted(blocks, host_crashed)?;
