@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The long campaigns of flash at three levels: power cut at each of 20,000 operations on each level and in the exchange of
 # LUNs; 20,000 seeds of the monitor and of each level with cuts in operation and while opening, reads that fail, bad blocks and
-# errors of the host; 5,000 seeds of each level with crashes of the host; worn-out flash and a full disk after each cut; a disk
-# whose storage runs out (as root); the longest names on 1,024 LUNs; a million legal and illegal raw commands against a model; a
-# server of flash killed a hundred times; tenants beside each other; Table I at three sizes. Three hours.
+# errors of the host; 2,000 seeds of each level and drive with crashes of the host, kills and syncs that fail; worn-out flash and a
+# full disk after each cut; a disk whose storage runs out (as root); the longest names on 1,024 LUNs; a million legal and illegal raw
+# commands against a model; a server of flash killed a hundred times; tenants beside each other; Table I at three sizes. Hours.
 #   suites/flash-levels.sh
 cd "$(dirname "$0")/.." || exit 2
 set -e

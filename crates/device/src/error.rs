@@ -161,6 +161,18 @@ pub enum DeviceError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// A sync of the image has failed in this use of it. What the system then says of what was written since the sync before is not to be
+    /// believed, so nothing is written any more.
+    #[error(
+        "{path}: a sync has failed ({why}), and what was written since the one before it may be lost; nothing is written until the \
+         image has been closed and opened again"
+    )]
+    SyncFailed {
+        /// The image.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
     /// The operating system refused.
     #[error("{path}: {source}")]
     Io {
@@ -194,6 +206,9 @@ impl DeviceError {
             DeviceError::Io { path, source } => {
                 Some(DeviceError::Io { path: path.clone(), source: again(source) })
             }
+            DeviceError::SyncFailed { path, why } => {
+                Some(DeviceError::SyncFailed { path: path.clone(), why: why.clone() })
+            }
             _ => None,
         }
     }
@@ -222,6 +237,7 @@ impl DeviceError {
             | DeviceError::BadDrive { .. }
             | DeviceError::WritePointerMoved { .. }
             | DeviceError::HostFull { .. }
+            | DeviceError::SyncFailed { .. }
             | DeviceError::Io { .. } => false,
         }
     }

@@ -195,18 +195,11 @@ fn after_a_crash_of_the_host_what_was_synced_is_there_and_a_block_ends_before_wh
     (3..5).for_each(|page| program(&device, a, page, 8).unwrap());
     program(&device, b, 0, 9).unwrap();
     let copy = killed(&path, 0);
-    // The host went down: it has another boot id now, page 4 and the record of the second block never reached the disk.
+    // Page 4 and the record of the second block never reached the disk.
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&copy).unwrap();
-    let mut session = [0; 64];
-    file.read_exact_at(&mut session, 4096).unwrap();
-    session[16] ^= 1;
-    let crc = weft_core::checksum::crc32c(&session[..60]);
-    session[60..].copy_from_slice(&crc.to_le_bytes());
-    for place in [4096, copy_of(4096, made.len())] {
-        file.write_all_at(&session, place as u64).unwrap();
-    }
+    crash(&file);
+    lose(&file, 0, 4);
     let (page, base) = (4096 + 64 + 8, 12288 + 64 * 256);
-    file.write_all_at(&vec![0; page as usize], base + 4 * page).unwrap();
     // A page that was synced is lost by no crash.
     file.write_all_at(&[1], base + page + 100).unwrap();
     let record = 12288 + 256;
@@ -228,6 +221,25 @@ fn after_a_crash_of_the_host_what_was_synced_is_there_and_a_block_ends_before_wh
     program(&after, a, 0, 2).unwrap();
     assert_eq!((read(&after, a, 0).unwrap().0, read(&after, b, 0).unwrap().0), (2, 1));
     after.verify_identity().unwrap();
+}
+
+/// Makes an image one whose host went down: it has another boot id now.
+fn crash(file: &std::fs::File) {
+    let mut session = [0; 64];
+    file.read_exact_at(&mut session, 4096).unwrap();
+    session[16] ^= 1;
+    let crc = weft_core::checksum::crc32c(&session[..60]);
+    session[60..].copy_from_slice(&crc.to_le_bytes());
+    for place in [4096, copy_of(4096, file.metadata().unwrap().len() as usize)] {
+        file.write_all_at(&session, place as u64).unwrap();
+    }
+}
+
+/// A page of the block with this number never reached the disk.
+fn lose(file: &std::fs::File, block: u64, page: u64) {
+    let (bytes, base) = (4096 + 64 + 8, 12288 + 64 * 256);
+    let block_bytes = (8u64 * bytes).next_multiple_of(4096);
+    file.write_all_at(&vec![0; bytes as usize], base + block * block_bytes + page * bytes).unwrap();
 }
 
 /// Where the second copy of a byte before the pages stands, in an image of 64 blocks.
@@ -373,4 +385,38 @@ fn a_page_that_a_killed_process_wrote_and_did_not_count_is_not_taken_for_a_later
     assert!(holds(0), "were the next program of the page lost, this would be read in its place");
     program(&after, a, 1, 9).unwrap();
     assert_eq!(read(&after, a, 1).unwrap(), (9, [9, 1, 9]));
+}
+
+#[test]
+fn who_only_looks_changes_nothing_and_sees_what_an_opening_would() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device = used(&path);
+    let full: Vec<BlockAddr> = (0..2).map(|plane| block(1, 1, plane, 3)).collect();
+    let programmed = |b: &BlockAddr| device.block_info(*b).unwrap().programmed;
+    for b in &full {
+        (programmed(b)..8).for_each(|page| program(&device, *b, page, 5).unwrap());
+    }
+    let open = |b: &BlockAddr| device.block_info(*b).unwrap().state == BlockState::Open;
+    let not_full = device.shape().all_blocks().find(open).unwrap();
+    let (dead, crashed) = (killed(&path, 0), killed(&path, 1));
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&crashed).unwrap();
+    crash(&file);
+    lose(&file, device.shape().block_index(full[1]), 3);
+    for copy in [dead, crashed] {
+        let before = std::fs::read(&copy).unwrap();
+        let looked = OpenChannel::look(&copy).unwrap();
+        let refused = |error: FlashError| assert!(error.to_string().contains("looked at"), "{error}");
+        refused(looked.erase(Nanos(0), full[0]).unwrap_err());
+        refused(looked.erase_planes(Nanos(0), &full).unwrap_err());
+        for done in looked.erase_vector(Nanos(0), &full).unwrap() {
+            refused(done.unwrap_err());
+        }
+        refused(program(&looked, not_full, programmed(&not_full), 1).unwrap_err());
+        looked.sync().unwrap();
+        let saw = seen(&looked);
+        drop(looked);
+        assert!(std::fs::read(&copy).unwrap() == before);
+        assert_eq!(saw, seen(&OpenChannel::open(&copy).unwrap()));
+    }
 }

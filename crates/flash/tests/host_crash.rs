@@ -1,19 +1,24 @@
-//! Levels on an image whose host crashes again and again, at any moment: what was flushed is there, nothing is older than that, nobody
-//! is refused, and work goes on. Of what was written since, anything may be there. `WEFT_CAMPAIGN=1` runs 5,000 seeds of each level.
+//! Levels and drives on an image whose host crashes again and again, at any moment, and fails syncs; or their process dies. What was
+//! flushed is there, nothing is older than that, nobody is refused, and work goes on. Of what was written since, anything may be there;
+//! all of it when the process died and no sync has failed. `WEFT_CAMPAIGN=1` runs 2,000 seeds of each.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/disk.rs"]
+mod disk;
 mod support;
 
+use disk::{End, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use support::crash::Crashing;
-use support::flaky::{Met, random_geometry, seeds};
+use support::flaky::{Met, is_of_the_host, random_geometry, seeds};
 use support::{Random, page_of};
 use weft_core::{Nanos, StreamId, Tag};
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::{FlashSetup, OpenChannel};
+use weft_device::nand::{FlashError, FlashSetup, OpenChannel};
+use weft_device::ssd::{Isolation, Ssd, SsdError, SsdSetup};
+use weft_device::{DeviceError, FaultPlan, Geometry};
 use weft_flash::function::Mapping;
 use weft_flash::{
     FunctionLevel, Grant, GrantBlock, GrantRequest, LevelError, Monitor, MonitorSetup, PolicyLevel,
@@ -29,9 +34,18 @@ struct Rig {
     random: Random,
     device: Arc<OpenChannel>,
     monitor: Arc<Monitor>,
-    crashing: Crashing,
+    disk: Watched,
+    /// Syncs may fail.
+    fails: bool,
+    /// One has failed in this use.
+    failed: bool,
+    /// Nothing happens at the next opening.
+    calm: bool,
     met: Met,
 }
+
+/// Calls within which an opening may end.
+const CALLS_OF_AN_OPENING: u64 = 40;
 
 impl Rig {
     fn new(seed: u64, kind: &str, dir: &Path) -> (Rig, Grant) {
@@ -49,54 +63,78 @@ impl Rig {
         let request = GrantRequest { name: "ours".into(), bytes, over_provisioning_permille: 0 };
         let grant = monitor.allocate(&request).unwrap();
         device.sync().unwrap();
-        let crashing = Crashing::new(&device, &path);
-        (Rig { path, random, device, monitor, crashing, met: Met::default() }, grant)
+        let (disk, fails) = (Watched::new(&path, random.next()), random.below(2) == 0);
+        let (failed, calm, met) = Default::default();
+        (Rig { path, random, device, monitor, disk, fails, failed, calm, met }, grant)
     }
 
-    /// Crashes the host. What of the image was used before is to be dropped by the caller, when this has returned what the disk has.
-    fn crashed(&mut self) -> Vec<u8> {
-        self.met.cuts += 1;
-        self.crashing.crashed(&mut self.random)
-    }
-
-    /// Ends the use of the image, by a close or by the death of the process, and opens it again. The caller has let go of it, with
-    /// `image` as it was then.
-    fn come_back(&mut self, image: &[u8]) -> Grant {
-        self.close();
-        if self.random.below(2) == 0 {
-            std::fs::write(&self.path, image).unwrap();
+    /// Some sync may fail from now on.
+    fn weather(&mut self) {
+        if self.fails && self.random.below(60) == 0 {
+            self.disk.fail_syncs(self.random.below(2), 1);
         }
-        self.attach()
     }
 
-    fn attach(&mut self) -> Grant {
-        self.device = Arc::new(OpenChannel::open(&self.path).unwrap());
-        self.crashing = Crashing::new(&self.device, &self.path);
-        self.monitor = Monitor::open(self.device.clone()).unwrap();
-        self.monitor.attach("ours").unwrap()
+    /// What a call has returned; `None` after an error of the host.
+    fn got<T>(&mut self, result: Result<T, LevelError>) -> Option<T> {
+        let refused = |error: LevelError| assert!(self.fails && is_of_the_host(&error), "{error}");
+        let got = result.map_err(refused).ok();
+        self.failed |= got.is_none();
+        got
     }
 
-    /// Opens what a crash has left. The host may crash while it opens.
-    fn open(&mut self, image: &[u8], open: impl Fn(Grant) -> Result<(), LevelError>) -> Grant {
-        std::fs::write(&self.path, image).unwrap();
+    /// Ends the use of the image; `close` lets go of what uses the device. Whether all will be there that was acknowledged.
+    fn end_use(&mut self, close: impl FnOnce()) -> bool {
+        let ends = [End::Crashed, End::Crashed, End::Crashed, End::Killed, End::Closed];
+        let how = ends[self.random.below(5) as usize];
+        self.met.cuts += u64::from(how == End::Crashed);
+        // A sync that fails while the image is closed is told to nobody.
+        self.disk.fail_syncs(0, 0);
+        self.end(how, close);
+        self.calm = how != End::Crashed && !self.failed && self.random.below(2) == 0;
+        self.failed = false;
+        self.calm
+    }
+
+    fn end(&mut self, how: End, close: impl FnOnce()) {
+        let Rig { disk, device, monitor, .. } = self;
+        disk.end(how, || {
+            close();
+            let nothing = OpenChannel::memory(&FlashSetup::new(support::geometry(1, 1, 40, 8))).unwrap();
+            *device = Arc::new(nothing);
+            *monitor = Monitor::format(device.clone(), MonitorSetup::default()).unwrap();
+        });
+    }
+
+    fn attach(&mut self) -> Result<Grant, LevelError> {
+        self.device = Arc::new(OpenChannel::open(&self.path)?);
+        self.monitor = Monitor::open(self.device.clone())?;
+        self.monitor.attach("ours")
+    }
+
+    /// Opens what was left. Meanwhile the process may die, the host may crash, and syncs may fail.
+    fn open(&mut self, open: impl Fn(Grant) -> Result<(), LevelError>) -> Grant {
         loop {
-            let grant = self.attach();
-            if self.random.below(3) > 0 {
-                return grant;
+            let ends = !self.calm && self.random.below(3) == 0;
+            if ends {
+                self.disk.end_after(self.random.below(CALLS_OF_AN_OPENING));
             }
-            open(grant).unwrap();
-            let image = self.crashed();
+            if self.fails && !self.calm && self.random.below(3) == 0 {
+                self.disk.fail_syncs(self.random.below(4), 1);
+            }
+            let opened = self.attach();
+            if let Some(grant) = self.got(opened) {
+                if !ends {
+                    self.disk.fail_syncs(0, 0);
+                    self.failed = false;
+                    return grant;
+                }
+                self.got(open(grant));
+            }
             self.met.cuts_while_opening += 1;
-            self.close();
-            std::fs::write(&self.path, image).unwrap();
+            let how = [End::Crashed, End::Killed][self.random.below(2) as usize];
+            self.end(how, || {});
         }
-    }
-
-    /// Lets go of the device; whoever uses it has gone.
-    fn close(&mut self) {
-        let nothing = OpenChannel::memory(&FlashSetup::new(support::geometry(1, 1, 40, 8))).unwrap();
-        self.device = Arc::new(nothing);
-        self.monitor = Monitor::format(self.device.clone(), MonitorSetup::default()).unwrap();
     }
 
     /// Another tenant comes or goes, without a sync.
@@ -105,18 +143,20 @@ impl Rig {
         match self.monitor.attach("other") {
             Ok(grant) => {
                 drop(grant);
-                self.monitor.release("other").unwrap();
+                let released = self.monitor.release("other");
+                self.got(released);
             }
             Err(LevelError::NoSuchGrant { .. }) if self.monitor.free_luns().unwrap() > 0 => {
-                drop(self.monitor.allocate(&request).unwrap());
+                let allocated = self.monitor.allocate(&request);
+                self.got(allocated.map(drop));
             }
             Err(_) => {}
         }
     }
 
-    fn end(mut self) -> Met {
+    fn finish(mut self) -> Met {
         self.device.verify_identity().unwrap();
-        self.close();
+        self.end(End::Closed, || {});
         std::fs::remove_file(&self.path).unwrap();
         self.met
     }
@@ -189,52 +229,46 @@ fn ranges(seed: u64, mapping: RangeMapping, dir: &Path) -> Met {
     for _ in 0..2 + rig.random.below(3) {
         let most = 2 << rig.random.below(9);
         for _ in 0..rig.random.below(most) {
+            rig.weather();
             let page = rig.random.below(pages);
             match rig.random.below(40) {
-                0 => {
-                    level.flush(T).unwrap();
+                0 => rig.got(level.flush(T)).into_iter().for_each(|_| {
                     now.iter().for_each(|(page, version)| promises.only(*page, *version));
-                }
-                1 => {
-                    level.checkpoint(T).unwrap();
-                }
+                }),
+                1 => drop(rig.got(level.checkpoint(T))),
                 2..6 => {
                     let count = 1 + rig.random.below(pages - page).min(9);
-                    level.trim(T, page, count).unwrap();
                     for page in page..page + count {
                         promises.write(page, 0);
                         now.insert(page, 0);
                     }
+                    rig.got(level.trim(T, page, count));
                 }
                 6 => rig.neighbour(),
-                7 if rig.random.below(3) == 0 => {
-                    let image = std::fs::read(&rig.path).unwrap();
-                    drop(level);
-                    level = PolicyLevel::open(rig.come_back(&image), setup).unwrap();
-                    // A trim that was not flushed need not be there.
-                    let written = now.iter().filter(|(_, version)| **version > 0);
-                    written.for_each(|(page, version)| promises.only(*page, *version));
-                    check(&level, pages, &mut promises, &mut now);
-                }
                 _ => {
                     version += 1;
                     let tag = Tag { stream: StreamId(rig.random.below(3) as u16), ..Tag::default() };
-                    level.ftl_write(T, page, &page_of(page, version), tag).unwrap();
                     promises.write(page, version);
                     now.insert(page, version);
+                    rig.got(level.ftl_write(T, page, &page_of(page, version), tag));
                 }
             }
+            if rig.failed {
+                break;
+            }
         }
-        let image = rig.crashed();
-        drop(level);
-        rig.close();
+        if rig.end_use(|| drop(level)) {
+            // A trim that was not flushed need not be there.
+            let written = now.iter().filter(|(_, version)| **version > 0);
+            written.for_each(|(page, version)| promises.only(*page, *version));
+        }
         let setup = PolicySetup { stripe: 0, ..setup };
-        let grant = rig.open(&image, |grant| PolicyLevel::open(grant, setup).map(drop));
+        let grant = rig.open(|grant| PolicyLevel::open(grant, setup).map(drop));
         level = PolicyLevel::open(grant, setup).unwrap();
         check(&level, pages, &mut promises, &mut now);
     }
     drop(level);
-    rig.end()
+    rig.finish()
 }
 
 fn functions(seed: u64, dir: &Path) -> Met {
@@ -249,47 +283,48 @@ fn functions(seed: u64, dir: &Path) -> Met {
     for _ in 0..2 + rig.random.below(3) {
         let most = 2 << rig.random.below(9);
         for _ in 0..rig.random.below(most) {
+            rig.weather();
             let chosen = blocks.keys().copied().nth(rig.random.below(blocks.len().max(1) as u64) as usize);
             match (rig.random.below(40), chosen) {
-                (0, _) => {
-                    level.flush(T).unwrap();
+                (0, _) => rig.got(level.flush(T)).into_iter().for_each(|_| {
                     blocks.values_mut().for_each(|(_, written, flushed)| *flushed = *written);
                     trimmed.clear();
-                }
+                }),
                 (1..6, Some(gone)) => {
                     let (block, written, _) = blocks.remove(&gone).unwrap();
-                    level.flash_trim(block).unwrap();
                     trimmed.insert(gone, (block, written));
+                    rig.got(level.flash_trim(block));
                 }
                 (6, _) => rig.neighbour(),
                 (7..12, _) | (_, None) => {
                     let channel = rig.random.below(u64::from(channels)) as u32;
                     match level.address_mapper(T, channel, Mapping::Block, label + 1) {
-                        Ok(mapped) => {
+                        Err(LevelError::NoFreeBlock { .. } | LevelError::TooManyMapped { .. }) => {}
+                        mapped => rig.got(mapped).into_iter().for_each(|mapped| {
                             label += 1;
                             // What lay there was erased: the trim is over.
                             trimmed.retain(|_, (block, _)| *block != mapped.block);
                             blocks.insert(label, (mapped.block, 0, 0));
-                        }
-                        Err(LevelError::NoFreeBlock { .. } | LevelError::TooManyMapped { .. }) => {}
-                        Err(other) => panic!("{other}"),
+                        }),
                     }
                 }
                 (_, Some(label)) => {
                     let (block, written, _) = blocks.get_mut(&label).unwrap();
                     if *written < most_pages {
                         let data = page_of(label, u64::from(*written) + 1);
-                        level.flash_write(T, *block, *written, &data).unwrap();
-                        *written += 1;
+                        let done = rig.got(level.flash_write(T, *block, *written, &data));
+                        *written += u32::from(done.is_some());
                     }
                 }
             }
+            if rig.failed {
+                break;
+            }
         }
-        let image = rig.crashed();
-        drop(level);
-        rig.close();
-        let grant = rig.open(&image, |grant| FunctionLevel::open(grant).map(drop));
-        level = FunctionLevel::open(grant).unwrap();
+        if rig.end_use(|| drop(level)) {
+            blocks.values_mut().for_each(|(_, written, flushed)| *flushed = *written);
+        }
+        level = FunctionLevel::open(rig.open(|grant| FunctionLevel::open(grant).map(drop))).unwrap();
         let found: BTreeMap<u64, _> =
             level.mapped_blocks().into_iter().map(|found| (found.label, found)).collect();
         let before = std::mem::take(&mut blocks);
@@ -330,7 +365,7 @@ fn functions(seed: u64, dir: &Path) -> Met {
         blocks.values_mut().for_each(|(_, written, flushed)| *flushed = *written);
     }
     drop(level);
-    rig.end()
+    rig.finish()
 }
 
 fn raw_pages(seed: u64, dir: &Path) -> Met {
@@ -349,34 +384,41 @@ fn raw_pages(seed: u64, dir: &Path) -> Met {
     for _ in 0..2 + rig.random.below(4) {
         let most = 2 << rig.random.below(9);
         for _ in 0..rig.random.below(most) {
+            rig.weather();
             let at = rig.random.below(places.len() as u64) as usize;
             let (pages, synced, erased) = &mut blocks[at];
             match rig.random.below(40) {
-                0 => {
-                    level.sync().unwrap();
+                0 => rig.got(level.sync()).into_iter().for_each(|()| {
                     blocks.iter_mut().for_each(|(pages, synced, erased)| {
                         (*synced, *erased) = (pages.len(), false);
                     });
-                }
+                }),
                 1 => rig.neighbour(),
                 2..5 => {
-                    level.block_erase(T, places[at]).unwrap();
-                    (*pages, *synced, *erased) = (Vec::new(), 0, true);
+                    // What was asked for and failed may still be half done.
+                    *erased = true;
+                    if rig.got(level.block_erase(T, places[at])).is_some() {
+                        (*pages, *synced) = (Vec::new(), 0);
+                    }
                 }
                 _ if pages.len() < most_pages as usize => {
                     version += 1;
                     let page = pages.len() as u32;
                     let data = page_of(at as u64, version);
-                    level.page_write(T, places[at].page(page), &data, &version.to_le_bytes()).unwrap();
                     pages.push(version);
+                    let written = level.page_write(T, places[at].page(page), &data, &version.to_le_bytes());
+                    rig.got(written);
                 }
                 _ => {}
             }
+            if rig.failed {
+                break;
+            }
         }
-        let image = rig.crashed();
-        drop(level);
-        rig.close();
-        level = RawLevel::new(rig.open(&image, |_| Ok(())));
+        if rig.end_use(|| drop(level)) {
+            blocks.iter_mut().for_each(|(pages, synced, erased)| (*synced, *erased) = (pages.len(), false));
+        }
+        level = RawLevel::new(rig.open(|_| Ok(())));
         for (at, (pages, synced, erased)) in blocks.iter_mut().enumerate() {
             let look = level.look(places[at]).unwrap();
             assert!(!look.retired, "no flash has failed");
@@ -417,7 +459,106 @@ fn raw_pages(seed: u64, dir: &Path) -> Met {
         blocks.iter_mut().for_each(|(pages, synced, _)| *synced = pages.len());
     }
     drop(level);
-    rig.end()
+    rig.finish()
+}
+
+/// A drive of two LUNs.
+fn drive_setup(random: &mut Random, fdp: bool) -> SsdSetup {
+    let mut geometry = support::geometry(2, 1, 30, 8);
+    geometry.page_bytes <<= random.below(2);
+    let geometry = Geometry { total_bytes: 2 * 30 * 8 * u64::from(geometry.page_bytes), ..geometry };
+    let handles = if fdp { vec![Isolation::Persistently; 1 + random.below(3) as usize] } else { Vec::new() };
+    SsdSetup {
+        luns_per_unit: Some(1 + random.below(2) as u32),
+        handles,
+        ..SsdSetup::conventional(FlashSetup::new(geometry), 0.5)
+    }
+}
+
+fn drives(seed: u64, fdp: bool, dir: &Path) -> Met {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let path = dir.join(format!("drive{seed}{fdp}"));
+    let setup = drive_setup(&mut random, fdp);
+    let mut drive = Ssd::create(&path, &setup, FaultPlan::default(), true).unwrap();
+    let (blocks, handles) = (drive.capacity_blocks(), setup.handles.len() as u64);
+    drive.flush(T).unwrap();
+    let (disk, fails, mut met) = (Watched::new(&path, random.next()), random.below(2) == 0, Met::default());
+    let refused = |error: SsdError| {
+        use DeviceError::{HostFull, Io, SyncFailed};
+        let of_the_host = matches!(
+            error,
+            SsdError::Flash(FlashError::Device(HostFull { .. } | Io { .. } | SyncFailed { .. }))
+        );
+        assert!(fails && of_the_host, "{error}");
+    };
+    let (mut now, mut promises, mut version) = (BTreeMap::new(), Promises::default(), 0);
+    for _ in 0..2 + random.below(3) {
+        let (most, mut failed) = (2 << random.below(9), false);
+        for _ in 0..random.below(most) {
+            if fails && random.below(60) == 0 {
+                disk.fail_syncs(random.below(2), 1);
+            }
+            let block = random.below(blocks);
+            let done = match random.below(40) {
+                0 => drive.flush(T).map(|_| {
+                    now.iter().for_each(|(block, version)| promises.only(*block, *version));
+                }),
+                1..4 => {
+                    promises.write(block, 0);
+                    now.insert(block, 0);
+                    drive.deallocate(T, block, 1).map(drop)
+                }
+                _ => {
+                    version += 1;
+                    promises.write(block, version);
+                    now.insert(block, version);
+                    let handle = (handles > 0).then(|| random.below(handles) as u16);
+                    drive.write(T, block, 1, &page_of(block, version), handle).map(drop)
+                }
+            };
+            failed = done.map_err(refused).is_err();
+            if failed {
+                break;
+            }
+        }
+        disk.fail_syncs(0, 0);
+        let how = [End::Crashed, End::Crashed, End::Killed, End::Closed][random.below(4) as usize];
+        met.cuts += u64::from(how == End::Crashed);
+        disk.end(how, || drop(drive));
+        let calm = how != End::Crashed && !failed && random.below(2) == 0;
+        if calm {
+            now.iter().for_each(|(block, version)| promises.only(*block, *version));
+        }
+        drive = loop {
+            let ends = !calm && random.below(3) == 0;
+            if ends {
+                disk.end_after(random.below(CALLS_OF_AN_OPENING));
+            }
+            if fails && !calm && random.below(3) == 0 {
+                disk.fail_syncs(random.below(4), 1);
+            }
+            let opened = Ssd::open(&path).map_err(refused).ok();
+            match opened {
+                Some(drive) if !ends => break drive,
+                opened => {
+                    met.cuts_while_opening += 1;
+                    disk.end([End::Crashed, End::Killed][random.below(2) as usize], || drop(opened));
+                }
+            }
+        };
+        disk.fail_syncs(0, 0);
+        drive.verify_identity().unwrap();
+        for block in 0..blocks {
+            let mut data = vec![0xee; PAGE];
+            drive.read(T, block, 1, &mut data).unwrap();
+            let found = version_of(block, &data);
+            promises.check(block, found);
+            now.insert(block, found);
+        }
+    }
+    disk.end(End::Closed, || drop(drive));
+    std::fs::remove_file(&path).unwrap();
+    met
 }
 
 fn run(level: impl Fn(u64, &Path) -> Met + Sync) {
@@ -425,7 +566,7 @@ fn run(level: impl Fn(u64, &Path) -> Met + Sync) {
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let dir = dir.unwrap();
-    seeds(30, 5_000, |seed| level(seed, dir.path()));
+    seeds(30, 2_000, |seed| level(seed, dir.path()));
 }
 
 #[test]
@@ -446,4 +587,14 @@ fn blocks_of_the_function_level_survive_crashes_of_the_host() {
 #[test]
 fn raw_pages_survive_crashes_of_the_host() {
     run(raw_pages);
+}
+
+#[test]
+fn a_conventional_drive_survives_crashes_of_the_host() {
+    run(|seed, dir| drives(seed, false, dir));
+}
+
+#[test]
+fn an_fdp_drive_survives_crashes_of_the_host() {
+    run(|seed, dir| drives(seed, true, dir));
 }

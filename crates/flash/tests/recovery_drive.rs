@@ -9,12 +9,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/disk.rs"]
+#[allow(dead_code, reason = "a part of it is used")]
+mod disk;
 mod support;
 
+use disk::{End, Watched};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use support::Random;
-use support::crash::set_session;
 use support::flaky::{Met, random_geometry, seeds};
 use weft_core::Nanos;
 use weft_device::FaultPlan;
@@ -27,10 +30,8 @@ const BLOCK: usize = 4096;
 const LOST: u64 = u64::MAX;
 /// Largest image that is copied.
 const COPIED_BYTES_MAX: u64 = 16 << 20;
-/// Most steps that the host forgets in a crash, and blocks in them: fewer than the write buffer has cells, so that the drive
-/// syncs nothing meanwhile.
-const FORGOTTEN_STEPS: u64 = 12;
-const FORGOTTEN_BLOCKS: u64 = 60;
+/// Most steps that the host forgets in a crash.
+const FORGOTTEN_STEPS: u64 = 40;
 /// Most reads of a page that fail in a session: fewer than the drive tries before it counts the page as lost.
 const FAILED_READS_MAX: u32 = 3;
 
@@ -258,34 +259,16 @@ impl Run {
         std::fs::rename(&copy, &self.path).unwrap();
     }
 
-    /// The host crashes: of what was written since the last flush, some pages of the file are there and some are not.
+    /// The host crashes: of what was written since the last sync, some blocks of the file are there and some are not.
     fn crash_the_host(&mut self, drive: Ssd) {
         drive.flush(T).unwrap();
-        let then = std::fs::read(&self.path).unwrap();
-        let work = |drive: &Ssd| {
-            let counts = drive.mapper_counts();
-            let flash = drive.flash_counters();
-            // An erase syncs what was written before, and one that fails leads to a unit table that is synced.
-            (flash.blocks_erased + flash.erase_failures, counts.written + counts.relocated + counts.failed)
-        };
-        let before = work(&drive);
+        let disk = Watched::new(&self.path, self.random.next());
         self.promised = false;
         let steps = self.random.below(FORGOTTEN_STEPS);
         let cut = self.work(&drive, steps);
         assert!(!cut);
         self.promised = true;
-        let after = work(&drive);
-        let unsynced = after.0 == before.0 && after.1 - before.1 < FORGOTTEN_BLOCKS;
-        let now = std::fs::read(&self.path).unwrap();
-        drop(drive);
-        let mut image = if unsynced { then } else { now.clone() };
-        for (page, new) in image.chunks_mut(BLOCK).zip(now.chunks(BLOCK)) {
-            if page != new && self.random.below(2) == 0 {
-                page.copy_from_slice(new);
-            }
-        }
-        set_session(&mut image);
-        std::fs::write(&self.path, image).unwrap();
+        disk.end(End::Crashed, || drop(drive));
     }
 }
 

@@ -177,12 +177,6 @@ pub fn punch_hole(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, bytes)
 }
 
-/// Makes a range read as zero and keeps its room; what is cached of it goes. `Unsupported` where the file system has no call for
-/// that.
-pub fn zero_range(file: &File, offset: u64, bytes: u64) -> io::Result<()> {
-    fallocate(file, libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE, offset, bytes)
-}
-
 /// Tells a block device that the content of a range is not needed.
 pub fn discard(device: &File, offset: u64, bytes: u64) -> io::Result<()> {
     let range = [offset, bytes];

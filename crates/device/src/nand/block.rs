@@ -94,6 +94,11 @@ impl Unsynced {
         }
     }
 
+    /// The first page that a crash of the host can have taken.
+    pub fn first(&self) -> u32 {
+        if self.erase > 0 { 0 } else { self.from }
+    }
+
     /// Whether a crash of the host can have taken a part of the block.
     pub fn is_doubtful(&self) -> bool {
         self.erase > 0 || self.write > 0

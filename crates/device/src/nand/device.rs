@@ -5,7 +5,7 @@ use super::bit_errors::BitErrors;
 use super::block::{Block, BlockInfo, Health};
 use super::command::{Done, PageProgram, PageRead};
 use super::counters::FlashCounters;
-use super::error::{FlashError, Refusal, Unreadable};
+use super::error::{FlashError, Refusal};
 use super::image::{Annex, FIRST_SLOT, FlashImage, Opened};
 use super::lun::{Fault, Lun};
 use super::power::Power;
@@ -83,6 +83,7 @@ impl OpenChannel {
         }
         if let Some(image) = device.image() {
             image.begin_session()?;
+            image.has_opened();
         }
         Ok(device)
     }
@@ -93,8 +94,9 @@ impl OpenChannel {
         Ok(OpenChannel::open_with(path, true)?.0)
     }
 
-    /// Opens an image file, with an annex if it has one; and how it was last used: after a crash of the host, pages that were not synced
-    /// may be missing. The caller [begins the session](FlashImage::begin_session).
+    /// Opens an image file, with an annex if it has one; and how it was last used: after a use that was not closed, a part of the annex
+    /// that was not synced may be missing. The caller [begins the session](FlashImage::begin_session), recovers, and
+    /// [says so](FlashImage::has_opened).
     pub(crate) fn open_with(
         path: &FilePath,
         look: bool,
@@ -120,12 +122,6 @@ impl OpenChannel {
         self.image.as_ref()
     }
 
-    /// What is the matter with what the image has of a page that is programmed; takes no time of the device.
-    pub(crate) fn stored(&self, page: PageAddr) -> Result<Option<Unreadable>, FlashError> {
-        let lun = self.lun(page.block.lun_addr()).lock();
-        Ok(lun.load(self.shape.block_in_lun(page.block), page.page, 0, &mut [], &mut [])?)
-    }
-
     fn assemble(
         setup: FlashSetup,
         image: Option<Arc<FlashImage>>,
@@ -139,9 +135,6 @@ impl OpenChannel {
         };
         let page_move_ns = nanos_of(u64::from(shape.page_bytes), setup.geometry.timing.channel_bytes_per_s);
         let luns: Arc<[CachePadded<Mutex<Lun>>]> = (0..shape.luns()).map(lun).collect();
-        if let Some(image) = &image {
-            image.attach(Arc::downgrade(&luns));
-        }
         OpenChannel {
             luns,
             channels: (0..shape.channels)
@@ -500,7 +493,7 @@ impl OpenChannel {
 
 impl Drop for OpenChannel {
     fn drop(&mut self) {
-        let Some(image) = self.image.as_ref().filter(|image| image.is_in_use()) else { return };
+        let Some(image) = self.image.as_ref().filter(|image| image.is_open()) else { return };
         for lun in self.luns.iter() {
             let mut lun = lun.lock();
             // Reads are counted in memory and stored only now.

@@ -7,7 +7,7 @@ mod lost;
 
 use super::block::{Block, Health, Unsynced};
 use super::error::Unreadable;
-use super::lun::{ISSUED_MAX_NS, Lun};
+use super::lun::ISSUED_MAX_NS;
 use super::setup::{FlashSetup, Keep, PageTimes, Pairing};
 use super::syncs::Writes;
 use crate::geometry::Geometry;
@@ -19,17 +19,16 @@ use crate::image::table::Record;
 use crate::store::{cut_short, first_page, make, open, write_zeros};
 use crate::timing::Timing;
 use crate::{DeviceError, nand::FlashShape};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::{OnceLock, Weak};
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_core::codec::{Reader, Truncated, put, seal_page, unseal};
-use weft_core::padded::CachePadded;
 use weft_sys::file::{punch_hole, random};
 
 /// First bytes of an image.
@@ -63,18 +62,18 @@ pub(crate) struct FlashImage {
     header: Vec<u8>,
     /// Whether a copy of the header page has to be written anew.
     header_damaged: bool,
+    /// Its last use did not end with a close.
+    left: bool,
     counters: Mutex<Counters>,
     writes: Writes,
-    /// The LUNs whose blocks are in the image: after a sync that failed, they tell what has to be written again.
-    luns: OnceLock<Weak<[CachePadded<Mutex<Lun>>]>>,
-    /// Shared by those that use the annex. Alone, it can be written again.
-    annex: RwLock<()>,
+    /// Why no sync is made any more.
+    failed: OnceLock<String>,
     synced: OnceLock<SyncObserver>,
     erased: Erased,
     /// It is only looked at: what is stored in the table stays in this process, and nothing is written.
     look: bool,
-    /// The session page has this session.
-    begun: AtomicBool,
+    /// The session page has this session, and what the last one left has been recovered.
+    opened: AtomicBool,
 }
 
 /// Learns of each sync.
@@ -92,7 +91,7 @@ struct Counters {
     /// Which slot of it counts.
     slot: u32,
     /// Device time when the image was last synced or closed, in nanoseconds; the number of this use of the image, and the last write in
-    /// it that is known to be durable; 1 when a sync has failed and none succeeded since.
+    /// it that is known to be durable.
     content: Content,
 }
 
@@ -100,7 +99,6 @@ struct Counters {
 const NOW: usize = 0;
 const USE: usize = 1;
 const SYNCED: usize = 2;
-const FAILED: usize = 3;
 
 /// A page in one life of its block.
 #[derive(Clone, Copy, Debug)]
@@ -191,6 +189,7 @@ pub(crate) struct Opened {
     /// Device time when it was last synced or closed, in nanoseconds.
     pub now: u64,
     pub annex: Annex,
+    /// After a use that was not closed, the host is taken to have crashed.
     pub last: LastUse,
 }
 
@@ -232,6 +231,7 @@ impl FlashImage {
         let image = FlashImage::new(frame, path, id, layout, header, ([0; CONTENT_WORDS], slot), false);
         let image = FlashImage { header_damaged: true, ..image };
         image.begin_session()?;
+        image.has_opened();
         Ok(image)
     }
 
@@ -245,7 +245,7 @@ impl FlashImage {
         look: bool,
     ) -> FlashImage {
         let mut content = content;
-        (content[USE], content[SYNCED], content[FAILED]) = (frame.session.opens, 0, 0);
+        (content[USE], content[SYNCED]) = (frame.session.opens, 0);
         FlashImage {
             frame,
             path: path.to_path_buf(),
@@ -253,14 +253,14 @@ impl FlashImage {
             layout,
             header,
             header_damaged: false,
+            left: false,
             counters: Mutex::new(Counters { slot, content }),
             writes: Writes::default(),
-            luns: OnceLock::new(),
-            annex: RwLock::default(),
+            failed: OnceLock::new(),
             synced: OnceLock::new(),
             erased: Erased::default(),
             look,
-            begun: AtomicBool::new(false),
+            opened: AtomicBool::new(false),
         }
     }
 
@@ -295,13 +295,30 @@ impl FlashImage {
             return Err(bad(cut_short(length, layout.image_bytes())));
         }
         let spare = layout.spare();
-        let mut last = LastUse::read(&file, &spare).ok_or_else(|| bad(NO_SESSION.into()))?;
-        let torn = last.torn_slots();
+        let last_use = || LastUse::read(&file, &spare).ok_or_else(|| bad(NO_SESSION.into()));
+        let mut last = last_use()?;
+        if !last.closed && !look {
+            FlashImage::forget_cached(&file, length);
+            last = last_use()?;
+        }
+        // Of a use that was not closed, anything may be missing: its host may have crashed, or its last sync may have failed.
+        last.host_crashed = !last.closed;
         let frame = Frame::new(file, id, layout.blocks, spare, Some(&last), look).map_err(io)?;
         let damaged = |what: String| bad(format!("the record of {what} is damaged; restore the image"));
+        // The copy of the counters may be older than the image: then the clock goes on from an earlier moment.
+        let from_copy = || {
+            let content = frame.spare_record(Record::Counters)?;
+            Some((content, frame.table.set(Record::Counters, 1, &content)))
+        };
+        let torn = last.torn_slots();
+        let counters = frame.table.read(Record::Counters, torn).or_else(from_copy);
+        let (counters, slot) = counters.ok_or_else(|| damaged("the counters".into()))?;
+        // A clock beyond its end is nobody's loss: it stands still there.
+        let now = counters[NOW].min(ISSUED_MAX_NS);
+        let mut synced = if counters[USE] == last.opens { counters[SYNCED] } else { 0 };
         let decode = |content: &Content| decode_block(content, setup.geometry.pages_per_block);
         let mut blocks = Vec::with_capacity(layout.blocks as usize);
-        let (mut doubtful, mut synced) = (Vec::new(), 0);
+        let mut doubtful = Vec::new();
         for number in 0..layout.blocks as u32 {
             let record = Record::Zone(number);
             let stored = frame.table.read(record, torn);
@@ -330,31 +347,11 @@ impl FlashImage {
         if counted.is_none_or(|sum| sum > COUNT_MAX) {
             return Err(damaged("some erase block".into()));
         }
-        // The copy of the counters may be older than the image: then the clock goes on from an earlier moment.
-        let from_copy = || {
-            let content = frame.spare_record(Record::Counters)?;
-            Some((content, frame.table.set(Record::Counters, 1, &content)))
-        };
-        let counters = frame.table.read(Record::Counters, torn).or_else(from_copy);
-        let (counters, slot) = counters.ok_or_else(|| damaged("the counters".into()))?;
-        // A clock beyond its end is nobody's loss: it stands still there.
-        let now = counters[NOW].min(ISSUED_MAX_NS);
-        let used = !last.closed && counters[USE] == last.opens;
-        // A host that has failed to write down what it was given has lost it as one that crashed.
-        last.host_crashed |= used && counters[FAILED] != 0;
-        if used {
-            synced = synced.max(counters[SYNCED]);
-        }
         let image = FlashImage::new(frame, path, id, layout, page, (counters, slot), look);
-        let image = FlashImage { header_damaged, ..image };
-        if !last.closed && !image.has_annex() {
+        let image = FlashImage { header_damaged, left: !last.closed, ..image };
+        if !last.closed {
             doubtful.retain(|(_, unsynced)| unsynced.erase > 0 || unsynced.write > synced);
-            if last.host_crashed {
-                image.settle(&mut blocks, &doubtful, synced)?;
-            }
-            if !look {
-                image.make_certain(&blocks, &doubtful, last.host_crashed)?;
-            }
+            image.make_certain(&mut blocks, &doubtful, synced)?;
         }
         Ok(Opened { image, setup, blocks, now, annex, last })
     }
@@ -362,12 +359,6 @@ impl FlashImage {
     /// Calls somebody after each sync. Who was first stays.
     pub fn after_syncs(&self, observer: Box<dyn Fn() + Send + Sync>) {
         let _ = self.synced.set(SyncObserver(observer));
-    }
-
-    /// The LUNs whose blocks are in the image.
-    pub fn attach(&self, luns: Weak<[CachePadded<Mutex<Lun>>]>) {
-        let attached = self.luns.set(luns);
-        debug_assert!(attached.is_ok(), "an image has one device");
     }
 
     /// Stores the record of a block; returns the slot that counts from now on.
@@ -501,7 +492,6 @@ impl FlashImage {
     pub fn write_annex(&self, offset: u64, bytes: &[u8]) -> Result<(), DeviceError> {
         self.check_writable()?;
         let at = self.annex_place(offset, bytes.len() as u64)?;
-        let _shared = self.annex.read();
         self.frame.file.write_all_at(bytes, at).map_err(|e| self.io(e))?;
         self.writes.add();
         Ok(())
@@ -511,7 +501,6 @@ impl FlashImage {
     pub fn read_annex(&self, offset: u64, bytes: u64) -> Result<Vec<u8>, DeviceError> {
         let mut found = vec![0; bytes as usize];
         let at = self.annex_place(offset, bytes)?;
-        let _shared = self.annex.read();
         self.frame.file.read_exact_at(&mut found, at).map_err(|e| self.io(e))?;
         Ok(found)
     }
@@ -528,7 +517,15 @@ impl FlashImage {
         if self.look {
             return Err(self.bad("the image was opened to be looked at; open it to write".into()));
         }
+        if self.writes.have_failed() {
+            return Err(self.sync_failed());
+        }
         Ok(())
+    }
+
+    fn sync_failed(&self) -> DeviceError {
+        let why = self.failed.get().cloned().unwrap_or_default();
+        DeviceError::SyncFailed { path: self.path.clone(), why }
     }
 
     fn bad(&self, what: String) -> DeviceError {
@@ -554,20 +551,26 @@ impl FlashImage {
     }
 
     /// Sees to it that what was written so far is durable.
-    fn make_durable(&self) -> Result<(), DeviceError> {
+    pub fn make_durable(&self) -> Result<(), DeviceError> {
         let sync = |covered| {
-            self.frame.file.sync_data().map_err(|e| self.io(e))?;
-            // Durable itself with the next sync: what is known of this one then is enough.
-            self.count(|content| (content[SYNCED], content[FAILED]) = (covered, 0));
+            if let Err(error) = self.frame.file.sync_data() {
+                let _ = self.failed.set(error.to_string());
+                return Err(self.sync_failed());
+            }
             if let Some(SyncObserver(observer)) = self.synced.get() {
                 observer();
             }
+            // Durable itself with the next sync: what is known of this one then is enough.
+            self.count(|content| content[SYNCED] = covered);
             Ok(())
         };
-        self.writes.sync(sync, || {
-            self.count(|content| content[FAILED] = 1);
-            self.write_all_again()
-        })
+        self.writes.sync(sync, || self.sync_failed())
+    }
+
+    /// What was written last is in a state that only the next opening can mend.
+    pub fn give_up(&self, why: &DeviceError) {
+        let _ = self.failed.set(why.to_string());
+        self.writes.fail();
     }
 
     /// Writes down that the image is in use. Until then it says how it was used last, so that whoever opens it the next time
@@ -576,26 +579,33 @@ impl FlashImage {
         if self.look {
             return Ok(());
         }
+        if self.left {
+            // In this use, records of the last one that say what may be missing do not count.
+            self.frame.file.sync_data().map_err(|e| self.io(e))?;
+        }
         self.frame.begin_session().map_err(|e| self.io(e))?;
         if self.header_damaged {
             self.frame.write_header(&self.header).map_err(|e| self.io(e))?;
         }
-        self.frame.file.sync_data().map_err(|e| self.io(e))?;
-        self.begun.store(true, Release);
-        Ok(())
+        self.frame.file.sync_data().map_err(|e| self.io(e))
+    }
+
+    /// What is in the image has been recovered: it can be closed.
+    pub fn has_opened(&self) {
+        self.opened.store(!self.look, Release);
     }
 
     /// Writes down that everything is durable and the image no longer in use.
     pub fn end_session(&self) -> Result<(), DeviceError> {
-        if !self.is_in_use() {
+        if !self.is_open() {
             return Ok(());
         }
         self.frame.end_session(|| self.frame.file.sync_data()).map_err(|e| self.io(e))
     }
 
-    /// Whether the session page says that this process uses the image.
-    pub fn is_in_use(&self) -> bool {
-        self.begun.load(Acquire)
+    /// Whether it is to be closed.
+    pub fn is_open(&self) -> bool {
+        self.opened.load(Acquire)
     }
 
     pub fn has_annex(&self) -> bool {

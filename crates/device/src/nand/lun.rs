@@ -205,26 +205,10 @@ impl Lun {
         }
     }
 
-    /// After a sync of the image that failed: writes again what it may have missed, and all records. Pages that the host has lost
-    /// are counted, once: from then on they are pages whose program was interrupted.
-    pub fn write_again(&mut self) -> Result<u64, DeviceError> {
-        let mut lost = 0;
-        for at in 0..self.blocks.len() as u32 {
-            let Some(range) = &self.image else { break };
-            let block = &self.blocks[at as usize];
-            let Unsynced { write, from, erase } = range.kept[at as usize].unsynced;
-            let wanted = erase == 0 && !matches!(block.health, Health::EraseFailed | Health::FactoryBad);
-            if wanted && write > range.image.synced() && from < block.next {
-                let missing = range.image.write_again(range.page(at, from, &self.blocks), block.next)?;
-                let block = &mut self.blocks[at as usize];
-                for page in missing {
-                    lost += u64::from(!block.is_torn(page));
-                    block.tear(page);
-                }
-            }
-        }
-        (0..self.blocks.len() as u32).for_each(|at| self.publish(at));
-        Ok(lost)
+    /// After an error of the host in another plane: a page that was stored and does not count is gone, also after a crash of the host.
+    pub fn forget(&self, at: u32, page: u32) -> Result<(), DeviceError> {
+        let Some(range) = &self.image else { return Ok(()) };
+        range.image.forget_page(range.page(at, page, &self.blocks))
     }
 
     /// Loads the content of a page; what is the matter with it when what is stored is not whole.

@@ -94,8 +94,14 @@ impl OpenChannel {
         if execution == Execution::Nothing {
             return Err(FlashError::PowerLost);
         }
-        if let Err(error) = pages.iter().try_for_each(|program| self.store_page(&mut lun, program, execution))
-        {
+        let mut stored = 0;
+        let each = pages.iter().try_for_each(|program| {
+            self.store_page(&mut lun, program, execution)?;
+            stored += 1;
+            Ok(())
+        });
+        if let Err(error) = each {
+            self.forget_planes(&lun, &pages[..stored]);
             // Without power nobody learns of the host's error.
             return Err(if execution == Execution::Reported { error } else { FlashError::PowerLost });
         }
@@ -144,6 +150,19 @@ impl OpenChannel {
             lun.store(at, page.page, program.data, program.oob)?;
         }
         Ok(())
+    }
+
+    /// Pages that were stored before the host ended their command in another plane: none of them counts, and where a later program of one
+    /// were lost in a crash of the host, what lies there would be taken for it.
+    fn forget_planes(&self, lun: &Lun, stored: &[PageProgram]) {
+        let Some(image) = self.image().filter(|_| !stored.is_empty()) else { return };
+        let forget = |program: &PageProgram| {
+            lun.forget(self.shape.block_in_lun(program.page.block), program.page.page)
+        };
+        if let Err(error) = stored.iter().try_for_each(forget).and_then(|()| image.make_durable()) {
+            tracing::warn!(%error, "pages that do not count are left in the image, which is not written any more");
+            image.give_up(&error);
+        }
     }
 
     /// Counts a page as programmed that has been stored: should this process die in between, what it holds is there first.

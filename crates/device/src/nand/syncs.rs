@@ -5,13 +5,12 @@
 //! want the next one together, too, so whoever makes it waits a little for as many as there were. Waiting costs at most half of a sync,
 //! and not again for some syncs when it was in vain.
 //!
-//! **A sync that fails.** The kernel then takes what it could not write for written, and a later sync that succeeds says nothing about
-//! it. So what was written since the last good sync is written again, at once, while the kernel still has it; until that has been
-//! done, no sync counts.
+//! **A sync that fails** is the last one. The kernel then takes what it could not write for written, and a later sync that succeeds says
+//! nothing about it.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 /// For how much of the time of the last sync the maker of the next one waits for others, and for how long at most.
@@ -27,6 +26,7 @@ pub(crate) struct Writes {
     done: AtomicU64,
     /// Of these, as many as were there when a sync began that has ended well.
     synced: AtomicU64,
+    failed: AtomicBool,
     rounds: Mutex<Rounds>,
     /// Threads that wait since the last end of a sync. Changed under the lock.
     waiting: AtomicU32,
@@ -37,8 +37,6 @@ pub(crate) struct Writes {
 #[derive(Clone, Copy, Debug, Default)]
 struct Rounds {
     under_way: bool,
-    /// A sync failed, and what was written before it has not been written again.
-    failed: bool,
     took: Duration,
     /// Threads that waited when it ended.
     shared_by: u32,
@@ -58,21 +56,33 @@ impl Writes {
         self.synced.load(Acquire)
     }
 
-    /// Sees to it that what has been written by now is durable. `sync` gets the number of the last write that it covers. After a sync that failed, `write_again` writes again what is newer than
-    /// [`synced`](Self::synced).
+    /// Whether a sync has failed. None is made any more.
+    pub(crate) fn have_failed(&self) -> bool {
+        self.failed.load(Acquire)
+    }
+
+    /// What was written is not to be believed: as after a sync that failed.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Release);
+    }
+
+    /// Sees to it that what has been written by now is durable. `sync` gets the number of the last write that it covers.
     ///
     /// # Errors
-    /// Those of `sync` and `write_again`, for the thread that made the sync; others try again themselves.
+    /// That of `sync`, for the thread that made it; `refused` for all others from then on.
     pub(crate) fn sync<E>(
         &self,
         sync: impl FnOnce(u64) -> Result<(), E>,
-        write_again: impl Fn() -> Result<(), E>,
+        refused: impl FnOnce() -> E,
     ) -> Result<(), E> {
         let wanted = self.done.load(Acquire);
         let mut rounds = self.rounds.lock();
         loop {
             if self.synced() >= wanted {
                 return Ok(());
+            }
+            if self.have_failed() {
+                return Err(refused());
             }
             if !rounds.under_way {
                 break;
@@ -84,21 +94,18 @@ impl Writes {
         let last = *rounds;
         drop(rounds);
         let came = self.gather(last);
-        let mut result = if last.failed { write_again() } else { Ok(()) };
         let (covered, begun) = (self.done.load(Acquire), Instant::now());
-        let mut failed = result.is_err();
-        if !failed {
-            result = sync(covered);
-            failed = result.is_err() && write_again().is_err();
-        }
-        if result.is_ok() {
-            self.synced.fetch_max(covered, Release);
+        let result = sync(covered);
+        match &result {
+            Ok(()) => {
+                self.synced.fetch_max(covered, Release);
+            }
+            Err(_) => self.fail(),
         }
         let mut rounds = self.rounds.lock();
         assert!(rounds.under_way, "a sync ends that is not under way");
         *rounds = Rounds {
             under_way: false,
-            failed,
             took: begun.elapsed(),
             // Who waited and is not covered counts itself anew.
             shared_by: self.waiting.swap(0, Relaxed),
@@ -131,19 +138,34 @@ mod tests {
     #[test]
     fn a_sync_covers_what_was_written_before_it_began_and_no_more() {
         let writes = Writes::default();
-        let again = || Ok(());
-        let refused = || writes.sync(|_| Err("no"), again);
-        assert_eq!(refused(), Ok(()), "nothing was written");
+        let never = |_| Err("a sync");
+        let refused = || "refused";
+        assert_eq!(writes.sync(never, refused), Ok(()), "nothing was written");
         writes.add();
-        assert_eq!(refused(), Err("no"));
-        assert_eq!(refused(), Err("no"), "a sync that failed does not count");
         let beside = |_| {
             // Written while the file is synced: that sync may have missed it.
             writes.add();
-            Ok::<(), &str>(())
+            Ok(())
         };
-        writes.sync(beside, again).unwrap();
-        assert_eq!(refused(), Err("no"), "an old sync does not do");
+        writes.sync(beside, refused).unwrap();
+        assert_eq!(writes.synced(), 1);
+        assert_eq!(writes.sync(never, refused), Err("a sync"), "an old sync does not do");
+    }
+
+    #[test]
+    fn a_sync_that_failed_is_the_last_one() {
+        let writes = Writes::default();
+        let refused = || "refused";
+        writes.add();
+        writes.sync(|_| Ok(()), refused).unwrap();
+        assert!(!writes.have_failed());
+        writes.add();
+        assert_eq!(writes.sync(|_| Err("no"), refused), Err("no"));
+        assert!(writes.have_failed());
+        let late = |_| panic!("it would say nothing");
+        assert_eq!(writes.sync(late, refused), Err("refused"));
+        writes.add();
+        assert_eq!((writes.sync(late, refused), writes.synced()), (Err("refused"), 1));
     }
 
     /// A thread of its own for each of `count` writers, which write once and sync. What they have done so far.
@@ -155,25 +177,25 @@ mod tests {
     ) -> Vec<std::thread::ScopedJoinHandle<'s, Result<(), &'static str>>> {
         let write = move || {
             writes.add();
-            writes.sync(|_| sync(), || Ok(()))
+            writes.sync(|_| sync(), || "refused")
         };
         (0..count).map(|_| scope.spawn(write)).collect()
     }
 
-    #[test]
-    fn threads_share_a_sync_and_one_whose_sync_failed_leaves_it_to_the_next() {
+    /// Eight threads that come while the first one's sync is under way. How it ended for each of them, the first one's first; and how
+    /// many syncs there were.
+    fn share(first: Result<(), &'static str>) -> (Vec<Result<(), &'static str>>, u64) {
         let (writes, syncs) = (Writes::default(), AtomicU64::new(0));
         let (begun, go_on) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
-        // The first fails, after the others have come.
         let sync = || match syncs.fetch_add(1, Release) {
             0 => {
                 begun.wait();
                 go_on.wait();
-                Err("no")
+                first
             }
             _ => Ok(()),
         };
-        std::thread::scope(|scope| {
+        let ended = std::thread::scope(|scope| {
             let first = writers(scope, &writes, 1, &sync);
             begun.wait();
             let others = writers(scope, &writes, 8, &sync);
@@ -181,12 +203,18 @@ mod tests {
                 std::thread::yield_now();
             }
             go_on.wait();
-            let failed = |thread: std::thread::ScopedJoinHandle<'_, _>| thread.join().unwrap() == Err("no");
-            assert_eq!(first.into_iter().filter_map(|thread| failed(thread).then_some(())).count(), 1);
-            assert!(others.into_iter().all(|thread| !failed(thread)));
+            first.into_iter().chain(others).map(|thread| thread.join().unwrap()).collect()
         });
+        (ended, syncs.load(Acquire))
+    }
+
+    #[test]
+    fn threads_share_a_sync_and_the_failure_of_one() {
         // All had written before the second began.
-        assert_eq!((syncs.load(Acquire), writes.synced.load(Acquire)), (2, 9));
+        assert_eq!(share(Ok(())), (vec![Ok(()); 9], 2));
+        let (ended, syncs) = share(Err("no"));
+        assert_eq!((ended[0], syncs), (Err("no"), 1));
+        assert!(ended[1..].iter().all(|ended| *ended == Err("refused")));
     }
 
     #[test]
@@ -196,7 +224,7 @@ mod tests {
             writes.rounds.lock().shared_by = shared_by;
             writes.waiting.store(waiting, Relaxed);
             writes.add();
-            writes.sync(|_| Ok::<(), ()>(()), || Ok(())).unwrap();
+            writes.sync(|_| Ok(()), || ()).unwrap();
             let rounds = *writes.rounds.lock();
             assert_eq!((rounds.under_way, rounds.shared_by), (false, waiting));
             rounds.alone
@@ -207,27 +235,5 @@ mod tests {
         assert_eq!(alone_after(3, 2), ALONE - 1, "nobody is waited for");
         assert_eq!(alone_after(3, 2), ALONE - 2);
         assert_eq!(alone_after(3, 2), ALONE, "the next one waits again");
-    }
-
-    #[test]
-    fn after_a_sync_that_failed_none_counts_until_everything_has_been_written_again() {
-        let (writes, again, can) = (Writes::default(), AtomicU64::new(0), AtomicU64::new(0));
-        let write_again = || {
-            again.fetch_add(1, Relaxed);
-            if can.load(Relaxed) == 0 { Err("cannot") } else { Ok(()) }
-        };
-        assert_eq!(writes.add(), 1);
-        assert_eq!(writes.sync(|_| Err("no"), write_again), Err("no"));
-        assert_eq!(again.load(Relaxed), 1, "at once");
-        assert_eq!(writes.sync(|_| panic!("it would say nothing"), write_again), Err("cannot"));
-        assert_eq!((again.load(Relaxed), writes.synced()), (2, 0));
-        can.store(1, Relaxed);
-        assert_eq!(writes.sync(|_| Ok(()), write_again), Ok(()));
-        assert_eq!((again.load(Relaxed), writes.synced()), (3, 1));
-        // One that failed and whose data was written again at once is over.
-        writes.add();
-        assert_eq!(writes.sync(|_| Err("no"), write_again), Err("no"));
-        assert_eq!(writes.sync(|_| Ok(()), write_again), Ok(()));
-        assert_eq!((again.load(Relaxed), writes.synced()), (4, 2));
     }
 }

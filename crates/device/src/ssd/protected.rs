@@ -299,8 +299,14 @@ impl Protected {
 
     /// Forgets what was noted of neighbouring slots.
     pub fn forget(&self, first: u32, count: u32) -> Result<(), DeviceError> {
-        let blank = vec![0; count as usize * SLOT_BYTES as usize];
-        self.image.write_annex(self.areas.slots + u64::from(first) * SLOT_BYTES, &blank)
+        let at = self.areas.slots + u64::from(first) * SLOT_BYTES;
+        let mut noted = self.image.read_annex(at, u64::from(count) * SLOT_BYTES)?;
+        // Most have never been written, and take no room.
+        if noted.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        noted.fill(0);
+        self.image.write_annex(at, &noted)
     }
 
     /// What the slots of a unit hold, by slot from `first` on; entries of a former life are left out.

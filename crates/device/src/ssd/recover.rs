@@ -114,9 +114,7 @@ pub(super) fn open(
                     the image, or make a new one";
         return Err(bad(what.into()));
     };
-    if !host_crashed {
-        image.begin_session()?;
-    }
+    image.begin_session()?;
     let media = FlashMedia::restore(&setup, prepare(flash), table, protected)?;
     let sequence = kept.counts[0];
     let reallocated = reallocated.max(kept.counts[1]);
@@ -144,11 +142,11 @@ pub(super) fn open(
         state.media.protected = None;
         state.look = true;
     } else {
-        image.begin_session()?;
         state.media.now = state.media.flash.now().0;
         restore_reserve(&mut state)?;
         rewrite(&mut state, recovery.rewrites)?;
         state.keep()?;
+        image.has_opened();
     }
     Ok(Ssd::assemble(&setup, state))
 }
@@ -408,14 +406,6 @@ impl Recovery {
             return Ok(());
         }
         let first = number * self.media.slots_per_unit;
-        if self.host_crashed && !self.look {
-            // Of programs that the host has lost; one that is interrupted there later would leave these in its place.
-            let left = self.media.slots_per_unit - filled;
-            self.protected()?.forget(first + filled, left)?;
-        }
-        if filled == 0 {
-            return Ok(());
-        }
         let shape = self.media.flash.shape();
         // By block: its life, and its programmed pages.
         let mut lives: HashMap<u64, (Life, u32)> = HashMap::new();
@@ -424,27 +414,42 @@ impl Recovery {
             lives.insert(shape.block_index(block), (life_of(&shape, block, info.erases), info.programmed));
         }
         let known = |slot: u32| lives[&shape.block_index(self.media.place(slot).page.block)];
-        let tags = self.protected()?.slots(first, filled, |slot| known(slot).0)?;
+        let mut tags = self.protected()?.slots(first, filled, |slot| known(slot).0)?;
+        if self.host_crashed {
+            // The host may have lost the page and kept its entry.
+            for (slot, tag) in (first..).zip(&mut tags) {
+                *tag = tag.filter(|_| self.media.place(slot).page.page < known(slot).1);
+            }
+            if !self.look {
+                self.forget_lost(first, &tags)?;
+            }
+        }
         let mut last = None;
         for (slot, tag) in (first..).zip(tags) {
             let Some(tag) = tag else { continue };
-            // The host may have lost the page and kept its entry.
-            let page = self.media.place(slot).page;
-            let is_there = || -> Result<bool, FlashError> {
-                Ok(page.page < known(slot).1 && self.media.flash.stored(page)?.is_none())
-            };
-            if self.host_crashed && !is_there()? {
-                if !self.look {
-                    self.protected()?.forget(slot, 1)?;
-                }
-                continue;
-            }
             last = last.max(Some((tag.sequence, tag.front)));
             self.sequence = self.sequence.max(tag.sequence);
             keep_newer(newest, tag, Place::Slot(slot));
         }
         let unit = &mut self.units[number as usize];
         unit.last = unit.last.max(last);
+        Ok(())
+    }
+
+    /// Entries of programs that the host has lost, or of lives of their blocks: a program that is interrupted there later, in a life that
+    /// has the same number, would leave these in its place. All of a unit but those that are `kept`.
+    fn forget_lost(&self, first: u32, kept: &[Option<Tag>]) -> Result<(), SsdError> {
+        let protected = self.protected()?;
+        let count = self.media.slots_per_unit;
+        let is_kept = |at: u32| kept.get(at as usize).is_some_and(Option::is_some);
+        let mut at = 0;
+        while at < count {
+            let end = (at..count).find(|at| is_kept(*at)).unwrap_or(count);
+            if end > at {
+                protected.forget(first + at, end - at)?;
+            }
+            at = end + 1;
+        }
         Ok(())
     }
 

@@ -65,7 +65,9 @@ impl Trouble {
 
 /// Whether the host failed a call.
 pub fn is_of_the_host(error: &LevelError) -> bool {
-    matches!(error, LevelError::HostFull(_) | LevelError::Device(FlashError::Device(DeviceError::Io { .. })))
+    use DeviceError::{Io, SyncFailed};
+    let of_device = |error: &FlashError| matches!(error, FlashError::Device(Io { .. } | SyncFailed { .. }));
+    matches!(error, LevelError::HostFull(_)) || matches!(error, LevelError::Device(error) if of_device(error))
 }
 
 /// The device.

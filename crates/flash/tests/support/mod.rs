@@ -36,7 +36,6 @@ macro_rules! as_the_device {
     };
 }
 
-pub mod crash;
 pub mod flaky;
 pub mod gate;
 pub mod host;

@@ -2,35 +2,60 @@
 
 use super::{FlashImage, LivePage};
 use crate::DeviceError;
-use crate::image::header::PAGE_BYTES;
 use crate::nand::block::{Block, Health, Unsynced};
 use crate::nand::error::Unreadable;
-use std::io::{self, ErrorKind};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::Weak;
-use weft_sys::file::{punch_hole, zero_range};
-
-/// Bytes of the annex that are written again at once.
-const ANNEX_PIECE: u64 = 1 << 20;
+use weft_sys::file::{drop_cached, punch_hole};
 
 impl FlashImage {
-    /// After a crash of the host: a block ends before the first of its pages that is not there and that no sync has covered, as if
-    /// power had gone before that page was programmed. One that was about to be erased is half erased when what was written before
-    /// that is known to be durable, or when pages are missing.
-    pub(super) fn settle(
+    /// Before anything is read of an image that was not closed: what the host can still write is written, and what it has cached goes,
+    /// since it takes for written what it could not write.
+    pub(super) fn forget_cached(file: &File, bytes: u64) {
+        if let Err(error) = file.sync_data() {
+            tracing::warn!(%error, "the host has lost a part of an image that was not closed");
+        }
+        drop_cached(file, 0, bytes);
+    }
+
+    /// After a use that was not closed, before the session page says that there is another one: what the host has lost is not counted, and
+    /// pages that were not counted are gone. Records are stored after that, since whoever opens the image next believes them. To look at the
+    /// image, nothing is written.
+    pub(super) fn make_certain(
         &self,
         blocks: &mut [(Block, u32)],
         doubtful: &[(u32, Unsynced)],
         synced: u64,
     ) -> Result<(), DeviceError> {
+        let changed = self.settle(blocks, doubtful, synced);
+        if self.look {
+            return Ok(());
+        }
+        self.forget_uncounted(blocks)?;
+        self.frame.file.sync_data().map_err(|e| self.io(e))?;
+        for number in changed {
+            let (block, slot) = &mut blocks[number as usize];
+            *slot = self.publish(u64::from(number), *slot, block, Unsynced::default());
+        }
+        Ok(())
+    }
+
+    /// A block ends before the first of its pages that is not there and that no sync has covered, as if
+    /// power had gone before that page was programmed. One that was about to be erased is half erased when what was written before
+    /// that is known to be durable, or when pages are missing. Returns the blocks that are others now.
+    fn settle(
+        &self,
+        blocks: &mut [(Block, u32)],
+        doubtful: &[(u32, Unsynced)],
+        synced: u64,
+    ) -> BTreeSet<u32> {
+        let mut changed = BTreeSet::new();
         for (number, unsynced) in doubtful {
-            let (block, slot) = &mut blocks[*number as usize];
-            let from = match unsynced {
-                Unsynced { erase: 1.., .. } => 0,
-                Unsynced { from, .. } => *from,
-            };
+            let block = &mut blocks[*number as usize].0;
             let is_erased = (1..=synced).contains(&unsynced.erase);
-            let mut end = from;
+            let mut end = unsynced.first();
             while end < block.next && !is_erased {
                 let place = LivePage { block: u64::from(*number), page: end, erases: block.erases };
                 // What the disk cannot read is not there.
@@ -42,134 +67,59 @@ impl FlashImage {
             if end >= block.next && !is_erased {
                 continue;
             }
-            let lost = block.next.saturating_sub(end);
-            tracing::warn!(image = %self.path.display(), block = number, end, lost, "pages lost in a crash of the host");
             if unsynced.erase > 0 {
+                tracing::warn!(image = %self.path.display(), block = number, "the host has interrupted an erase");
                 block.clear();
                 (block.half_erased, block.erases) = (true, block.erases + 1);
             } else {
+                let lost = block.next - end;
+                tracing::warn!(image = %self.path.display(), block = number, end, lost, "the host has lost pages");
                 (block.next, block.programmed) = (end, block.programmed - u64::from(lost));
             }
-            *slot = self.publish(u64::from(*number), *slot, block, Unsynced::default());
+            changed.insert(*number);
         }
-        Ok(())
+        changed
     }
 
-    /// After a use that was not closed, before the session page says that there is another one: what that use left is durable, and pages
-    /// that it did not count are gone.
-    pub(super) fn make_certain(
-        &self,
-        blocks: &[(Block, u32)],
-        doubtful: &[(u32, Unsynced)],
-        host_crashed: bool,
-    ) -> Result<(), DeviceError> {
-        for (number, unsynced) in doubtful {
-            let block = &blocks[*number as usize].0;
-            // A sync of that use may have failed when nobody was there any more to write it again.
-            if unsynced.write > 0 && unsynced.from < block.next {
-                let from = LivePage { block: u64::from(*number), page: unsynced.from, erases: block.erases };
-                self.write_again(from, block.next)?;
-            }
-        }
-        self.forget_uncounted(blocks, host_crashed)?;
-        self.frame.file.sync_data().map_err(|e| self.io(e))
-    }
-
-    /// Pages that were programmed and whose records the host has lost: where the next program of such a page is lost, too, what lies
-    /// there would be taken for it.
-    fn forget_uncounted(&self, blocks: &[(Block, u32)], host_crashed: bool) -> Result<(), DeviceError> {
+    /// Pages that were programmed and whose records the host has lost: where the next program of such a page is lost, too, what lies there
+    /// would be taken for it.
+    fn forget_uncounted(&self, blocks: &[(Block, u32)]) -> Result<(), DeviceError> {
         let pages_per_block = self.layout.pages_per_block;
-        for (number, (block, _)) in (0..).zip(blocks) {
-            if block.next == pages_per_block || block.health != Health::Good {
-                continue;
+        let can_be_programmed = |block: &Block| block.health == Health::Good && block.next < pages_per_block;
+        let open = (0..).zip(blocks).map(|(number, (block, _))| (number, block));
+        let open: Vec<(u64, &Block)> = open.filter(|(_, block)| can_be_programmed(block)).collect();
+        // Neighbours together.
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for (number, block) in &open {
+            let (from, end) = (self.layout.page(*number, block.next), self.layout.page(number + 1, 0));
+            match ranges.last_mut() {
+                Some(last) if last.end == from => last.end = end,
+                _ => ranges.push(from..end),
             }
-            let from = self.layout.page(number, block.next);
-            let bytes = self.layout.page(number, pages_per_block) - from;
-            // After the death of a process it is one page at most, and the record was to be stored next.
-            let end = if host_crashed { pages_per_block } else { block.next + 1 };
-            if host_crashed && punch_hole(&self.frame.file, from, bytes).is_ok() {
-                continue;
-            }
-            for page in block.next..end {
+        }
+        let file = &self.frame.file;
+        if ranges.iter().all(|range| punch_hole(file, range.start, range.end - range.start).is_ok()) {
+            return Ok(());
+        }
+        for (number, block) in open {
+            for page in block.next..pages_per_block {
                 let place = LivePage { block: number, page, erases: block.erases };
                 if self.read(place, 0, &mut [], &mut [])? != Some(Unreadable::Image) {
-                    let zeros = vec![0; self.layout.page_stride as usize];
-                    let offset = self.layout.page(number, page);
-                    self.frame.file.write_all_at(&zeros, offset).map_err(|e| self.io(e))?;
+                    self.forget_page(place)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes pages of a block again as the host has them, from this one up to `end`. Those that it has neither whole nor as torn ones
-    /// are returned.
-    pub fn write_again(&self, from: LivePage, end: u32) -> Result<Vec<u32>, DeviceError> {
-        // Whole blocks of the file; those of two erase blocks are never one.
-        let (first, last) = (self.layout.page(from.block, from.page), self.layout.page(from.block, end));
-        let offset = first / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-        let mut bytes = vec![0; (last.next_multiple_of(PAGE_BYTES as u64) - offset) as usize];
-        self.frame.file.read_exact_at(&mut bytes, offset).map_err(|e| self.io(e))?;
-        let pages = bytes[(first - offset) as usize..].chunks_exact(self.layout.page_stride as usize);
-        let missing = (from.page..end)
-            .zip(pages)
-            .filter(|(page, bytes)| {
-                self.look_at(bytes, LivePage { page: *page, ..from }) == Some(Unreadable::Image)
-            })
-            .map(|(page, _)| page)
-            .collect();
-        // A block of the file with the end of a page that is durable is written and never zeroed.
-        let durable = (first.next_multiple_of(PAGE_BYTES as u64) - offset) as usize;
-        let (durable, unsynced) = bytes.split_at(durable.min(bytes.len()));
-        let written = self.frame.file.write_all_at(durable, offset);
-        self.write_anew(unsynced, offset + durable.len() as u64).and(written).map_err(|e| self.io(e))?;
-        Ok(missing)
-    }
-
-    /// Writes what the file had before a sync failed, into blocks of the file in which nothing was durable. ext4 (Linux 6.18) takes pages
-    /// that it could not write for pages in blocks that are written: to write them again leads nowhere as long as it has them
-    /// cached.
-    fn write_anew(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
+    /// Makes a page one that was never programmed.
+    pub fn forget_page(&self, at: LivePage) -> Result<(), DeviceError> {
+        let (offset, bytes) = (self.layout.page(at.block, at.page), self.layout.page_stride);
+        if punch_hole(&self.frame.file, offset, bytes).is_err() {
+            let zeros = vec![0; bytes as usize];
+            self.frame.file.write_all_at(&zeros, offset).map_err(|e| self.io(e))?;
         }
-        // Zeroed or not, this process is the only one that still has the bytes.
-        let zeroed = zero_range(&self.frame.file, offset, bytes.len() as u64);
-        self.frame.file.write_all_at(bytes, offset)?;
-        match zeroed {
-            Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
-            _ => Ok(()),
-        }
-    }
-
-    /// After a sync that failed: writes again what it may have missed. The kernel takes for written what it could not write, and lets
-    /// go of it some time; until then it still has it.
-    pub(super) fn write_all_again(&self) -> Result<(), DeviceError> {
-        let Some(luns) = self.luns.get().and_then(Weak::upgrade) else { return Ok(()) };
-        let mut lost = 0;
-        for lun in luns.iter() {
-            lost += lun.lock().write_again()?;
-        }
-        let alone = self.annex.write();
-        let mut bytes = vec![0; self.layout.annex_bytes.min(ANNEX_PIECE) as usize];
-        let mut at = 0;
-        while at < self.layout.annex_bytes {
-            let piece = &mut bytes[..ANNEX_PIECE.min(self.layout.annex_bytes - at) as usize];
-            let place = self.layout.annex() + at;
-            self.frame.file.read_exact_at(piece, place).map_err(|e| self.io(e))?;
-            // Most of it has never been written, and takes no room.
-            if piece.iter().any(|byte| *byte != 0) {
-                self.frame.file.write_all_at(piece, place).map_err(|e| self.io(e))?;
-            }
-            at += ANNEX_PIECE;
-        }
-        drop(alone);
-        if lost > 0 {
-            let what = format!(
-                "the host has lost {lost} pages that were programmed since the last sync; reads of them fail"
-            );
-            return Err(self.bad(what));
-        }
+        self.writes.add();
         Ok(())
     }
 }
