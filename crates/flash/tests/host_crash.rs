@@ -598,3 +598,39 @@ fn a_conventional_drive_survives_crashes_of_the_host() {
 fn an_fdp_drive_survives_crashes_of_the_host() {
     run(|seed, dir| drives(seed, true, dir));
 }
+
+#[test]
+fn a_page_that_the_host_cannot_read_takes_no_other_page_along() {
+    // The disk knows of the sync after some crashes, and not after others.
+    (1..=16).for_each(unreadable_page);
+}
+
+fn unreadable_page(seed: u64) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash");
+    let device = OpenChannel::create(&path, &FlashSetup::new(support::geometry(1, 1, 40, 8)), false).unwrap();
+    let disk = Watched::new(&path, Random(seed).next());
+    let block = device.shape().lun_at(0).block(0, 0);
+    for page in 0..6 {
+        device.program(T, block.page(page), &page_of(0, u64::from(page) + 1), &[]).unwrap();
+    }
+    device.sync().unwrap();
+    disk.end(End::Crashed, || drop(device));
+    let image = std::fs::read(&path).unwrap();
+    let wanted = page_of(0, 3);
+    let at = image.windows(PAGE).position(|bytes| bytes == wanted).unwrap() as u64;
+    disk.fail_reads(at..at + 1);
+    let device = OpenChannel::open(&path).unwrap();
+    assert_eq!(device.block_info(block).unwrap().programmed, 6);
+    let read = |page: u32| {
+        let mut data = vec![0xee; PAGE];
+        device.read(T, block.page(page), 0, &mut data, &mut []).map(|_| version_of(0, &data))
+    };
+    for page in [0, 1, 3, 4, 5] {
+        assert_eq!(read(page).unwrap(), u64::from(page) + 1);
+    }
+    assert!(matches!(read(2), Err(FlashError::Device(DeviceError::Io { .. }))));
+    // It was the cable.
+    disk.fail_reads(0..0);
+    assert_eq!(read(2).unwrap(), 3);
+}

@@ -34,6 +34,8 @@ struct Disk {
     /// Syncs that succeed, and that fail after these.
     to_succeed: u64,
     to_fail: u64,
+    /// Bytes of the file that it cannot read.
+    unreadable: std::ops::Range<u64>,
     /// Calls before the moment that is kept.
     calls: Option<u64>,
     kept: Option<Box<Moment>>,
@@ -79,6 +81,7 @@ impl Watched {
             dirty: BTreeSet::new(),
             to_succeed: 0,
             to_fail: 0,
+            unreadable: 0..0,
             calls: None,
             kept: None,
         };
@@ -93,6 +96,11 @@ impl Watched {
     /// After so many syncs, so many fail.
     pub fn fail_syncs(&self, after: u64, count: u64) {
         self.with(|disk| (disk.to_succeed, disk.to_fail) = (after, count));
+    }
+
+    /// Reads that meet these bytes of the file fail.
+    pub fn fail_reads(&self, unreadable: std::ops::Range<u64>) {
+        self.with(|disk| disk.unreadable = unreadable);
     }
 
     /// The use ends after so many calls, if it has not ended before; what is done then is not done.
@@ -255,6 +263,13 @@ fn below<T>(descriptor: c_int, act: impl FnOnce(&mut Disk) -> T) -> Option<T> {
     Some(act(&mut disk.lock()))
 }
 
+/// What a call returns that the disk has failed.
+fn fail() -> ssize_t {
+    // SAFETY: it is this thread's own.
+    unsafe { *libc::__errno_location() = libc::EIO };
+    -1
+}
+
 /// # Safety
 /// As the function of this name of the C library.
 #[unsafe(no_mangle)]
@@ -265,6 +280,18 @@ pub unsafe extern "C" fn pwrite64(file: c_int, data: *const c_void, bytes: size_
         below(file, |disk| disk.written(at, written));
     }
     written as ssize_t
+}
+
+/// # Safety
+/// As the function of this name of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pread64(file: c_int, data: *mut c_void, bytes: size_t, at: off64_t) -> ssize_t {
+    let (from, end) = (at as u64, at as u64 + bytes as u64);
+    if below(file, |disk| from < disk.unreadable.end && end > disk.unreadable.start) == Some(true) {
+        return fail();
+    }
+    // SAFETY: what the caller was asked for.
+    unsafe { libc::syscall(libc::SYS_pread64, file, data, bytes, at) as ssize_t }
 }
 
 /// # Safety
@@ -289,11 +316,7 @@ pub unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
         failed
     });
     match failed {
-        Some(true) => {
-            // SAFETY: it is this thread's own.
-            unsafe { *libc::__errno_location() = libc::EIO };
-            -1
-        }
+        Some(true) => fail() as c_int,
         Some(false) => 0,
         // SAFETY: what the caller was asked for.
         None => unsafe { libc::syscall(libc::SYS_fdatasync, file) as c_int },

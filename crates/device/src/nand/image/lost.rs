@@ -42,9 +42,9 @@ impl FlashImage {
         Ok(())
     }
 
-    /// A block ends before the first of its pages that is not there and that no sync has covered, as if
-    /// power had gone before that page was programmed. One that was about to be erased is half erased when what was written before
-    /// that is known to be durable, or when pages are missing. Returns the blocks that are others now.
+    /// A block ends before the first of its pages that is not there and that no sync has covered, as if power had gone before that page
+    /// was programmed. One that was about to be erased is half erased when what was written before that is known to be durable, or when
+    /// pages are missing. Returns the blocks that have changed.
     fn settle(
         &self,
         blocks: &mut [(Block, u32)],
@@ -55,14 +55,16 @@ impl FlashImage {
         for (number, unsynced) in doubtful {
             let block = &mut blocks[*number as usize].0;
             let is_erased = (1..=synced).contains(&unsynced.erase);
-            let mut end = unsynced.first();
-            while end < block.next && !is_erased {
-                let place = LivePage { block: u64::from(*number), page: end, erases: block.erases };
-                // What the disk cannot read is not there.
-                if !matches!(self.read(place, 0, &mut [], &mut []), Ok(None | Some(Unreadable::Torn))) {
-                    break;
+            let (mut at, mut end) = (unsynced.first(), unsynced.first());
+            while at < block.next && !is_erased {
+                let place = LivePage { block: u64::from(*number), page: at, erases: block.erases };
+                at += 1;
+                match self.read(place, 0, &mut [], &mut []) {
+                    Ok(None | Some(Unreadable::Torn)) => end = at,
+                    Ok(Some(_)) => break,
+                    // A page that the host cannot read is damaged when a later one is there. A crash may leave the last ones so.
+                    Err(error) => tracing::warn!(%error, block = number, page = place.page, "not readable"),
                 }
-                end += 1;
             }
             if end >= block.next && !is_erased {
                 continue;
