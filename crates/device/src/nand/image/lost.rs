@@ -44,7 +44,7 @@ impl FlashImage {
 
     /// A block ends before the first of its pages that is not there and that no sync has covered, as if power had gone before that page
     /// was programmed. One that was about to be erased is half erased when what was written before that is known to be durable, or when
-    /// pages are missing. Returns the blocks that have changed.
+    /// pages are missing that were. Returns the blocks that have changed.
     fn settle(
         &self,
         blocks: &mut [(Block, u32)],
@@ -69,7 +69,9 @@ impl FlashImage {
             if end >= block.next && !is_erased {
                 continue;
             }
-            if unsynced.erase > 0 {
+            // A page that was durable is missing of none but a block that was erased.
+            let durable = if unsynced.write > synced { unsynced.from } else { block.next };
+            if is_erased || unsynced.erase > 0 && end < durable {
                 tracing::warn!(image = %self.path.display(), block = number, "the host has interrupted an erase");
                 block.clear();
                 (block.half_erased, block.erases) = (true, block.erases + 1);
