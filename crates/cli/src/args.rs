@@ -22,14 +22,15 @@ const VOLUME_ZONES_TRIED: u64 = 4096;
 /// The modelled device.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 pub struct GeometryArgs {
-    /// Flash and timing of a known device: zn540, tlc, mlc, slc, qlc or bbssd [default: zn540]
+    /// Flash geometry and timing of a known device: zn540, tlc, mlc, slc, qlc or bbssd [default: zn540]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(PRESETS))]
     #[arg(hide_possible_values = true, conflicts_with = "geometry")]
     pub preset: Option<String>,
     /// A TOML file with geometry and timing; docs/how-to/format-a-volume.md describes it.
     #[arg(long, value_name = "FILE")]
     pub geometry: Option<PathBuf>,
-    /// Size of a zone [default: 4M]. If necessary, erase blocks get fewer pages, so that whole blocks fill a zone
+    /// Size of a zone [default: 4M]. When a zone would not hold a whole number of erase blocks, weft gives each erase
+    /// block fewer pages
     #[arg(long, value_name = "BYTES")]
     pub zone_size: Option<String>,
 }
@@ -126,13 +127,14 @@ impl FlashArgs {
 /// Which stream data goes to.
 #[derive(Args, PartialEq, Debug, Default)]
 pub struct ModeArgs {
-    /// How weft places data: off (one stream), random, suffix (a stream per file suffix) or rules [default: rules]
+    /// How weft assigns files to streams: off (one stream for all), random, suffix (one stream for each file suffix) or
+    /// rules (the rules of a policy) [default: rules]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
     /// A policy file, or the name of a shipped policy [default: the shipped policy that fits the program]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Seed of mode random [default: 0]
+    /// Seed for the placement mode random [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
@@ -160,7 +162,7 @@ pub struct PlacementArgs {
     /// Memory in which weft caches data of a real drive [default: 256M]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub drive_cache: Option<u64>,
-    /// Memory that weft shares with programs at most: names, block maps, buffers [default: 1G]
+    /// Maximum size of the memory that weft shares with programs for names, block maps and buffers [default: 1G]
     #[arg(long, value_name = "BYTES", value_parser = parse_shared_memory)]
     pub shared_memory: Option<u64>,
 }

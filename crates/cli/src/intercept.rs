@@ -12,8 +12,8 @@ pub enum Intercept {
     /// Calls of libc functions
     #[default]
     Preload,
-    /// Calls of libc functions, and system calls that the program makes without libc. The kernel sends a signal for
-    /// each of these, which makes them slower (Linux 5.11 or newer, x86-64)
+    /// Calls of libc functions, and system calls that the program makes without libc. For each such system call, the
+    /// kernel sends a signal, so these calls are slower. Needs Linux 5.11 or newer on x86-64
     Sud,
 }
 

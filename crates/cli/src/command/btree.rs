@@ -19,7 +19,7 @@ use weft_tags::{BTree, BTreeForm, BTreeReport, Direction, Durability, SnodeId, S
 #[command(
     after_help = "EXAMPLES\n  weft btree create app.tags\n  weft btree put app.tags 2026-11-20 cold\n  \
     weft btree scan --from 2026-11 --to 2026-12 --reverse app.tags\n  sort pairs.txt | weft btree load app.tags\n\n\
-    A tag store can hold many trees; --name selects one (default: 'default'). In a tree of fixed pairs, a key is a \
+    A tag store can hold many trees; --name selects one (default: 'default'). In a tree with --form fixed, a key is a \
     number below 2^32 and a value is a number below 2^64."
 )]
 pub enum BTreeCommand {
@@ -64,7 +64,7 @@ enum Form {
 pub struct CreateArgs {
     #[command(flatten)]
     tree: TreeArgs,
-    /// The form of keys and values.
+    /// Format of the keys and values.
     #[arg(long, value_enum, default_value_t = Form::Bytes)]
     form: Form,
 }
@@ -79,7 +79,7 @@ pub struct PutArgs {
     hex: bool,
     /// The key.
     key: String,
-    /// The value; - reads it from standard input, unchanged.
+    /// The value. With -, the command reads the value from standard input, unchanged.
     #[arg(allow_hyphen_values = true)]
     value: String,
 }
@@ -118,7 +118,7 @@ pub struct ScanArgs {
 pub struct LoadArgs {
     #[command(flatten)]
     tree: TreeArgs,
-    /// Fill of the leaves in percent.
+    /// Percentage of each leaf that the command fills.
     #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = clap::value_parser!(u8).range(10..=100))]
     fill: u8,
     /// Print errors only.

@@ -38,13 +38,14 @@ pub struct CompareArgs {
     pub size: Option<String>,
     #[command(flatten)]
     pub geometry: GeometryArgs,
-    /// Modes to compare; the table shows ratios to the first one.
+    /// Placement modes to compare, separated by commas. The table shows ratios to the first mode.
     #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
     pub modes: Vec<Mode>,
-    /// Policy of mode rules: a file, or the name of a shipped policy [default: the one that fits the program]
+    /// Policy for the placement mode rules: a policy file, or the name of a shipped policy [default: the shipped policy
+    /// that fits the program]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Seed of mode random [default: 0]
+    /// Seed for the placement mode random [default: 0]
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     pub seed: u64,
     /// Number of runs in each mode. weft alternates the modes; the table shows the median of each mode.
@@ -56,7 +57,7 @@ pub struct CompareArgs {
     /// Keep the volumes in image files in this directory during the runs, instead of in memory.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Write the report of every run to FILE as JSON as well.
+    /// Also write the report of every run to FILE, as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Discard the program's output.

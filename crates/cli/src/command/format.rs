@@ -36,16 +36,16 @@ pub struct FormatArgs {
     /// A name for the volume.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub label: String,
-    /// Overwrite an existing image, or a drive that holds data. All data on it is lost.
+    /// Overwrite an existing image, or a drive that holds data. All data in the image or on the drive is lost.
     #[arg(long)]
     pub force: bool,
-    /// Make an empty zonefs on a zoned block device instead of a volume.
+    /// Make an empty zonefs file system, and no volume, on a zoned block device.
     #[arg(long)]
     pub zonefs: bool,
     /// Print errors only.
     #[arg(short, long)]
     pub quiet: bool,
-    /// The drive; the same as IMAGE.
+    /// The drive to format; the same as naming the drive as IMAGE.
     #[arg(long, value_name = "DEVICE|zonefs:DIR", conflicts_with = "image")]
     pub device: Option<PathBuf>,
     /// The image file to make, a zoned block device, or zonefs:DIR for a mounted zonefs.

@@ -48,7 +48,7 @@ pub struct DfArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Image files, or IMAGE:/path of an existing file; the command shows the space of its volume.
+    /// Image files, or existing files as IMAGE:/path. For a file, the command shows the space on the file's volume.
     #[arg(required = true, value_name = "VOLUME")]
     pub volumes: Vec<OsString>,
 }

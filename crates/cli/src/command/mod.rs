@@ -84,7 +84,7 @@ pub enum Command {
     /// Make, simulate and share modelled flash devices, without a volume.
     #[command(subcommand)]
     Flash(flash::FlashCommand),
-    /// Make, check and inspect tag stores.
+    /// Make, check and inspect tag stores (crash-safe graphs of records).
     #[command(subcommand)]
     Tags(tags::TagsCommand),
     /// Use a key-value store in a tag store.

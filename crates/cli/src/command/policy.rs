@@ -27,7 +27,7 @@ pub enum PolicyCommand {
         /// The name of the policy.
         name: String,
     },
-    /// Check a policy file, and describe in words what it does.
+    /// Check a policy file, and describe the policy in words.
     Check {
         /// The file, or the name of a shipped policy.
         file: PathBuf,

@@ -33,32 +33,34 @@ const ZONES_FEW: u64 = 100;
     weft run --volume mem:2G --record db.rec -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
     weft replay db.rec\n  \
     weft replay --zone 4M,8M --full 80,90 --modes off,rules --policy mine.toml --json db.rec\n\n\
-    weft sizes each volume so that the program's peak fills the given share of the space that 'weft df' shows. The \
-    figures are write amplification by cleaning: bytes written for the program plus bytes relocated, divided by bytes \
-    written for the program. They are the same on every machine.")]
+    weft chooses the size of each volume so that the program's data, at its peak, fills --full percent of the space \
+    that 'weft df' shows. The table shows the write amplification that cleaning (garbage collection) causes: bytes \
+    written for the program plus bytes relocated, divided by bytes written for the program. The figures are the same \
+    on every machine.")]
 pub struct ReplayArgs {
-    /// Size of a zone; the table has a row for each size in a list separated by commas.
+    /// Size of a zone, or a list of sizes separated by commas. The table has a row for each size.
     #[arg(long, value_name = "BYTES", value_delimiter = ',', default_value = "4M")]
     pub zone: Vec<String>,
-    /// Share of the volume in use at the program's peak, in percent; the table has a row for each value in a list separated
-    /// by commas.
+    /// Percentage of the volume that the program's data fills at the peak, or a list of percentages separated by
+    /// commas. The table has a row for each percentage.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "80")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
     pub full: Vec<u64>,
-    /// Modes to compare, separated by commas.
+    /// Placement modes to compare, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
     pub modes: Vec<Mode>,
-    /// Policy of mode rules: a file, or the name of a shipped policy [default: the one that fits the program]
+    /// Policy for the placement mode rules: a policy file, or the name of a shipped policy [default: the shipped policy
+    /// that fits the program]
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// Seed of mode random [default: 1]
+    /// Seed for the placement mode random [default: 1]
     #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true)]
     pub seed: u64,
-    /// Flash of a known device: zn540, tlc, mlc, slc, qlc or bbssd
+    /// Flash geometry of a known device: zn540, tlc, mlc, slc, qlc or bbssd
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(PRESETS))]
     #[arg(hide_possible_values = true, default_value = "zn540")]
     pub preset: String,
-    /// Name of the program, for recordings that do not contain it.
+    /// Name of the program, for recordings that do not contain the name.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub process: String,
     /// Print JSON.
@@ -67,7 +69,7 @@ pub struct ReplayArgs {
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Recordings of 'weft run --record'.
+    /// Recordings that 'weft run --record' made.
     #[arg(required = true)]
     pub recordings: Vec<PathBuf>,
 }

@@ -25,36 +25,37 @@ use weft_volume::{MountChoice, Record, Spec};
     weft run --volume mem:512M --zone-size 8M -- sh -c 'cp -r /etc /weft && du -sh /weft/etc'\n  \
     weft run --volume mem:2G --record db.rec -- db_bench --db=/weft/db --benchmarks=fillrandom,overwrite\n  \
     weft run --hints -- db_bench --db=/var/tmp/db --benchmarks=fillrandom\n\n\
-    EXIT STATUS\n  That of the program; 128 plus the number of the signal when a signal ended the program.\n  \
+    EXIT STATUS\n  The exit status of the program, or 128 plus the signal number when a signal ended the program.\n  \
     125 weft itself failed, 126 the program cannot run under weft, 127 the program was not found")]
 pub struct RunArgs {
-    /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE for a volume in memory that ends with
-    /// the run; mem: alone keeps files in memory without a device.
+    /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE. mem:SIZE makes a volume in memory and
+    /// discards it after the run. mem: without a size keeps files in memory and models no device.
     #[arg(long, value_name = "IMAGE|DEVICE|zonefs:DIR|mem:[SIZE]")]
     #[arg(required_unless_present_any = ["hints", "socket"])]
     pub volume: Option<String>,
-    /// The socket of a running server, such as the server of another user; replaces --volume
+    /// Socket of a running server, such as the server of another user; use this option instead of --volume
     #[arg(long, value_name = "PATH", conflicts_with_all = ["volume", "hints", "preset", "geometry", "zone_size", "record", "real_time", "read_only"])]
     pub socket: Option<PathBuf>,
-    /// Use no volume: files stay where they are, and weft gives the kernel a write hint with the expected lifetime of each
-    /// file. weft also corrects hints that the program passes in a form that the kernel refuses.
+    /// Use no volume. Files stay where they are, and weft passes the expected lifetime of each file to the kernel as a
+    /// write hint. The kernel refuses the hints of some programs because of their form; weft corrects this form.
     #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept"])]
     pub hints: bool,
-    /// Which calls of the program weft intercepts.
+    /// The calls of the program that weft intercepts.
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub intercept: Intercept,
     /// The path at which the program sees the volume; this path need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,
-    /// Refuse every change to the volume, and leave the image as it is. On a damaged volume, weft reads what is readable.
+    /// Refuse every change to the volume, and do not write to the image. The program can then also read the readable
+    /// data of a damaged volume.
     #[arg(long, conflicts_with_all = ["record", "hints"])]
     pub read_only: bool,
     #[command(flatten)]
     pub placement: PlacementArgs,
-    /// Write the report to FILE as JSON as well; docs/formats/report-json.md describes it.
+    /// Also write the report to FILE, as JSON; docs/formats/report-json.md describes the format.
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-    /// Record what the program does to its files, for 'weft replay'; docs/formats/recording.md describes the file.
+    /// Record the program's file operations in FILE, for 'weft replay'; docs/formats/recording.md describes the format.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Print no report.

@@ -24,12 +24,12 @@ use weft_volume::spec::path_of;
 /// `weft salvage`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft salvage --dry-run vol.img\n  weft salvage vol.img new.img\n\n\
-    'weft salvage' only reads the damaged volume. Undamaged files keep their names, attributes and content. A damaged \
-    file goes to /lost+found of the new volume, with holes for the missing parts; so does a file that has lost its \
-    name.\n\n\
+    'weft salvage' only reads the damaged volume. Undamaged files keep their names, attributes and content. The \
+    command copies damaged files to /lost+found on the new volume, with holes for the missing parts. It also copies \
+    files without a name to /lost+found.\n\n\
     EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged")]
 pub struct SalvageArgs {
-    /// Read everything and list what is missing, but make no new volume.
+    /// Read the whole volume and list the missing data, but make no new volume.
     #[arg(short = 'n', long, conflicts_with = "target")]
     pub dry_run: bool,
     /// Print JSON.

@@ -15,8 +15,8 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft serve --volume vol.img &\n  weft run --volume vol.img -- ls /weft\n  kill %1\n\n\
-    SIGTERM, SIGINT and SIGHUP shut the server down cleanly. 'weft run' connects programs to the server; so do \
-    the environment variables LD_PRELOAD, WEFT_SOCKET and WEFT_AT."
+    SIGTERM, SIGINT and SIGHUP shut the server down cleanly. 'weft run' connects a program to the server. Without \
+    'weft run', set LD_PRELOAD, WEFT_SOCKET and WEFT_AT in the environment of the program; docs/shim.md describes them."
 )]
 pub struct ServeArgs {
     /// The volume: an image file, a zoned block device, or zonefs:DIR.

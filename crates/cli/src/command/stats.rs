@@ -24,10 +24,10 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --watch vol.img\n  \
     weft stats --json --watch=10 --count 6 vol.img | jq .device.media_bytes\n\n\
-    weft counts the operations of the device since the format of the volume. It counts streams and latencies since the \
-    mount: use these while a server runs. They include programs that still run.")]
+    The counters of the device start at the format of the volume. The figures of streams and latencies start at the \
+    mount, so read these figures while a server runs. They include programs that are still running.")]
 pub struct StatsArgs {
-    /// Show rates, and repeat every SECONDS seconds (default 1) while a server runs
+    /// Show rates every SECONDS seconds (default 1) until the server ends. The option needs a running server
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub watch: Option<f64>,
     /// Stop after N repetitions.

@@ -25,11 +25,12 @@ const CELLS_STEP: usize = 8;
 /// `weft zones`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft zones vol.img\n  weft zones --table vol.img | grep wal\n\n\
-    One cell is one zone. Its colour shows the stream of the zone's first data; its fill shows the share of live data. When \
+    One cell is one zone. The colour of a cell shows the stream of the first data in the zone; the fill of a cell \
+    shows the share of live data. When \
     standard output is not a terminal, or NO_COLOR is set, a letter shows the stream, and a digit shows how many tenths \
     of the zone are live. \
-    CLICOLOR_FORCE=1 forces colours. When a server runs, the command asks the server for the current state; otherwise it reads \
-    the image without changing it.")]
+    CLICOLOR_FORCE=1 forces colours. When a server runs, the command asks the server for the current state. Without a \
+    server, the command reads the image and does not change it.")]
 pub struct ZonesArgs {
     /// Print a line for each zone instead of a picture.
     #[arg(long)]

@@ -40,7 +40,8 @@ const WRITE_BYTES: usize = 1 << 20;
 #[command(
     after_help = "EXAMPLES\n  weft export vol.img vol.tar\n  weft export vol.img:/db | zstd > db.tar.zst\n\n\
     The archive keeps names, modes, owners, times, links, extended attributes and holes. GNU tar, bsdtar and Python \
-    read it. When a program changes the volume during the export, the archive contains files from different moments. Stop \
+    can read the archive. When a program changes the volume during the export, the archive contains files from \
+    different moments. Stop \
     the program for a consistent copy."
 )]
 pub struct ExportArgs {

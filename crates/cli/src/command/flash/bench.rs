@@ -13,7 +13,7 @@ pub struct BenchArgs {
     /// Repeat Table I of the Prism-SSD paper at small scale: copies and erases of a slab cache at each level.
     #[arg(long, required = true)]
     table1: bool,
-    /// Erase blocks in each of the 32 LUNs; sets the scale
+    /// Number of erase blocks in each of the 32 LUNs; this number sets the scale
     #[arg(long, value_name = "N", default_value_t = 64)]
     blocks: u32,
     /// Seed of the random keys

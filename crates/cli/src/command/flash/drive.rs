@@ -45,14 +45,15 @@ pub struct DriveArgs {
     #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     pub reserve: u32,
     /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level [default: the
-    /// largest that leaves 256 units; at the policy level, the largest that is at most 8 or leaves 64 units]
+    /// largest number that leaves at least 256 units; at the policy level, the largest number up to 8, or a larger
+    /// number that leaves at least 64 units]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub luns_per_unit: Option<u32>,
-    /// Erase blocks in each plane that a conventional or FDP drive keeps to replace bad ones.
+    /// Number of spare erase blocks in each plane. A conventional or FDP drive replaces bad blocks with spare blocks.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub spare_blocks: u32,
     /// Number of placement handles of an FDP drive; the streams of the workload use them in turn. At the policy level,
-    /// the number of streams with open units of their own.
+    /// the number of streams that have an open unit each.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=128))]
     pub handles: u16,
     /// Whether an FDP drive keeps the data of different handles apart when it moves the data.
@@ -108,8 +109,8 @@ impl DriveArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft flash write drive.img data\n  \
     tar c dir | weft flash write --at 64M --pad drive.img\n\n\
-    When the command has succeeded, the data survives a crash of the host. When the command is killed, the image keeps \
-    the data that it had written until then.")]
+    When the command succeeds, the data survives a crash of the host. If you kill the command, the image keeps the \
+    data that the command has already written.")]
 pub struct WriteArgs {
     /// An image that 'weft flash create --presentation conventional' or '--presentation fdp' made.
     image: PathBuf,

@@ -18,7 +18,7 @@ use weft_sim::flash::{FdpReport, Target};
 /// `weft flash info`
 #[derive(Args, Debug)]
 pub struct InfoArgs {
-    /// An image that 'weft flash create' made [default: no image; show the device that the options describe]
+    /// An image that 'weft flash create' made. Without an image, the command shows the device that the options describe
     #[arg(conflicts_with_all = ["preset", "geometry", "size", "zone_size"])]
     image: Option<PathBuf>,
     #[command(flatten)]
@@ -31,12 +31,12 @@ pub struct InfoArgs {
 /// How a device in an image presents itself.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum ImagePresentation {
-    /// Physical addresses; programs map and clean.
+    /// Physical addresses; programs map addresses and clean blocks.
     #[default]
     OpenChannel,
-    /// Logical blocks; the drive maps and cleans.
+    /// Logical blocks; the drive maps addresses and cleans flash.
     Conventional,
-    /// Logical blocks with placement handles; the drive maps and cleans.
+    /// Logical blocks with placement handles; the drive maps addresses and cleans flash.
     Fdp,
 }
 
@@ -44,7 +44,8 @@ enum ImagePresentation {
 #[derive(Args, Debug)]
 #[command(mut_arg("handles", |arg| arg.help("Number of placement handles of an FDP drive")))]
 #[command(mut_arg("luns_per_unit", |arg| arg.help(
-    "Number of LUNs in a reclaim unit of a conventional or FDP drive [default: the largest that leaves 256 units]"
+    "Number of LUNs in a reclaim unit of a conventional or FDP drive [default: the largest number that leaves at \
+    least 256 units]"
 )))]
 pub struct CreateArgs {
     /// The image file to make; the file is sparse.

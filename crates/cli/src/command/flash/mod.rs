@@ -23,7 +23,9 @@ use clap::Subcommand;
     weft flash simulate --preset tlc --workload hot-cold --op 12.5 --json\n  \
     weft flash simulate --level policy --gc fifo --op 12.5\n  weft flash bench --table1\n  \
     weft flash wear nand.img\n  weft flash serve --format nand.img\n  \
-    weft flash grants nand.img.sock\n  weft flash release nand.img.sock cache"
+    weft flash grants nand.img.sock\n  weft flash release nand.img.sock cache\n\nA LUN is a flash die. The flash \
+    monitor assigns LUNs to programs, replaces bad blocks and levels wear between LUNs. \
+    docs/how-to/choose-your-level.md describes the monitor and its levels."
 )]
 pub enum FlashCommand {
     /// Show the geometry and timing of a modelled flash device, and the state of a device in an image file.
@@ -38,7 +40,7 @@ pub enum FlashCommand {
     Deallocate(drive::DeallocateArgs),
     /// Run a workload or a block trace against a modelled device, in virtual time.
     Simulate(Box<simulate::SimulateArgs>),
-    /// Run the same application at each level of flash, and compare.
+    /// Run the same application at each level of the flash monitor, and compare copies and erases.
     Bench(bench::BenchArgs),
     /// Show the wear of each LUN of a device in an image file.
     Wear(wear::WearArgs),

@@ -18,14 +18,14 @@ pub const SIMULATION_VERSION: u32 = 1;
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Presentation {
-    /// Logical blocks; the drive maps and cleans.
+    /// Logical blocks; the drive maps addresses and cleans flash.
     #[default]
     Conventional,
-    /// Logical blocks with placement handles; the drive maps and cleans.
+    /// Logical blocks with placement handles; the drive maps addresses and cleans flash.
     Fdp,
-    /// Zones; the host maps and cleans.
+    /// Zones; the host maps addresses and cleans zones.
     Zoned,
-    /// Physical addresses; the host maps and cleans.
+    /// Physical addresses; the host maps addresses and cleans blocks.
     OpenChannel,
 }
 
@@ -33,11 +33,11 @@ pub enum Presentation {
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LevelName {
-    /// Blocks and pages; the application keeps a log, maps, cleans and erases.
+    /// Blocks and pages; the application keeps a log, maps addresses, and cleans and erases blocks.
     Raw,
-    /// Blocks that the library allocates and erases; the application maps pages to them and cleans.
+    /// Blocks that the library allocates and erases; the application maps pages to blocks and cleans blocks.
     Function,
-    /// Logical pages; the library maps and cleans.
+    /// Logical pages; the library maps addresses and cleans blocks.
     Policy,
 }
 

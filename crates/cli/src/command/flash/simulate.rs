@@ -44,10 +44,10 @@ const DESCRIPTIONS: [&str; 14] = [
 /// How the policy level maps.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MappingName {
-    /// Page by page.
+    /// Each page separately.
     #[default]
     Page,
-    /// Unit by unit.
+    /// Each unit (of several erase blocks) as a whole.
     Block,
 }
 
@@ -61,8 +61,9 @@ pub enum MappingName {
     weft flash simulate --level function --wear --picture wear.png\n  \
     weft flash simulate --trace hm_0.csv --size 8G\n  \
     weft flash simulate --image drive.img --workload zipf\n\n\
-    Time is virtual: results are the same on every machine. The command fills the device, lets it settle, then \
-    measures. docs/how-to/simulate-flash.md explains the figures.")]
+    Time is virtual: results are the same on every machine. The command fills the device, runs the workload for --settle so \
+    that the garbage collector reaches a steady state, and then measures. docs/how-to/simulate-flash.md explains \
+    the figures.")]
 pub struct SimulateArgs {
     /// Interface of the device.
     #[arg(long, value_enum, default_value_t)]
@@ -71,7 +72,8 @@ pub struct SimulateArgs {
     /// of the drive.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = DESCRIPTIONS)]
     pub image: Option<PathBuf>,
-    /// Use open-channel flash through the flash monitor, at this level.
+    /// Use open-channel flash at this level of the flash monitor; docs/how-to/choose-your-level.md describes the
+    /// levels.
     #[arg(long, value_enum, conflicts_with = "presentation")]
     pub level: Option<LevelName>,
     /// How the policy level maps logical pages.
@@ -83,19 +85,20 @@ pub struct SimulateArgs {
     pub drive: DriveArgs,
     #[command(flatten)]
     pub workload: WorkloadArgs,
-    /// Issue requests no earlier than the trace did. Without this option, weft issues them as fast as the queue allows.
+    /// Issue each request no earlier than at its time in the trace. Without this option, weft issues requests as fast
+    /// as the queue allows.
     #[arg(long, requires = "trace")]
     pub recorded_times: bool,
-    /// Length of the workload before the measurement, as a multiple of the capacity; no effect on a trace.
+    /// Total size of the requests before the measurement, as a multiple of the capacity; no effect on a trace.
     #[arg(long, value_name = "TIMES", default_value_t = 4.0, value_parser = up_to_1000)]
     pub settle: f64,
-    /// Length of the measured workload, as a multiple of the capacity; no effect on a trace, which runs once.
+    /// Total size of the measured requests, as a multiple of the capacity; no effect on a trace, which runs once.
     #[arg(long, value_name = "TIMES", default_value_t = 4.0, value_parser = up_to_1000)]
     pub measure: f64,
-    /// Requests in flight [default: the queue depth of the device]
+    /// Number of requests in flight [default: the queue depth of the device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue_depth: Option<u32>,
-    /// Show the wear of each part of the device.
+    /// Show the erases of each LUN, or of each 128 zones of a zoned device.
     #[arg(long)]
     pub wear: bool,
     /// Write a picture of the wear to a .svg or .png file.

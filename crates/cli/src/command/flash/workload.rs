@@ -14,12 +14,12 @@ use weft_sim::block::{Pattern, Synthetic, SyntheticSetup, Trace, TraceFormat, Wo
 /// Where synthetic requests go.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PatternName {
-    /// All places with equal probability.
+    /// All addresses with equal probability.
     #[default]
     Uniform,
-    /// From the start to the end, repeatedly.
+    /// From the start to the end of the device, repeatedly.
     Sequential,
-    /// Places with a Zipf distribution.
+    /// Addresses with a Zipf distribution.
     Zipf,
     /// Most requests go to a small part of the device.
     HotCold,
@@ -46,7 +46,7 @@ pub struct WorkloadArgs {
     /// Size of the hot part in workload hot-cold, in percent of the device.
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = |text: &str| within(text, 0.01..=99.99))]
     pub hot_space: f64,
-    /// Requests to the hot part in workload hot-cold, in percent of all requests.
+    /// Share of the requests that go to the hot part in workload hot-cold, in percent of all requests.
     #[arg(long, value_name = "PERCENT", default_value_t = 90.0, value_parser = |text: &str| within(text, 0.0..=100.0))]
     pub hot_requests: f64,
     /// Size of a request [default: 4K; a flash page with --level]
@@ -61,7 +61,7 @@ pub struct WorkloadArgs {
     /// Play a block trace instead of a workload: an fio iolog or an MSR-Cambridge CSV.
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Format of the trace [default: recognised by its first line]
+    /// Format of the trace [default: weft recognises the format by the first line]
     #[arg(long, value_enum, requires = "trace")]
     pub trace_format: Option<TraceName>,
 }

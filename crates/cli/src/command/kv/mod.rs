@@ -40,11 +40,11 @@ pub enum KvCommand {
     Get(KeyArgs<KvArgs>),
     /// Delete a key and its value.
     Delete(KeyArgs<KvArgs>),
-    /// List all pairs; the order is that of the hashes of the keys.
+    /// List all pairs in the order of the hashes of their keys.
     Scan(ScanArgs),
     /// Count the keys.
     Count(CountArgs),
-    /// Load pairs from a file in the form that 'weft kv scan' prints.
+    /// Load pairs from a file in the format that 'weft kv scan' prints.
     Load(LoadArgs),
 }
 
@@ -69,20 +69,22 @@ pub struct PutArgs {
     /// Key and value are in hex digits.
     #[arg(long)]
     hex: bool,
-    /// Size of the value on standard input, when this is a pipe. The command can then refuse a value that is too large
-    /// before it writes a part of it.
+    /// Size of the value, when standard input is a pipe. With the size, the command can refuse a value that is too
+    /// large before it writes any part of the value.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
     /// The key.
     key: String,
-    /// The value; - reads it from standard input, unchanged.
+    /// The value. With -, the command reads the value from standard input, unchanged.
     #[arg(allow_hyphen_values = true)]
     value: String,
 }
 
 /// `weft kv` and `weft btree`, `get` and `delete`
 #[derive(Args, Debug)]
-#[command(after_help = "EXIT STATUS\n  0 the key exists, 1 it does not exist or the command failed")]
+#[command(
+    after_help = "EXIT STATUS\n  0 the command found the key, 1 the key does not exist or the command failed"
+)]
 pub struct KeyArgs<T: Args> {
     #[command(flatten)]
     pub of: T,
@@ -99,7 +101,7 @@ pub struct KeyArgs<T: Args> {
 /// `weft kv scan`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Each line has the key, a tab and the value. Backslashes, tabs, line ends and bytes that are not text \
+    after_help = "Each line has the key, a tab and the value. Backslashes, tabs, newlines and bytes that are not text \
     appear as \\\\, \\t, \\n and \\xNN."
 )]
 pub struct ScanArgs {
@@ -140,7 +142,7 @@ pub struct LoadArgs {
     /// Keys and values are in hex digits, as 'weft kv scan --hex' prints them.
     #[arg(long)]
     hex: bool,
-    /// Number of pairs in a commit.
+    /// Number of pairs in a batch. Each batch is one commit.
     #[arg(long, value_name = "N", default_value_t = BATCH, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=1_000_000))]
     batch: usize,
     /// Make each batch durable, not only the last one.

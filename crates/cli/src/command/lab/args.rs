@@ -13,7 +13,7 @@ use std::path::PathBuf;
     In the guest, WEFT_LAB_ZONED names the zoned drive, WEFT_LAB_PLAIN an ordinary drive, WEFT_LAB_FDP the FDP drive (QEMU \
     8 or newer) and WEFT_LAB_SHARE the writable directory. The guest sees the host's files read-only; /tmp, /mnt and /run \
     are empty and in memory.\n\n\
-    EXIT STATUS\n  The command's; 124 after --timeout, 125 when the lab itself failed")]
+    EXIT STATUS\n  The exit status of the command; 124 after --timeout, 125 when the lab itself failed")]
 pub struct LabArgs {
     /// Size of the zoned drive.
     #[arg(long, value_name = "BYTES", default_value = "1G")]
@@ -24,13 +24,13 @@ pub struct LabArgs {
     /// Writable bytes of a zone [default: the size of the zone]
     #[arg(long, value_name = "BYTES")]
     pub zone_capacity: Option<String>,
-    /// Zones that may be open at once; 0 for no limit.
+    /// Maximum number of open zones; 0 means no limit.
     #[arg(long, value_name = "N", default_value_t = 14)]
     pub max_open: u32,
-    /// Zones that may be active at once; 0 for no limit.
+    /// Maximum number of active zones; 0 means no limit.
     #[arg(long, value_name = "N", default_value_t = 14)]
     pub max_active: u32,
-    /// Size of the ordinary drive.
+    /// Size of the ordinary drive, which has no zones.
     #[arg(long, value_name = "BYTES", default_value = "256M")]
     pub plain_size: String,
     /// Memory of the guest.
@@ -42,21 +42,21 @@ pub struct LabArgs {
     /// How QEMU executes the guest.
     #[arg(long, value_enum, default_value_t = Accel::Auto)]
     pub accel: Accel,
-    /// A directory of the host that the guest may write to [default: one in ~/.cache/weft/lab]
+    /// A directory of the host that the guest may write to [default: a directory in ~/.cache/weft/lab]
     #[arg(long, value_name = "DIR")]
     pub share: Option<PathBuf>,
-    /// A directory of the host below /tmp, /mnt or /run that the guest sees; repeat the option for several. The guest
-    /// always sees the current directory and the directory of the weft command.
+    /// Make a host directory below /tmp, /mnt or /run visible in the guest; repeat the option for several directories.
+    /// The guest always sees the current directory and the directory of the weft command.
     #[arg(long, value_name = "DIR")]
     pub see: Vec<PathBuf>,
     /// A Debian kernel package to boot [default: linux-image-amd64, downloaded by apt-get on the first use]
     #[arg(long, value_name = "DEB")]
     pub kernel: Option<PathBuf>,
-    /// A further kernel module for the guest: btrfs or null_blk; repeat the option for several.
+    /// Load a further kernel module in the guest: btrfs or null_blk; repeat the option for several modules.
     #[arg(long, value_name = "NAME")]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(super::initramfs::OPTIONAL), hide_possible_values = true)]
     pub module: Vec<String>,
-    /// End the guest when the command takes longer than SECONDS.
+    /// End the guest when the command takes longer than SECONDS seconds.
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
     /// Write the guest's console, with the kernel's messages, to FILE.

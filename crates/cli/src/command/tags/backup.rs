@@ -17,8 +17,10 @@ use weft_tags::{BackupReport, Error, FileStore, ReadPath, Store};
 #[derive(Args, Debug)]
 #[command(
     after_help = "The command verifies the checksum of every page, and copies only blocks in use. The copy is a complete \
-    store. The command writes it to TARGET.weft-part, and renames it to TARGET when it is complete and durable. Until then, an \
-    older TARGET stays unchanged. The command refuses to start where TARGET.weft-part is a complete store. A program that has the store open copies it online with weft_tags::Store::backup."
+    store. The command writes the copy to TARGET.weft-part, and renames this file to TARGET when the copy is complete \
+    and durable. Until then, an \
+    older TARGET stays unchanged. When TARGET.weft-part already is a complete store, the command refuses to start. \
+    While a program has the store open, only that program can copy the store, with weft_tags::Store::backup."
 )]
 pub struct BackupArgs {
     #[command(flatten)]

@@ -26,7 +26,7 @@ pub struct DumpArgs {
     /// The node to start at, such as s1:0x2010 [default: the root of each s-node]
     #[arg(long, value_name = "NODE", value_parser = parse_node)]
     from: Option<NodeId>,
-    /// Number of edges to follow from there.
+    /// Number of edges to follow from the start node.
     #[arg(long, value_name = "N", default_value_t = 3)]
     depth: u32,
     /// Print at most N nodes.

@@ -29,7 +29,10 @@ use weft_tags::{CheckReport, ClassReport, Error, InfoForm, Kv, NodeId, Options, 
 /// `weft tags`
 #[derive(Subcommand, Debug)]
 #[command(after_help = "EXAMPLES\n  weft tags create app.tags\n  weft tags stat app.tags\n  \
-    weft tags check app.tags\n  weft tags dump --from s1:0x2010 --depth 2 --dot app.tags | dot -Tsvg > app.svg")]
+    weft tags check app.tags\n  weft tags dump --from s1:0x2010 --depth 2 --dot app.tags | dot -Tsvg > app.svg\n\nA \
+    tag store keeps a graph of records in a file or on a block device, and survives crashes. Nodes contain the data. \
+    Edges lead from node to node; each edge has a type. S-nodes are groups of nodes with an owner, permissions and a \
+    data class. docs/tags.md describes tag stores.")]
 pub enum TagsCommand {
     /// Make an empty tag store.
     Create(CreateArgs),
@@ -47,7 +50,7 @@ pub enum TagsCommand {
     Dump(dump::DumpArgs),
     /// List all nodes.
     Scan(scan::ScanArgs),
-    /// List s-nodes (groups of nodes), make one, or change its owner, mode or flags.
+    /// List s-nodes (groups of nodes), make an s-node, or change the owner, mode or flags of an s-node.
     Snode(snode::SnodeArgs),
     /// Show which nodes and s-nodes own the blocks of a store's file.
     Owner(owner::OwnerArgs),
@@ -61,7 +64,7 @@ pub struct CreateArgs {
     /// Size of the journal. A larger journal means fewer checkpoints, and a longer recovery after a crash.
     #[arg(long, value_name = "BYTES", value_parser = parse_size, default_value = "64M")]
     journal: u64,
-    /// Overwrite an existing file, or use a block device. All data in it is lost.
+    /// Overwrite an existing file or a block device. All data in the file or on the device is lost.
     #[arg(long)]
     force: bool,
     /// The file to make.

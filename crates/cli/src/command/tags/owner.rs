@@ -11,9 +11,10 @@ use weft_tags::{BlockUse, Owners, PageUse, SnodeId};
 /// `weft tags owner`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A block is 4096 bytes of the file, at a multiple of 4096. The store gives up a block when it no longer \
-    needs the content; the block becomes free at the next checkpoint. This checkpoint also overwrites the given-up \
-    blocks of s-nodes with secure deletion. A free block still holds its old bytes, or zeros if it was overwritten.\n\n\
+    after_help = "A block is 4096 bytes of the file, at an offset that is a multiple of 4096. When the store no \
+    longer needs the content of a block, the block is given-up until the next checkpoint, and then free. This \
+    checkpoint also overwrites the given-up blocks of s-nodes that have secure deletion. A free block still holds its \
+    old bytes, or zeros when the store has overwritten the block.\n\n\
     EXAMPLES\n  weft tags owner app.tags 20481\n  weft tags owner --snode s7 app.tags\n  weft tags owner --json app.tags | jq -c 'select(.use == \"free\")'"
 )]
 pub struct OwnerArgs {

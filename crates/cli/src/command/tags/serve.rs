@@ -21,29 +21,30 @@ const WAIT: Duration = Duration::from_secs(3600);
 pub struct ServeArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// The Unix socket [default: the store's name with .sock]
+    /// The Unix socket [default: the name of the store plus .sock]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// The node at which clients start, such as s1:0x2010; they reach other nodes by edges. 'weft tags scan' lists the
-    /// nodes [default: the root of the first s-node]
+    /// The node at which clients start, such as s1:0x2010. Clients reach other nodes through edges. 'weft tags scan'
+    /// lists the nodes [default: the root of the first s-node]
     #[arg(long, value_name = "NODE", value_parser = super::dump::parse_node)]
     root: Option<NodeId>,
-    /// End a session, and its transaction, after N seconds without a request.
+    /// End a session, and abort its transaction, after N seconds without a request.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
     /// End a session when the client takes more than N seconds to send its first request, to complete a later one, or to
     /// read an answer.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     request: u64,
-    /// Abort a transaction that takes longer than N seconds, because its locks block other clients.
+    /// Abort a transaction that takes longer than N seconds. The locks of a transaction block other clients.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     transaction: u64,
     /// Let clients make edges to every node that they may write. Without this option, an edge can lead only to a node of
     /// the same s-node, or to the root of another s-node.
     #[arg(long)]
     writable_edges: bool,
-    /// Let other users connect; the permissions of the s-nodes decide what they may do. A user who already has as many
-    /// connections as are still free gets no more. One user thus never gets more than half of them.
+    /// Let other users connect. The permissions of the s-nodes decide what each user may do. The server refuses a user
+    /// another connection when the user already has as many connections as remain free. One user thus never gets more
+    /// than half of the connections.
     #[arg(long)]
     everyone: bool,
     /// Answer a commit before it is durable, and begin the sync at most MS milliseconds later. Without this option, the

@@ -14,9 +14,10 @@ use weft_tags::{PAGE_BYTES, ShrinkReport};
 #[derive(Args, Debug)]
 #[command(
     after_help = "The command merges sparse pages of edge tables, moves pages from the end of the file to free blocks before \
-    them, and makes the file shorter. On a block device it discards the free end instead. Ids do not change. A page that holds a few \
-    small nodes stays, and new nodes fill it. You can end the command at any time: the store loses nothing. A program that \
-    has the store open shrinks it online with weft_tags::Store::shrink.\n\n\
+    them, and makes the file shorter. On a block device, the command discards the free blocks at the end instead. Ids \
+    do not change. The command does not free a page that holds a few small nodes; new nodes fill such a page. You can \
+    interrupt the command at any time without loss of data. While a program has the store open, that program can \
+    shrink the store with weft_tags::Store::shrink.\n\n\
     EXAMPLES\n  weft tags shrink app.tags\n  weft tags shrink --json app.tags | jq .bytes_after"
 )]
 pub struct ShrinkArgs {

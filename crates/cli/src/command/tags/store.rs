@@ -28,15 +28,16 @@ pub struct StoreArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_cache, default_value = "256M")]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub cache: u64,
-    /// Share of the cache for the pages of a class; repeat the option for several classes. The cache first evicts pages
-    /// of classes with a low PRIORITY (0 to 255, default 0). The class keeps at least LEAST and uses at most MOST percent
-    /// of the cache. CLASS is a data class of s-nodes: unknown, metadata, log, immutable, in-place, small or
-    /// temporary. It selects the pages of their nodes. CLASS-edges, such as small-edges, selects the pages of their edges.
+    /// Eviction priority of a class of pages, and its share of the cache. Repeat the option for several classes. The
+    /// cache first evicts pages of classes with a low PRIORITY (0 to 255, default 0). The class keeps at least LEAST
+    /// and uses at most MOST percent of the cache. CLASS is a data class of s-nodes: unknown, metadata, log, immutable,
+    /// in-place, small or temporary. CLASS selects the pages with the nodes of these s-nodes. CLASS-edges, such as
+    /// small-edges, selects the pages with their edges.
     #[arg(long = "cache-class", value_name = "CLASS=PRIORITY[:LEAST-MOST]", value_parser = parse_share)]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub classes: Vec<(PageClass, ClassShare)>,
-    /// A pass of secure deletion before the last pass, which writes zeros: random (random bytes), or one byte value such as
-    /// 0xff. Repeat the option for several passes.
+    /// Add an overwrite pass to secure deletion. The pass writes random (random bytes), or one byte value such as 0xff.
+    /// Repeat the option for several passes. The last pass always writes zeros.
     #[arg(long = "erase-pass", value_name = "PASS", value_parser = parse_pass)]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub erase_passes: Vec<ErasePass>,
