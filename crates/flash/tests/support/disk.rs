@@ -34,6 +34,8 @@ struct Disk {
     /// Syncs that succeed, and that fail after these.
     to_succeed: u64,
     to_fail: u64,
+    /// Its file system has no holes.
+    without_holes: bool,
     /// Bytes of the file that it cannot read.
     unreadable: std::ops::Range<u64>,
     /// Calls before the moment that is kept.
@@ -81,6 +83,7 @@ impl Watched {
             dirty: BTreeSet::new(),
             to_succeed: 0,
             to_fail: 0,
+            without_holes: false,
             unreadable: 0..0,
             calls: None,
             kept: None,
@@ -101,6 +104,11 @@ impl Watched {
     /// Reads that meet these bytes of the file fail.
     pub fn fail_reads(&self, unreadable: std::ops::Range<u64>) {
         self.with(|disk| disk.unreadable = unreadable);
+    }
+
+    /// Room of the file cannot be given back from now on.
+    pub fn without_holes(&self) {
+        self.with(|disk| disk.without_holes = true);
     }
 
     /// The use ends after so many calls, if it has not ended before; what is done then is not done.
@@ -124,6 +132,7 @@ impl Watched {
             set_session(&mut image);
             std::fs::write(&self.path, image).unwrap();
             self.begin(disk.random);
+            self.with(|now| now.without_holes = disk.without_holes);
         } else {
             // Nobody has the pages mapped any more: the host may let go of what it takes for written.
             let clean = disk.clean_blocks(&file, 0..file.len().div_ceil(BLOCK));
@@ -264,9 +273,9 @@ fn below<T>(descriptor: c_int, act: impl FnOnce(&mut Disk) -> T) -> Option<T> {
 }
 
 /// What a call returns that the disk has failed.
-fn fail() -> ssize_t {
+fn fail(error: c_int) -> ssize_t {
     // SAFETY: it is this thread's own.
-    unsafe { *libc::__errno_location() = libc::EIO };
+    unsafe { *libc::__errno_location() = error };
     -1
 }
 
@@ -288,7 +297,7 @@ pub unsafe extern "C" fn pwrite64(file: c_int, data: *const c_void, bytes: size_
 pub unsafe extern "C" fn pread64(file: c_int, data: *mut c_void, bytes: size_t, at: off64_t) -> ssize_t {
     let (from, end) = (at as u64, at as u64 + bytes as u64);
     if below(file, |disk| from < disk.unreadable.end && end > disk.unreadable.start) == Some(true) {
-        return fail();
+        return fail(libc::EIO);
     }
     // SAFETY: what the caller was asked for.
     unsafe { libc::syscall(libc::SYS_pread64, file, data, bytes, at) as ssize_t }
@@ -298,6 +307,9 @@ pub unsafe extern "C" fn pread64(file: c_int, data: *mut c_void, bytes: size_t, 
 /// As the function of this name of the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fallocate(file: c_int, mode: c_int, at: off64_t, bytes: off64_t) -> c_int {
+    if below(file, |disk| disk.without_holes) == Some(true) {
+        return fail(libc::EOPNOTSUPP) as c_int;
+    }
     // SAFETY: what the caller was asked for.
     let failed = unsafe { libc::syscall(libc::SYS_fallocate, file, mode, at, bytes) } as c_int;
     if failed == 0 {
@@ -311,12 +323,14 @@ pub unsafe extern "C" fn fallocate(file: c_int, mode: c_int, at: off64_t, bytes:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdatasync(file: c_int) -> c_int {
     let failed = below(file, |disk| {
+        // Stores to mapped pages have been no calls.
+        disk.called();
         let failed = disk.sync();
         disk.called();
         failed
     });
     match failed {
-        Some(true) => fail() as c_int,
+        Some(true) => fail(libc::EIO) as c_int,
         Some(false) => 0,
         // SAFETY: what the caller was asked for.
         None => unsafe { libc::syscall(libc::SYS_fdatasync, file) as c_int },

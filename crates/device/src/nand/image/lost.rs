@@ -29,7 +29,7 @@ impl FlashImage {
         doubtful: &[(u32, Unsynced)],
         synced: u64,
     ) -> Result<(), DeviceError> {
-        let changed = self.settle(blocks, doubtful, synced);
+        let changed = self.settle(blocks, doubtful, synced)?;
         if self.look {
             return Ok(());
         }
@@ -44,27 +44,25 @@ impl FlashImage {
 
     /// A block ends before the first of its pages that is not there and that no sync has covered, as if power had gone before that page
     /// was programmed. One that was about to be erased is half erased when what was written before that is known to be durable, or when
-    /// pages are missing that were. Returns the blocks that have changed.
+    /// pages are missing that were. Returns the blocks that have changed. A page that the host cannot read now may be one that was flushed:
+    /// then nothing is changed.
     fn settle(
         &self,
         blocks: &mut [(Block, u32)],
         doubtful: &[(u32, Unsynced)],
         synced: u64,
-    ) -> BTreeSet<u32> {
+    ) -> Result<BTreeSet<u32>, DeviceError> {
         let mut changed = BTreeSet::new();
         for (number, unsynced) in doubtful {
             let block = &mut blocks[*number as usize].0;
             let is_erased = (1..=synced).contains(&unsynced.erase);
-            let (mut at, mut end) = (unsynced.first(), unsynced.first());
-            while at < block.next && !is_erased {
-                let place = LivePage { block: u64::from(*number), page: at, erases: block.erases };
-                at += 1;
-                match self.read(place, 0, &mut [], &mut []) {
-                    Ok(None | Some(Unreadable::Torn)) => end = at,
-                    Ok(Some(_)) => break,
-                    // A page that the host cannot read is damaged when a later one is there. A crash may leave the last ones so.
-                    Err(error) => tracing::warn!(%error, block = number, page = place.page, "not readable"),
+            let mut end = unsynced.first();
+            while end < block.next && !is_erased {
+                let place = LivePage { block: u64::from(*number), page: end, erases: block.erases };
+                if self.read(place, 0, &mut [], &mut [])? == Some(Unreadable::Image) {
+                    break;
                 }
+                end += 1;
             }
             if end >= block.next && !is_erased {
                 continue;
@@ -82,7 +80,7 @@ impl FlashImage {
             }
             changed.insert(*number);
         }
-        changed
+        Ok(changed)
     }
 
     /// Pages that were programmed and whose records the host has lost: where the next program of such a page is lost, too, what lies there
@@ -105,11 +103,14 @@ impl FlashImage {
         if ranges.iter().all(|range| punch_hole(file, range.start, range.end - range.start).is_ok()) {
             return Ok(());
         }
+        // Without holes: what is there of a life that the host has lost is not to be seen in a later one with its number.
+        let mut bytes = vec![0; self.layout.page_stride as usize];
         for (number, block) in open {
             for page in block.next..pages_per_block {
-                let place = LivePage { block: number, page, erases: block.erases };
-                if self.read(place, 0, &mut [], &mut [])? != Some(Unreadable::Image) {
-                    self.forget_page(place)?;
+                let unused = file.read_exact_at(&mut bytes, self.layout.page(number, page)).is_ok()
+                    && bytes.iter().all(|byte| *byte == 0);
+                if !unused {
+                    self.forget_page(LivePage { block: number, page, erases: block.erases })?;
                 }
             }
         }
