@@ -697,7 +697,9 @@ fn pages_of_a_life_that_the_host_has_lost_are_in_no_later_one_where_files_have_n
         device.sync().unwrap();
         device.erase(T, block).unwrap();
         let other = page_of(0, 77);
-        (0..4).for_each(|page| drop(device.program(T, block.page(page), &other, &[]).unwrap()));
+        for page in 0..4 {
+            device.program(T, block.page(page), &other, &[]).unwrap();
+        }
         disk.end(End::Crashed, || drop(device));
         let device = OpenChannel::open(path).unwrap();
         let after = device.block_info(block).unwrap();
