@@ -350,6 +350,10 @@ impl Recovery {
         for unit in 0..self.units.len() as u32 {
             self.read_unit(unit, &mut newest)?;
         }
+        if self.host_crashed && !self.look {
+            // What is programmed from here on must not be found under an entry that was dropped.
+            self.media.flash.sync()?;
+        }
         for (slot, tag) in self.refill_buffers()? {
             keep_newer(&mut newest, tag, Place::Slot(slot));
         }
