@@ -29,8 +29,8 @@ pub struct GeometryArgs {
     /// A TOML file with geometry and timing; docs/how-to/format-a-volume.md describes it.
     #[arg(long, value_name = "FILE")]
     pub geometry: Option<PathBuf>,
-    /// Size of a zone [default: 4M]. When a zone would not hold a whole number of erase blocks, weft gives each erase
-    /// block fewer pages
+    /// Size of a zone [default: the zone size in the geometry file, else 4M]. If a zone of this size does not hold a
+    /// whole number of erase blocks, weft reduces the number of pages in each erase block until it does
     #[arg(long, value_name = "BYTES")]
     pub zone_size: Option<String>,
 }
@@ -95,7 +95,7 @@ impl GeometryArgs {
 pub struct FlashArgs {
     #[command(flatten)]
     geometry: GeometryArgs,
-    /// Size of the device's flash [default: 1G]
+    /// Size of the device's flash [default: the size in the geometry file, else 1G]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
 }
@@ -127,8 +127,9 @@ impl FlashArgs {
 /// Which stream data goes to.
 #[derive(Args, PartialEq, Debug, Default)]
 pub struct ModeArgs {
-    /// How weft assigns files to streams: off (one stream for all), random, suffix (one stream for each file suffix) or
-    /// rules (the rules of a policy) [default: rules]
+    /// How weft assigns files to streams: off (one stream for all), random (a random stream for each path), suffix (one
+    /// stream for each file suffix) or rules (the rules of a policy); docs/placement.md describes streams [default:
+    /// rules]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<Mode>,
     /// A policy file, or the name of a shipped policy [default: the shipped policy that fits the program]

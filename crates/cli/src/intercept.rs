@@ -12,8 +12,9 @@ pub enum Intercept {
     /// Calls of libc functions
     #[default]
     Preload,
-    /// Calls of libc functions, and system calls that the program makes without libc. For each such system call, the
-    /// kernel sends a signal, so these calls are slower. Needs Linux 5.11 or newer on x86-64
+    /// Calls of libc functions, and system calls that the program makes without libc (Syscall User Dispatch). For each
+    /// system call without libc, the kernel sends a signal, so these calls are slower. Needs Linux 5.11 or newer on
+    /// x86-64
     Sud,
 }
 

@@ -37,7 +37,7 @@ pub enum BTreeCommand {
     Load(LoadArgs),
     /// Show the size of a tree.
     Stat(LookArgs),
-    /// Check the order, the depths and the edges of a tree.
+    /// Check the order of the keys, the levels of the nodes, and the edges of a tree.
     Check(LookArgs),
 }
 

@@ -38,7 +38,8 @@ pub struct CompareArgs {
     pub size: Option<String>,
     #[command(flatten)]
     pub geometry: GeometryArgs,
-    /// Placement modes to compare, separated by commas. The table shows ratios to the first mode.
+    /// Placement modes to compare, separated by commas; 'weft run --help' describes the modes. The table shows ratios
+    /// to the first mode.
     #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
     pub modes: Vec<Mode>,
     /// Policy for the placement mode rules: a policy file, or the name of a shipped policy [default: the shipped policy

@@ -31,8 +31,8 @@ const COPY_BYTES: usize = 256 << 10;
     override_usage = "weft cp [OPTIONS] <SOURCE>... <TARGET>",
     after_help = "EXAMPLES\n  weft cp -r /var/lib/data vol.img:/\n  weft cp vol.img:/db/LOG .\n  \
     weft cp -r vol.img:/db other.img:/db\n\n\
-    'weft cp' keeps modes, times, holes, extended attributes, and hard links between the copied files. Only when the \
-    superuser runs the command, it also keeps owners and the superuser's extended attributes."
+    'weft cp' keeps modes, times, holes, extended attributes, and hard links between the copied files. When the superuser \
+    runs the command, it also keeps owners, and extended attributes that only the superuser can set."
 )]
 pub struct CpArgs {
     /// Copy directories and everything below them.

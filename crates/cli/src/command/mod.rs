@@ -36,8 +36,9 @@ use clap::Parser;
         weft format --size 4G vol.img\n  \
         weft run --volume vol.img -- db_bench --db=/weft/db --benchmarks=fillrandom\n  \
         weft ls -l vol.img:/db\n\n\
-        IMAGE:/path names a file on a volume. The environment variable WEFT_LOG sets what weft logs to standard error: \
-        error, warn, info, debug or trace. It can set a level for each module, such as warn,weft_lfs=debug."
+        IMAGE:/path names a file on a volume. The environment variable WEFT_LOG sets the level of the messages that \
+        weft logs to standard error: error, warn (the default), info, debug or trace. The variable can also set a level \
+        for each module, such as warn,weft_lfs=debug."
 )]
 pub enum Command {
     /// Make a volume on an emulated zoned device in an image file, or on a real zoned drive.

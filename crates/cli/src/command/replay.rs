@@ -46,7 +46,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "80")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=100))]
     pub full: Vec<u64>,
-    /// Placement modes to compare, separated by commas.
+    /// Placement modes to compare, separated by commas; 'weft run --help' describes the modes.
     #[arg(long, value_delimiter = ',', default_value = "off,random,suffix,rules")]
     pub modes: Vec<Mode>,
     /// Policy for the placement mode rules: a policy file, or the name of a shipped policy [default: the shipped policy

@@ -37,7 +37,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["volume", "hints", "preset", "geometry", "zone_size", "record", "real_time", "read_only"])]
     pub socket: Option<PathBuf>,
     /// Use no volume. Files stay where they are, and weft passes the expected lifetime of each file to the kernel as a
-    /// write hint. The kernel refuses the hints of some programs because of their form; weft corrects this form.
+    /// write hint. Some programs, such as RocksDB before 9.2, set write hints themselves, with an argument that the
+    /// kernel refuses; weft corrects this argument.
     #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept"])]
     pub hints: bool,
     /// The calls of the program that weft intercepts.
@@ -46,8 +47,8 @@ pub struct RunArgs {
     /// The path at which the program sees the volume; this path need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,
-    /// Refuse every change to the volume, and do not write to the image. The program can then also read the readable
-    /// data of a damaged volume.
+    /// Refuse every change to the volume, and do not write to the image. With this option, weft also accepts a damaged
+    /// volume: the program can read the data that is still readable.
     #[arg(long, conflicts_with_all = ["record", "hints"])]
     pub read_only: bool,
     #[command(flatten)]

@@ -24,13 +24,14 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft stats vol.img\n  weft stats --watch vol.img\n  \
     weft stats --json --watch=10 --count 6 vol.img | jq .device.media_bytes\n\n\
-    The counters of the device start at the format of the volume. The figures of streams and latencies start at the \
-    mount, so read these figures while a server runs. They include programs that are still running.")]
+    The counters of the device start at zero when the volume is formatted. The figures of streams and latencies start \
+    at zero when a server mounts the volume. To see these figures, run 'weft stats' while the server runs. They \
+    include programs that are still running.")]
 pub struct StatsArgs {
     /// Show rates every SECONDS seconds (default 1) until the server ends. The option needs a running server
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     pub watch: Option<f64>,
-    /// Stop after N repetitions.
+    /// With --watch, print the figures N times, then stop.
     #[arg(long, value_name = "N", requires = "watch")]
     pub count: Option<u64>,
     /// Print JSON; docs/formats/report-json.md describes it.

@@ -35,25 +35,27 @@ pub struct DriveArgs {
     /// Over-provisioning in percent: (flash - capacity) / capacity.
     #[arg(long, value_name = "PERCENT", default_value_t = 7.0, value_parser = up_to_1000)]
     pub op: f64,
-    /// How the cleaner (garbage collector) chooses the next block: greedy, fifo, lru, random or cost-benefit.
+    /// How the cleaner (garbage collector) chooses the next block to clean: greedy, fifo, lru, random or cost-benefit.
     #[arg(long, value_name = "POLICY", default_value = "greedy", value_parser = victim)]
     pub gc: VictimPolicy,
     /// Let the cleaner write moved data to the same open block as new data.
     #[arg(long)]
     pub shared_relocation: bool,
-    /// Start to clean when fewer than N blocks (reclaim units, zones) are free.
+    /// Start to clean when fewer than N units are free. A unit is what the cleaner cleans at once: a reclaim unit of a
+    /// drive, a zone, or a group of erase blocks.
     #[arg(long, value_name = "N", default_value_t = RESERVE_DEFAULT, value_parser = clap::value_parser!(u32).range(1..))]
     pub reserve: u32,
-    /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level [default: the
-    /// largest number that leaves at least 256 units; at the policy level, the largest number up to 8, or a larger
-    /// number that leaves at least 64 units]
+    /// Number of LUNs in a reclaim unit of a conventional or FDP drive, or in a unit of the policy level. N must divide
+    /// the number of LUNs of the device [default: the largest N that leaves at least 256 units; at the policy level,
+    /// the largest N that is at most 8 or leaves at least 64 units]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub luns_per_unit: Option<u32>,
     /// Number of spare erase blocks in each plane. A conventional or FDP drive replaces bad blocks with spare blocks.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub spare_blocks: u32,
-    /// Number of placement handles of an FDP drive; the streams of the workload use them in turn. At the policy level,
-    /// the number of streams that have an open unit each.
+    /// Number of placement handles of an FDP drive. weft gives the handles in turn to the streams of the workload (the
+    /// hot and the cold part, or the disks or files of a trace). At the policy level: the maximum number of streams
+    /// that have an open unit of their own.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=128))]
     pub handles: u16,
     /// Whether an FDP drive keeps the data of different handles apart when it moves the data.
@@ -122,7 +124,8 @@ pub struct WriteArgs {
     /// Placement handle of an FDP drive [default: 0]
     #[arg(long, value_name = "N")]
     handle: Option<u16>,
-    /// Fill the last block of 4 KiB with zeros.
+    /// If the data ends within a block of 4 KiB, fill the rest of this block with zeros. Without this option, the
+    /// command then fails.
     #[arg(long)]
     pad: bool,
 }

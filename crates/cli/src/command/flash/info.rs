@@ -44,13 +44,13 @@ enum ImagePresentation {
 #[derive(Args, Debug)]
 #[command(mut_arg("handles", |arg| arg.help("Number of placement handles of an FDP drive")))]
 #[command(mut_arg("luns_per_unit", |arg| arg.help(
-    "Number of LUNs in a reclaim unit of a conventional or FDP drive [default: the largest number that leaves at \
-    least 256 units]"
+    "Number of LUNs in a reclaim unit of a conventional or FDP drive. N must divide the number of LUNs of the device \
+    [default: the largest N that leaves at least 256 units]"
 )))]
 pub struct CreateArgs {
     /// The image file to make; the file is sparse.
     image: PathBuf,
-    /// Interface of the device.
+    /// Interface of the device. To clean means to collect garbage (copy the live data, then erase).
     #[arg(long, value_enum, default_value_t)]
     presentation: ImagePresentation,
     #[command(flatten)]

@@ -23,8 +23,8 @@ pub struct ServeArgs {
     /// An image that 'weft flash create' made; one process at a time can open it.
     image: PathBuf,
     /// The Unix socket that programs connect to [default: the name of the image plus .sock]. The server closes a
-    /// connection when the client takes more than 10 seconds to send its first request, to complete a later one, or to
-    /// read an answer
+    /// connection when the client takes more than 10 seconds to send its first request, to send the rest of a later
+    /// request that it has begun, or to read an answer
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// If the device has no flash monitor, create one. All data on the device is then lost.

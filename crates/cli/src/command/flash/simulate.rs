@@ -53,7 +53,10 @@ pub enum MappingName {
 
 /// `weft flash simulate`
 #[derive(Args, Clone, Debug)]
-#[command(mut_arg("size", |arg| arg.help("Size of the device's flash [default: 1G; 8G with --level]")))]
+#[command(mut_arg("size", |arg| arg.help(
+    "Size of the device's flash [default: the size in the geometry file (1G if the file has none). Without a geometry \
+    file: 1G, or 8G with --level]"
+)))]
 #[command(after_help = "EXAMPLES\n  \
     weft flash simulate --gc fifo --op 12.5 --json\n  \
     weft flash simulate --presentation fdp --handles 2 --workload hot-cold\n  \
@@ -65,15 +68,15 @@ pub enum MappingName {
     that the garbage collector reaches a steady state, and then measures. docs/how-to/simulate-flash.md explains \
     the figures.")]
 pub struct SimulateArgs {
-    /// Interface of the device.
+    /// Interface of the device. To clean means to collect garbage (copy the live data, then erase).
     #[arg(long, value_enum, default_value_t)]
     pub presentation: Presentation,
     /// Run on the conventional or FDP drive in this image, which 'weft flash create' made. The image contains the options
     /// of the drive.
     #[arg(long, value_name = "IMAGE", conflicts_with_all = DESCRIPTIONS)]
     pub image: Option<PathBuf>,
-    /// Use open-channel flash at this level of the flash monitor; docs/how-to/choose-your-level.md describes the
-    /// levels.
+    /// Use open-channel flash through the library weft-flash, at this level; docs/how-to/choose-your-level.md describes
+    /// the levels.
     #[arg(long, value_enum, conflicts_with = "presentation")]
     pub level: Option<LevelName>,
     /// How the policy level maps logical pages.
@@ -98,7 +101,7 @@ pub struct SimulateArgs {
     /// Number of requests in flight [default: the queue depth of the device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub queue_depth: Option<u32>,
-    /// Show the erases of each LUN, or of each 128 zones of a zoned device.
+    /// Show the erases of each LUN; on a zoned device, of each group of 128 zones.
     #[arg(long)]
     pub wear: bool,
     /// Write a picture of the wear to a .svg or .png file.

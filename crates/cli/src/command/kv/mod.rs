@@ -69,8 +69,8 @@ pub struct PutArgs {
     /// Key and value are in hex digits.
     #[arg(long)]
     hex: bool,
-    /// Size of the value, when standard input is a pipe. With the size, the command can refuse a value that is too
-    /// large before it writes any part of the value.
+    /// Size of a value that the command reads from a pipe. With the size, the command can refuse a value that is too
+    /// large before it writes any part of the value. When standard input is a file, the command finds the size itself.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
     /// The key.
@@ -101,8 +101,8 @@ pub struct KeyArgs<T: Args> {
 /// `weft kv scan`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Each line has the key, a tab and the value. Backslashes, tabs, newlines and bytes that are not text \
-    appear as \\\\, \\t, \\n and \\xNN."
+    after_help = "Each line has the key, a tab and the value. Backslashes, tabs, newlines and bytes that are not \
+    printable text appear as \\\\, \\t, \\n and \\xNN."
 )]
 pub struct ScanArgs {
     #[command(flatten)]

@@ -56,7 +56,7 @@ pub struct LabArgs {
     #[arg(long, value_name = "NAME")]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(super::initramfs::OPTIONAL), hide_possible_values = true)]
     pub module: Vec<String>,
-    /// End the guest when the command takes longer than SECONDS seconds.
+    /// End the guest when the command takes longer than SECONDS seconds [default: no limit]
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
     /// Write the guest's console, with the kernel's messages, to FILE.

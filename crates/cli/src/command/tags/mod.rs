@@ -38,7 +38,7 @@ pub enum TagsCommand {
     Create(CreateArgs),
     /// Show the size and the content of a store.
     Stat(StatArgs),
-    /// Check every page, edge and count of a store.
+    /// Check every page and edge of a store, and its counts of edges.
     Check(CheckArgs),
     /// Copy a store, and verify every page.
     Backup(backup::BackupArgs),

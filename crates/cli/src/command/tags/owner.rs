@@ -12,9 +12,9 @@ use weft_tags::{BlockUse, Owners, PageUse, SnodeId};
 #[derive(Args, Debug)]
 #[command(
     after_help = "A block is 4096 bytes of the file, at an offset that is a multiple of 4096. When the store no \
-    longer needs the content of a block, the block is given-up until the next checkpoint, and then free. This \
-    checkpoint also overwrites the given-up blocks of s-nodes that have secure deletion. A free block still holds its \
-    old bytes, or zeros when the store has overwritten the block.\n\n\
+    longer needs the content of a block, the use of the block becomes 'given-up'. The next checkpoint makes the block \
+    free. This checkpoint also overwrites the given-up blocks of s-nodes that have secure deletion. A free block \
+    still holds its old bytes, or zeros when the store has overwritten the block.\n\n\
     EXAMPLES\n  weft tags owner app.tags 20481\n  weft tags owner --snode s7 app.tags\n  weft tags owner --json app.tags | jq -c 'select(.use == \"free\")'"
 )]
 pub struct OwnerArgs {

@@ -17,12 +17,12 @@ use weft_tags::{SalvageReport, salvage};
 /// `weft tags salvage`
 #[derive(Args, Debug)]
 #[command(
-    after_help = "The command only reads the damaged store. Nodes keep their ids. The command copies only data with a valid \
-    checksum. When no edge leads to a node any more, the command makes an edge 'weft.salvage.found' to this node from \
-    the root of its s-node. The \
-    command writes the new store to NEW.weft-part, and renames this file to NEW when the store is complete and \
-    durable. When NEW.weft-part already is a complete store, the command refuses to start. The journal of the new \
-    store has 256 MiB; the file system allocates only the used part of the journal.\n\n\
+    after_help = "The command only reads the damaged store. Nodes keep their ids. The command copies only data with \
+    a valid checksum. When no edge leads to a node any more, the command makes an edge of type 'weft.salvage.found', \
+    from the root of the node's s-node to the node. The command writes the new store to NEW.weft-part, and renames \
+    this file to NEW when the store is complete and durable. When NEW.weft-part already is a complete store, the \
+    command refuses to start. The journal of the new store is 256 MiB large; the file system allocates only the used \
+    part of the journal.\n\n\
     EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged, or NEW has no room for \
     the data"
 )]

@@ -31,8 +31,8 @@ pub struct ServeArgs {
     /// End a session, and abort its transaction, after N seconds without a request.
     #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
-    /// End a session when the client takes more than N seconds to send its first request, to complete a later one, or to
-    /// read an answer.
+    /// End a session when the client takes more than N seconds to send its first request, to send the rest of a later
+    /// request that it has begun, or to read an answer.
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
     request: u64,
     /// Abort a transaction that takes longer than N seconds. The locks of a transaction block other clients.
@@ -42,9 +42,9 @@ pub struct ServeArgs {
     /// the same s-node, or to the root of another s-node.
     #[arg(long)]
     writable_edges: bool,
-    /// Let other users connect. The permissions of the s-nodes decide what each user may do. The server refuses a user
-    /// another connection when the user already has as many connections as remain free. One user thus never gets more
-    /// than half of the connections.
+    /// Let other users connect. The permissions of the s-nodes decide what each user may do. A user gets another
+    /// connection only while the user has fewer connections than are free. So no user gets more than half of the
+    /// connections.
     #[arg(long)]
     everyone: bool,
     /// Answer a commit before it is durable, and begin the sync at most MS milliseconds later. Without this option, the

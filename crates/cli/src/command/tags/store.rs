@@ -28,16 +28,18 @@ pub struct StoreArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_cache, default_value = "256M")]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub cache: u64,
-    /// Eviction priority of a class of pages, and its share of the cache. Repeat the option for several classes. The
-    /// cache first evicts pages of classes with a low PRIORITY (0 to 255, default 0). The class keeps at least LEAST
-    /// and uses at most MOST percent of the cache. CLASS is a data class of s-nodes: unknown, metadata, log, immutable,
-    /// in-place, small or temporary. CLASS selects the pages with the nodes of these s-nodes. CLASS-edges, such as
-    /// small-edges, selects the pages with their edges.
+    /// Set the eviction priority of a class of pages, and its share of the cache. CLASS is a data class of s-nodes
+    /// (groups of nodes): unknown, metadata, log, immutable, in-place, small or temporary. CLASS selects the pages that
+    /// hold nodes of these s-nodes; CLASS-edges, such as small-edges, selects the pages that hold edges of these nodes.
+    /// The cache first evicts pages of the classes with the lowest PRIORITY (0 to 255; 0 for classes that you do not
+    /// name). The class keeps at least LEAST percent of the cache, and uses at most MOST percent [default: 0-100].
+    /// Repeat the option for several classes.
     #[arg(long = "cache-class", value_name = "CLASS=PRIORITY[:LEAST-MOST]", value_parser = parse_share)]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub classes: Vec<(PageClass, ClassShare)>,
-    /// Add an overwrite pass to secure deletion. The pass writes random (random bytes), or one byte value such as 0xff.
-    /// Repeat the option for several passes. The last pass always writes zeros.
+    /// Add an overwrite pass to secure deletion ('weft tags snode --secure-delete'). PASS is what the pass writes:
+    /// random (random bytes), or a byte value in hex, such as 0xff. Repeat the option for several passes. After these
+    /// passes, the store always writes zeros.
     #[arg(long = "erase-pass", value_name = "PASS", value_parser = parse_pass)]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub erase_passes: Vec<ErasePass>,
