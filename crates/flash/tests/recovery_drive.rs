@@ -434,6 +434,14 @@ fn a_cell_that_a_crash_of_the_host_left_over_does_not_wait_for_its_place_in_a_la
 }
 
 #[test]
+fn a_copy_whose_program_failed_counts_where_the_next_opening_finds_it() {
+    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
+    for seed in [9521, 10_458] {
+        run(seed, false, dir.path());
+    }
+}
+
+#[test]
 fn a_page_that_fails_fewer_reads_than_the_drive_tries_is_not_lost() {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     run(12_653, true, dir.path());

@@ -54,8 +54,7 @@ pub trait Media {
         Ok(outcome)
     }
 
-    /// After a [`program_together`](Media::program_together) that failed: whether the flash has taken what was to be put into this
-    /// slot, so that a map that is restored later would find it there.
+    /// After a program that failed, alone or [together](Media::program_together): whether what was to be put into this slot is kept, so that a map that is restored later would find it there.
     fn has_taken(&self, _slot: u32) -> bool {
         false
     }

@@ -619,6 +619,11 @@ impl Media for FlashMedia {
         Ok(outcome)
     }
 
+    /// A block whose program failed is in protected memory, under a larger number than where it was before.
+    fn has_taken(&self, slot: u32) -> bool {
+        self.rescued.contains_key(&slot)
+    }
+
     fn copying(&mut self, slots: &[u32]) -> Result<(), FlashError> {
         self.ahead.clear();
         self.sensed = None;
