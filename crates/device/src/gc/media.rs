@@ -54,7 +54,8 @@ pub trait Media {
         Ok(outcome)
     }
 
-    /// After a program that failed, alone or [together](Media::program_together): whether what was to be put into this slot is kept, so that a map that is restored later would find it there.
+    /// After a program that failed, alone or [together](Media::program_together): whether what was to be put into this slot is
+    /// kept, so that a map that is restored later would find it there.
     fn has_taken(&self, _slot: u32) -> bool {
         false
     }
