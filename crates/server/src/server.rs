@@ -4,7 +4,7 @@ use crate::error::ServerError;
 use crate::fronts::slots::Connections;
 use crate::state::volume::Volume;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -59,15 +59,24 @@ pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
     Ok(dir.join(format!("{:x}-{:x}.sock", meta.dev(), meta.ino())))
 }
 
+/// Makes way for a socket. The volume's device is locked by this process, so a socket that stands there, or a link to one, is
+/// a dead server's; anything else is somebody's file, and may be the volume itself.
+fn remove_dead_socket(socket: &Path) -> io::Result<()> {
+    match std::fs::symlink_metadata(socket) {
+        Ok(meta) if meta.file_type().is_socket() || meta.is_symlink() => std::fs::remove_file(socket),
+        Ok(_) => Err(io::Error::other(
+            "a file that is no socket is there; name another path for the socket, or move the file",
+        )),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 impl Server {
     /// Serves a volume on a Unix socket.
     pub fn start(volume: Volume, socket: &Path) -> Result<Server, ServerError> {
         let listen = |source| ServerError::Listen { path: socket.to_path_buf(), source };
-        // The volume's device is locked by this process, so a socket that stands there is a dead server's.
-        match std::fs::remove_file(socket) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(listen(error)),
-            _ => {}
-        }
+        remove_dead_socket(socket).map_err(listen)?;
         let listener = Arc::new(UnixListener::bind(socket).map_err(listen)?);
         let volume = Arc::new(volume);
         volume.orphans.begin(volume.id());

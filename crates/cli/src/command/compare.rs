@@ -9,6 +9,7 @@ use crate::error::CliError;
 use crate::guest::{Guest, Output, find_shim, here};
 use crate::host::Hosted;
 use crate::intercept::Intercept;
+use crate::output;
 use crate::report::Report;
 use crate::say::{print, say, warn};
 use crate::sys::file::Removed;
@@ -90,6 +91,9 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
     let stdout = if args.quiet { Output::Discard } else { Output::ToStderr };
     let guest = Guest { command: &args.command, at: &args.at, stdout, intercept: Intercept::Preload };
     guest.check()?;
+    if let Some(path) = &args.json {
+        output::check(path, &[])?;
+    }
     let shim = find_shim()?;
     let signals = Queue::block()?;
     let mut runs: Vec<(Mode, Vec<Report>)> = args.modes.iter().map(|mode| (*mode, Vec::new())).collect();

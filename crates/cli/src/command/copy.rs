@@ -32,7 +32,8 @@ const COPY_BYTES: usize = 256 << 10;
     after_help = "EXAMPLES\n  weft cp -r /var/lib/data vol.img:/\n  weft cp vol.img:/db/LOG .\n  \
     weft cp -r vol.img:/db other.img:/db\n\n\
     'weft cp' keeps modes, times, holes, extended attributes, and hard links between the copied files. When the superuser \
-    runs the command, it also keeps owners, and extended attributes that only the superuser can set."
+    runs the command, it also keeps owners, and extended attributes that only the superuser can set. On the host, \
+    'weft cp' replaces no file that holds a weft volume, a flash device or a tag store: remove such a file first."
 )]
 pub struct CpArgs {
     /// Copy directories and everything below them.
@@ -89,7 +90,10 @@ pub fn run(args: &CpArgs) -> Result<(), CliError> {
 
 fn side<'a>(place: &'a FileArg, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 'a>, &'a [u8]), CliError> {
     match place {
-        FileArg::Local(path) => Ok((Box::new(LocalTree), path)),
+        FileArg::Local(path) => {
+            let volumes = volumes.0.keys().map(PathBuf::as_path).collect();
+            Ok((Box::new(LocalTree { volumes }), path))
+        }
         FileArg::Volume { image, path } => match volumes.0.get(image) {
             Some(access) => Ok((Box::new(access.tree()), path)),
             None => Err(CliError::of(image, "not open", "")),
@@ -243,6 +247,9 @@ impl Copier<'_> {
                 return first.as_ref().map_or(Ok(()), |first| self.to.link(first, target));
             }
             self.links.insert(meta.id, Some(target.to_vec()));
+        }
+        if !meta.is_dir() {
+            self.to.may_replace(target, meta.kind)?;
         }
         let mut lost = LostRanges::default();
         match meta.kind {

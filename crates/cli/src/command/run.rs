@@ -6,6 +6,7 @@ use crate::error::CliError;
 use crate::guest::{Guest, Output, elsewhere, exit_status, find_shim, here};
 use crate::host::{self, Hosted, ServerAt};
 use crate::intercept::Intercept;
+use crate::output;
 use crate::say::{say, warn};
 use crate::sys::signal::Queue;
 use crate::volume;
@@ -76,17 +77,25 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
         Guest { command: &args.command, at: &args.at, stdout: Output::Inherit, intercept: args.intercept };
     guest.check()?;
     args.intercept.check()?;
+    let spec = args.volume.as_deref().map(Spec::parse).transpose()?;
+    let volume = match &spec {
+        Some(Spec::Image(path)) => &[&**path][..],
+        _ => &[],
+    };
+    for file in args.report.iter().chain(&args.record) {
+        output::check(file, volume)?;
+    }
     let signals = Queue::block()?;
-    let reached = match (&args.socket, &args.volume) {
+    let reached = match (&args.socket, &spec) {
         (Some(socket), _) => join(socket, &args.placement)?,
-        (None, Some(volume)) => {
+        (None, Some(spec)) => {
             let choice = MountChoice {
                 record: record(args),
                 look: args.read_only,
                 read_only: args.read_only,
                 ..args.placement.choice()
             };
-            reach(&Spec::parse(volume)?, &args.geometry, &args.placement, &choice)?
+            reach(spec, &args.geometry, &args.placement, &choice)?
         }
         (None, None) => return hints::run(&args.placement, args.quiet, &guest, &signals),
     };
@@ -196,6 +205,8 @@ fn join(socket: &Path, placement: &PlacementArgs) -> Result<ServerAt, CliError> 
 
 /// Writes a report as JSON.
 pub fn write_report(path: &Path, report: &impl serde::Serialize) -> Result<(), CliError> {
+    // Again: the program may have made an image there.
+    output::check(path, &[])?;
     let write = || -> std::io::Result<()> {
         let mut file = std::fs::File::create(path)?;
         serde_json::to_writer_pretty(&mut file, report)?;

@@ -1,6 +1,7 @@
 //! The host's files.
 
 use super::{Meta, Sink, Source, Tree, Xattr, kind_of_mode};
+use crate::output;
 use crate::sys::{file, xattr};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +15,10 @@ use weft_vfs::FileKind;
 
 /// The host's files.
 #[derive(Debug)]
-pub struct LocalTree;
+pub struct LocalTree<'a> {
+    /// The volumes that the command uses.
+    pub volumes: Vec<&'a Path>,
+}
 
 /// A path as the system takes it: of one that is too long for a call, the directories on the way are open.
 struct Local {
@@ -70,7 +74,7 @@ impl Sink for File {
     }
 }
 
-impl Tree for LocalTree {
+impl Tree for LocalTree<'_> {
     fn show(&self, path: &[u8]) -> String {
         String::from_utf8_lossy(path).into_owned()
     }
@@ -113,6 +117,21 @@ impl Tree for LocalTree {
     fn create(&self, path: &[u8], perm: u32) -> io::Result<Box<dyn Sink + '_>> {
         let mut options = OpenOptions::new();
         Ok(Box::new(options.write(true).create(true).truncate(true).mode(perm).open(local(path)?)?))
+    }
+
+    fn may_replace(&self, path: &[u8], kind: FileKind) -> io::Result<()> {
+        // A file is written to where a symlink leads; others take the place of the link.
+        if kind != FileKind::File && fs::symlink_metadata(local(path)?).is_ok_and(|meta| meta.is_symlink()) {
+            return Ok(());
+        }
+        output::holds_no_data(local(path)?.as_ref(), &self.volumes).map_err(|error| {
+            let name = self.show(path);
+            let into = match error.is_volume() {
+                true => format!("to copy into it, write {name}:/ or {name}:/NAME; "),
+                false => String::new(),
+            };
+            io::Error::other(format!("{error}; {into}to replace it, remove it first"))
+        })
     }
 
     fn mkdir(&self, path: &[u8], perm: u32) -> io::Result<()> {

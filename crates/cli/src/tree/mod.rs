@@ -136,6 +136,11 @@ pub trait Tree {
     /// Removes a name that is not a directory's.
     fn unlink(&self, path: &[u8]) -> io::Result<()>;
 
+    /// Refuses to replace what is at `path` by a file of this kind, when it holds data of weft.
+    fn may_replace(&self, _path: &[u8], _kind: FileKind) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Removes a file, if it is there.
     fn unlink_if_there(&self, path: &[u8]) -> io::Result<()> {
         match self.unlink(path) {

@@ -5,10 +5,11 @@ mod png;
 mod svg;
 
 use crate::error::CliError;
+use crate::output;
 use crate::sys::terminal;
 use serde::Serialize;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weft_device::Wear;
 use weft_sim::flash::HeatRow;
 
@@ -60,7 +61,12 @@ impl PictureFile {
         Ok(PictureFile { path, form })
     }
 
-    /// Writes the picture.
+    /// Refuses a file that holds data of weft; `used` are the images that the command uses.
+    pub fn check(&self, used: &[&Path]) -> Result<(), CliError> {
+        output::check(&self.path, used)
+    }
+
+    /// Writes the picture, to a file that [`PictureFile::check`] allowed.
     pub fn write(&self, map: &HeatMap) -> Result<(), CliError> {
         let bytes = match self.form {
             Form::Svg => svg::picture(map).into_bytes(),

@@ -146,6 +146,9 @@ fn simulate(
     target: impl FnOnce(&SimulateArgs) -> Result<Box<dyn Target>, CliError>,
 ) -> Result<(), CliError> {
     let queue_depth = args.queue_depth.unwrap_or(geometry.timing.queue_depth);
+    if let Some(file) = &args.picture {
+        file.check(&args.image.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    }
     let mut target = target(args)?;
     let request_bytes = args.workload.request_size.unwrap_or(match args.level {
         Some(_) => u64::from(geometry.page_bytes),

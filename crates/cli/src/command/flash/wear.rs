@@ -51,6 +51,9 @@ struct LunRow {
 
 /// Shows the wear of a device.
 pub fn run(args: &WearArgs) -> Result<(), CliError> {
+    if let Some(file) = &args.picture {
+        file.check(&[&args.image])?;
+    }
     let device = OpenChannel::look(&args.image)?;
     let shape = device.shape();
     let grants = grants(&args.image, &device, &shape)?;

@@ -12,6 +12,7 @@ mod machine;
 pub use args::LabArgs;
 
 use crate::error::CliError;
+use crate::output;
 use crate::say::warn;
 use crate::sys::signal::Queue;
 use kernel::Cache;
@@ -24,6 +25,9 @@ pub fn run(args: &LabArgs) -> Result<u8, CliError> {
             format!("the lab boots an amd64 kernel, and this is {}", std::env::consts::ARCH),
             "run the lab on an x86-64 machine",
         ));
+    }
+    if let Some(log) = &args.log {
+        output::check(log, &[])?;
     }
     let signals = Queue::block()?;
     let qemu = Qemu::find()?;
