@@ -3,6 +3,7 @@
 use crate::error::ServerError;
 use crate::fronts::slots::Connections;
 use crate::state::volume::Volume;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
@@ -40,9 +41,12 @@ pub struct Server {
 pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
     let meta = std::fs::metadata(image)?;
     let (uid, _) = weft_sys::effective_user();
-    let dir = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(dir) if Path::new(&dir).is_dir() => PathBuf::from(dir).join("weft"),
-        _ => std::env::temp_dir().join(format!("weft-{uid}")),
+    // After 'su' or 'sudo -E', the variable can name the directory of another user: a directory made there would lock that user out.
+    let is_own =
+        |dir: &OsString| std::fs::metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == uid);
+    let dir = match std::env::var_os("XDG_RUNTIME_DIR").filter(is_own) {
+        Some(dir) => PathBuf::from(dir).join("weft"),
+        None => std::env::temp_dir().join(format!("weft-{uid}")),
     };
     match std::fs::DirBuilder::new().mode(0o711).create(&dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

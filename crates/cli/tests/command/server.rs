@@ -142,3 +142,19 @@ fn a_server_that_was_killed_leaves_a_volume_that_opens() {
     bench.weft(&["fsck", "vol.img"]).success();
     assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "synced by cp");
 }
+
+#[test]
+fn the_runtime_directory_of_another_user_is_left_alone() {
+    let bench = Bench::with_volume();
+    let theirs = bench.path("theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    if std::os::unix::fs::chown(&theirs, Some(12_345), None).is_err() {
+        // Only the superuser can make one.
+        return;
+    }
+    let mut command = bench.command();
+    command.env("XDG_RUNTIME_DIR", &theirs).env("TMPDIR", bench.dir());
+    command.args(["run", "-q", "--volume", "vol.img", "--", "ls", "/weft"]).assert().success();
+    assert_eq!(std::fs::read_dir(&theirs).unwrap().count(), 0);
+    assert!(bench.path("weft-0").is_dir());
+}
