@@ -15,7 +15,8 @@ use std::time::Duration;
 #[derive(Args, Debug)]
 #[command(
     after_help = "EXAMPLES\n  weft serve --volume vol.img &\n  weft run --volume vol.img -- ls /weft\n  kill %1\n\n\
-    SIGTERM, SIGINT and SIGHUP shut the server down cleanly. 'weft run' connects a program to the server. Without \
+    SIGTERM, SIGINT and SIGHUP shut the server down cleanly; one that is ignored at the start, as under nohup, stays \
+    ignored. 'weft run' connects a program to the server. Without \
     'weft run', set LD_PRELOAD, WEFT_SOCKET and WEFT_AT in the environment of the program; docs/shim.md describes them."
 )]
 pub struct ServeArgs {

@@ -41,10 +41,19 @@ fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) {
     }
 }
 
+/// Whether the process was started to ignore the signal, as `nohup` and a shell's background jobs are.
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: an all-zero sigaction is valid, and the call only writes to it.
+    unsafe {
+        let mut now: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// From now on the first of SIGINT, SIGTERM and SIGHUP sets a flag for [`was_interrupted`]; the next of its kind ends
-/// the process as usual.
+/// the process as usual. A signal that is ignored stays ignored.
 pub fn notice_interrupts() {
-    for signal in ENDING {
+    for signal in ENDING.into_iter().filter(|signal| !is_ignored(*signal)) {
         handle(signal, note, libc::SA_RESETHAND | libc::SA_RESTART);
     }
 }
@@ -82,7 +91,8 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Blocks the ending signals, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCHLD.
+    /// Blocks the ending signals, SIGQUIT, SIGUSR1, SIGUSR2 and SIGCHLD. Those that are ignored stay ignored: the queue would
+    /// get them when they are blocked.
     pub fn block() -> Result<Queue, CliError> {
         Queue::made().map_err(of_this_process)
     }
@@ -94,11 +104,11 @@ impl Queue {
             let mut set: libc::sigset_t = std::mem::zeroed();
             let mut before: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            for signal in
-                ENDING.into_iter().chain([libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2, libc::SIGCHLD])
-            {
+            let others = [libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
+            for signal in ENDING.into_iter().chain(others).filter(|signal| !is_ignored(*signal)) {
                 libc::sigaddset(&raw mut set, signal);
             }
+            libc::sigaddset(&raw mut set, libc::SIGCHLD);
             let code = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before);
             if code != 0 {
                 return Err(io::Error::from_raw_os_error(code));

@@ -1,6 +1,6 @@
 //! A volume that one process serves and others use.
 
-use crate::volume::Bench;
+use crate::volume::{Bench, status_of, wait_for};
 use predicates::str::contains;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -141,6 +141,42 @@ fn a_server_that_was_killed_leaves_a_volume_that_opens() {
     server.child.wait().unwrap();
     bench.weft(&["fsck", "vol.img"]).success();
     assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "synced by cp");
+}
+
+#[test]
+fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
+    let bench = Bench::with_volume();
+    // As under nohup, and in the background of a shell without job control.
+    let started = |args: &[&str]| {
+        let weft = bench.command();
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]).arg(weft.get_program()).args(args);
+        command
+            .envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .current_dir(bench.dir());
+        command.stdout(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let ignored = |child: &Child| {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: a system call on numbers; the child is not yet waited for.
+            unsafe { libc::kill(child.id() as i32, signal) };
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    let mut child = started(&["serve", "--quiet", "--volume", "vol.img"]);
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let server = Serving { child };
+    ignored(&server.child);
+    bench.weft(&["ls", "vol.img:"]).success();
+    assert_eq!(server.stop(), 0);
+
+    let script = "echo ready >ready; for i in $(seq 2000); do [ -e go ] && exit 7; sleep 0.05; done";
+    let child = started(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]);
+    wait_for("the program runs", || bench.path("ready").exists());
+    ignored(&child);
+    bench.file("go", "");
+    assert_eq!(status_of(child), Some(7));
 }
 
 #[test]
