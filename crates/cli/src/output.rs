@@ -58,6 +58,11 @@ pub fn holds_no_data(path: &Path, used: &[&Path]) -> Result<(), HoldsData> {
     if used.iter().any(same) { refused("the device that this command uses") } else { Ok(()) }
 }
 
+/// Whether a file that begins so is the image of a volume.
+pub fn holds_volume(first: &[u8; 8]) -> bool {
+    MAGICS.iter().any(|(magic, kind)| *magic == first && *kind == VOLUME)
+}
+
 /// What two names of one file have in common, and two nodes of one drive.
 fn identity(meta: &Metadata) -> (u64, u64) {
     if meta.file_type().is_block_device() { (u64::MAX, meta.rdev()) } else { (meta.dev(), meta.ino()) }

@@ -2,12 +2,17 @@
 
 use crate::byte_text::escape;
 use crate::error::CliError;
+use crate::output;
 use crate::progress;
 use crate::say;
+use crate::sys::file::with_suffix;
+use crate::sys::signal::RemovedWhenEnded;
 use crate::volume::missing;
 use clap::Args;
 use serde_json::json;
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
@@ -21,12 +26,17 @@ use weft_volume::VolumeError;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
 use weft_volume::spec::path_of;
 
+/// What the file is called, behind its name, until it is complete.
+const PART_SUFFIX: &str = ".weft-part";
+
 /// `weft salvage`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft salvage --dry-run vol.img\n  weft salvage vol.img new.img\n\n\
     'weft salvage' only reads the damaged volume. Undamaged files keep their names, attributes and content. The \
     command copies damaged files to /lost+found on the new volume, with holes for the missing parts. It also copies \
-    files without a name to /lost+found.\n\n\
+    files without a name to /lost+found. The command writes the new volume to NEW.weft-part, and renames this file to NEW \
+    when the volume is complete and durable. An interrupted command removes NEW.weft-part. When a kill or a crash has left \
+    an incomplete NEW.weft-part, the next 'weft salvage' to NEW replaces it.\n\n\
     EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged")]
 pub struct SalvageArgs {
     /// Read the whole volume and list the missing data, but make no new volume.
@@ -57,10 +67,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let from = Lfs::mount(device.zoned(), options).map_err(|e| CliError::unsalvageable(&name, e))?;
     let quiet = args.quiet || args.json;
     let report = match &args.target {
-        Some(target) => copy_into(&device, &from, target, quiet).inspect_err(|_| {
-            // What was begun would be taken for what could be salvaged.
-            let _ = std::fs::remove_file(target);
-        })?,
+        Some(target) => copy_into(&device, &from, target, quiet)?,
         None => work(&from, None, quiet).map_err(|source| VolumeError::lfs(&name, source))?,
     };
     say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))?;
@@ -77,12 +84,50 @@ fn work(from: &Lfs, to: Option<&Lfs>, quiet: bool) -> Result<SalvageReport, weft
     progress::shown("salvage", quiet, |tell| salvage(from, to, tell))
 }
 
-/// Makes the new volume and copies to it.
+/// Makes the new volume and copies to it, under another name until it is complete and durable: what was begun would be taken
+/// for what could be salvaged.
 fn copy_into(device: &Device, from: &Lfs, target: &Path, quiet: bool) -> Result<SalvageReport, CliError> {
+    let part = with_suffix(target, PART_SUFFIX);
+    let left = part.symlink_metadata().is_ok();
+    if left && !may_be_left_by_salvage(&part) {
+        let what = "this file is in the way: the command writes the new volume under this name first";
+        return Err(CliError::of(&part, what, "move it to another name, or remove it"));
+    }
+    let mut unfinished = None;
+    let report = fill(device, from, target, (&part, left), quiet, &mut unfinished)?;
+    let failed = |what, path: &Path| {
+        let path = path.to_path_buf();
+        move |source| CliError::io(what, &path, source)
+    };
+    File::open(&part).and_then(|file| file.sync_all()).map_err(failed("sync", &part))?;
+    // Somebody may have made a file there meanwhile.
+    CliError::unless_new(target, target.symlink_metadata().is_ok())?;
+    std::fs::rename(&part, target).map_err(failed("rename to", target))?;
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("sync", folder))?;
+    Ok(report)
+}
+
+/// Makes and fills the volume at `part`, where an incomplete one may be `left`. From when the file is this command's own,
+/// `unfinished` removes it.
+fn fill(
+    device: &Device,
+    from: &Lfs,
+    target: &Path,
+    (part, left): (&Path, bool),
+    quiet: bool,
+    unfinished: &mut Option<RemovedWhenEnded>,
+) -> Result<SalvageReport, CliError> {
     let name = target.display().to_string();
     let failed = |source| CliError::from(VolumeError::lfs(&name, source));
     let geometry = geometry_for(device, from)?;
-    let made = progress::shown("format", quiet, |tell| ZonedModel::create(target, &geometry, false, tell));
+    let made = progress::shown("format", quiet, |tell| {
+        // A salvage that is under way holds the lock of its file; the first call comes when this one has the lock.
+        ZonedModel::create(part, &geometry, left, &mut |done, total| {
+            unfinished.get_or_insert_with(|| RemovedWhenEnded::new(part));
+            tell(done, total);
+        })
+    });
     let made = Arc::new(made?);
     let label = from.label();
     Lfs::format(made.clone(), &FormatOptions { label, ..FormatOptions::default() }).map_err(failed)?;
@@ -90,6 +135,19 @@ fn copy_into(device: &Device, from: &Lfs, target: &Path, quiet: bool) -> Result<
     let report = work(from, Some(&to), quiet).map_err(failed)?;
     to.unmount().map_err(failed)?;
     Ok(report)
+}
+
+/// Whether a file can be what an earlier salvage has left: an image, or one whose first page was not yet written.
+fn may_be_left_by_salvage(part: &Path) -> bool {
+    // To open a FIFO would wait for who writes to it.
+    if !part.symlink_metadata().is_ok_and(|meta| meta.is_file()) {
+        return false;
+    }
+    let mut first = [0; 8];
+    match File::open(part).and_then(|mut file| file.read(&mut first)) {
+        Ok(_) => first == [0; 8] || output::holds_volume(&first),
+        Err(_) => false,
+    }
 }
 
 /// The device for what is on another: the same, and larger when that one is nearly full.

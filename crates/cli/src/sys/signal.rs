@@ -1,10 +1,12 @@
 //! Signals: noticed between two steps of a command, or read one by one while a program runs.
 
 use crate::error::CliError;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering::*};
 use std::time::Duration;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -66,6 +68,45 @@ pub fn end_after(patience_s: u32) {
     if was_interrupted() {
         // SAFETY: a system call without memory.
         unsafe { libc::alarm(patience_s) };
+    }
+}
+
+/// The file of [`RemovedWhenEnded`], a C string that lasts as long as the process.
+static UNFINISHED: AtomicPtr<libc::c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+extern "C" fn remove_and_end(signal: i32) {
+    let path = UNFINISHED.load(Acquire);
+    if !path.is_null() {
+        // SAFETY: may be called in a handler; the string lasts.
+        unsafe { libc::unlink(path) };
+    }
+    // SAFETY: may be called in a handler. The signal's own is reset, so that it ends the process when this one returns.
+    unsafe { libc::raise(signal) };
+}
+
+/// A file that goes with this value, or when SIGINT, SIGTERM or SIGHUP ends the process, unless it has another name by then.
+/// There is one at a time.
+pub struct RemovedWhenEnded(PathBuf);
+
+impl RemovedWhenEnded {
+    /// From now on.
+    pub fn new(path: &Path) -> RemovedWhenEnded {
+        // A path with a zero byte is none of a file.
+        if let Ok(path) = CString::new(path.as_os_str().as_bytes()) {
+            // Given up: a handler may have it at any time.
+            UNFINISHED.store(path.into_raw(), Release);
+            for signal in ENDING.into_iter().filter(|signal| !is_ignored(*signal)) {
+                handle(signal, remove_and_end, libc::SA_RESETHAND | libc::SA_RESTART);
+            }
+        }
+        RemovedWhenEnded(path.to_path_buf())
+    }
+}
+
+impl Drop for RemovedWhenEnded {
+    fn drop(&mut self) {
+        UNFINISHED.store(std::ptr::null_mut(), Release);
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -1,4 +1,4 @@
-use crate::volume::{Bench, noise};
+use crate::volume::{Bench, noise, wait_for};
 use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use std::os::unix::fs::FileExt;
@@ -171,4 +171,37 @@ fn what_is_damaged_in_a_file_costs_its_copies_no_more_than_that() {
     let cat = bench.weft(&["cat", "vol.img:/tree/bad"]).code(1);
     let cat = cat.stderr(contains("4096 bytes at 49152").and(contains("'weft cp' copies the rest")));
     assert!(cat.get_output().stdout == bad[..49_152]);
+}
+
+#[test]
+fn an_interrupted_salvage_leaves_no_volume_under_the_new_name() {
+    let bench = Bench::empty();
+    bench.weft(&["format", "-q", "--size", "512M", "vol.img"]).success();
+    bench.file("f", noise(100_000, 8));
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    let part = bench.path("new.img.weft-part");
+    let interrupt = |signal: i32| {
+        let mut child = bench.spawn(&["salvage", "-q", "vol.img", "new.img"]);
+        wait_for("the part file", || part.metadata().is_ok_and(|meta| meta.len() > 0));
+        // SAFETY: a system call on numbers; the child is not yet waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        let ended = std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap());
+        assert_eq!(ended, Some(signal), "the command was faster than the signal");
+        assert!(!bench.path("new.img").exists());
+    };
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        interrupt(signal);
+        assert!(!part.exists(), "signal {signal} left the part file");
+    }
+    // What a kill leaves is replaced by the next one.
+    interrupt(libc::SIGKILL);
+    assert!(part.exists());
+    bench.weft(&["salvage", "-q", "vol.img", "new.img"]).success();
+    assert!(!part.exists());
+    bench.weft(&["fsck", "new.img"]).success();
+    assert!(bench.weft(&["cat", "new.img:/f"]).success().get_output().stdout == noise(100_000, 8));
+    // Somebody's own file is not.
+    bench.file("other.img.weft-part", "own data");
+    bench.weft(&["salvage", "vol.img", "other.img"]).code(1).stderr(contains("in the way"));
+    assert_eq!(std::fs::read(bench.path("other.img.weft-part")).unwrap(), b"own data");
 }
