@@ -110,9 +110,12 @@ pub fn here(
     let interrupted =
         || matches!(signals.next(Duration::ZERO), Ok(Some(came)) if came.signal != libc::SIGCHLD);
     hosted.wait_for_clients(interrupted, |clients| {
+        let (others, them) = match clients {
+            1 => ("1 other process still uses".to_string(), "it"),
+            _ => (format!("{clients} other processes still use"), "them"),
+        };
         warn(format_args!(
-            "the program has ended, but {clients} of its processes still use the volume; waiting for them \
-             (Ctrl-C to stop serving)"
+            "the program has ended, but {others} the volume; waiting for {them} (Ctrl-C to stop serving)"
         ));
     });
     let last = hosted.snapshot();

@@ -190,7 +190,7 @@ fn a_process_that_the_program_left_is_waited_for() {
     bench
         .weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script])
         .success()
-        .stderr(contains("still use the volume"));
+        .stderr(contains("but 1 other process still uses the volume; waiting for it"));
     assert_eq!(bench.stdout(&["cat", "vol.img:/late"]), "late\n");
 }
 
