@@ -12,16 +12,21 @@ use crate::sys::signal::{self, Queue};
 use crate::tree::volume::system;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_client::proto::INSPECT_SNAPSHOT;
 use weft_client::{Client, ConnectOptions};
+use weft_sys::peer;
 use weft_volume::report::Snapshot;
 
 /// Exit status of weft's own failures, as `env` and its kin have it.
 pub const OWN_FAILURE: u8 = 125;
+/// A server that has not answered after this long is worth a word.
+const ANSWER_EXPECTED: Duration = Duration::from_secs(3);
 const SHIM: &str = "libweft_shim.so";
 
 /// A program to run and where its volume appears to it.
@@ -68,11 +73,12 @@ pub struct FinishedRun {
     pub interrupted: bool,
 }
 
-/// The program on a volume that another process serves.
+/// The program on a volume that another process serves; `volume` is what the user calls it.
 pub fn elsewhere(
     guest: &Guest<'_>,
     shim: &Path,
     socket: &Path,
+    volume: &str,
     signals: &Queue,
 ) -> Result<FinishedRun, CliError> {
     let options = ConnectOptions {
@@ -81,15 +87,42 @@ pub fn elsewhere(
         inherited_socket: None,
     };
     let failed = |errno| CliError::io("ask the server at", socket, system(errno));
-    let client = Client::connect(&options).map_err(failed)?;
-    let ask = || inspect::<Snapshot>(&client, INSPECT_SNAPSHOT, 0).map(|told| told.0).map_err(failed);
-    let before = ask()?;
+    let ask =
+        |client: &Client| inspect::<Snapshot>(client, INSPECT_SNAPSHOT, 0).map(|told| told.0).map_err(failed);
+    let (client, before) = answered(volume, socket, signals, || {
+        let client = Client::connect(&options).map_err(failed)?;
+        ask(&client).map(|before| (client, before))
+    })?;
     let ended = guest.run(shim, socket, signals)?;
-    let (report, failure) = match ask() {
+    // What came with the end of the program was meant for the program.
+    while let Ok(Some(_)) = signals.next(Duration::ZERO) {}
+    let (report, failure) = match answered(volume, socket, signals, || ask(&client)) {
         Ok(after) => (Some(Report { shared: true, ..guest.report(&ended, &before, &after) }), None),
         Err(error) => (None, Some(error)),
     };
     Ok(FinishedRun { status: ended.status, report, failure, interrupted: ended.interrupted })
+}
+
+/// Asks another process's server, which may be stopped, or hang: signals end this process meanwhile, and the user learns whom it
+/// waits for.
+fn answered<T>(volume: &str, socket: &Path, signals: &Queue, ask: impl FnOnce() -> T) -> T {
+    let (answered, waits) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        // It begins while signals are blocked, so that it takes none of them. Without it, only the message is missing.
+        let told = std::thread::Builder::new().spawn_scoped(scope, move || {
+            if waits.recv_timeout(ANSWER_EXPECTED) == Err(RecvTimeoutError::Timeout) {
+                let pid = UnixStream::connect(socket).and_then(|server| peer::credentials(&server));
+                let process = pid.map_or_else(|_| String::new(), |peer| format!(" (process {})", peer.pid));
+                warn(format_args!(
+                    "the server of {volume}{process} does not answer; waiting for it (Ctrl-C to stop)"
+                ));
+            }
+        });
+        drop(told);
+        let answer = signals.unblocked(ask);
+        drop(answered);
+        answer
+    })
 }
 
 /// The program on a volume that this process serves.

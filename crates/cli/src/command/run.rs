@@ -101,7 +101,10 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
     };
     let shim = find_shim()?;
     let ran = match reached {
-        ServerAt::Elsewhere(socket) => elsewhere(&guest, &shim, &socket, &signals)?,
+        ServerAt::Elsewhere(socket) => {
+            let volume = args.volume.clone().unwrap_or_else(|| socket.display().to_string());
+            elsewhere(&guest, &shim, &socket, &volume, &signals)?
+        }
         ServerAt::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
     };
     if let Some(report) = &ran.report {

@@ -175,6 +175,17 @@ impl Queue {
         }
     }
 
+    /// Does something during which signals have their usual effect. Threads that begin in it take signals for good, so none may.
+    pub fn unblocked<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut blocked = self.before;
+        // SAFETY: both sets are valid and outlive the calls, which do not fail with them.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.before, &raw mut blocked) };
+        let done = work();
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const blocked, std::ptr::null_mut()) };
+        done
+    }
+
     /// Whether a signal to end comes in time.
     pub fn ends_within(&self, patience: Duration) -> Result<bool, CliError> {
         let came = self.next(patience).map_err(of_this_process)?;

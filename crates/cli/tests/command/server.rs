@@ -180,6 +180,49 @@ fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
 }
 
 #[test]
+fn a_program_whose_server_does_not_answer_can_be_interrupted() {
+    let bench = Bench::with_volume();
+    let server = Serving::start(&bench);
+    server.signal("-STOP");
+    let run = || {
+        let mut command = Command::new(assert_cmd::cargo::cargo_bin("weft"));
+        let weft = bench.command();
+        command
+            .envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?))))
+            .current_dir(bench.dir());
+        command.args(["run", "-q", "--volume", "vol.img", "--", "ls", "/weft"]);
+        command.stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+        let mut command = run();
+        let told = if signal == libc::SIGINT {
+            let mut line = String::new();
+            BufReader::new(command.stderr.take().unwrap()).read_line(&mut line).unwrap();
+            line
+        } else {
+            std::thread::sleep(Duration::from_millis(500));
+            format!("the server of vol.img (process {}) does not answer", server.id())
+        };
+        // SAFETY: a system call on numbers; the child is not yet waited for.
+        unsafe { libc::kill(command.id() as i32, signal) };
+        let begun = Instant::now();
+        while command.try_wait().unwrap().is_none() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = command.kill();
+        assert_eq!(command.wait().unwrap().signal(), Some(signal));
+        let expected = format!("the server of vol.img (process {}) does not answer", server.id());
+        assert!(told.contains(&expected), "{told}");
+    }
+    // One that answers late is waited for.
+    let command = run();
+    std::thread::sleep(Duration::from_millis(500));
+    server.signal("-CONT");
+    assert_eq!(status_of(command), Some(0));
+    assert_eq!(server.stop(), 0);
+}
+
+#[test]
 fn the_runtime_directory_of_another_user_is_left_alone() {
     let bench = Bench::with_volume();
     let theirs = bench.path("theirs");
