@@ -15,7 +15,7 @@ use std::time::Duration;
 use support::{Random, geometry};
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
-use weft_device::nand::{FlashSetup, OpenChannel};
+use weft_device::nand::{FlashSetup, OpenChannel, Unreadable};
 use weft_flash::function::Mapping;
 use weft_flash::share::{self, MonitorServer};
 use weft_flash::{
@@ -148,6 +148,12 @@ impl Application for Blocks {
                 match level.page_read(T, at(block).page(page), 0, &mut data, &mut []) {
                     Ok(_) => assert!(data[..] == page_of(*filling)[..], "block {block}, page {page}"),
                     Err(LevelError::NotProgrammed { .. }) if self.erasing == Some(block) => *pages = 0,
+                    // It was announced, and had not ended.
+                    Err(LevelError::Unreadable { why: Unreadable::HalfErased, .. })
+                        if self.erasing == Some(block) =>
+                    {
+                        *pages = 0;
+                    }
                     Err(error) => return gone(&error),
                 }
             }

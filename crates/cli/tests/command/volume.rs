@@ -15,6 +15,11 @@ pub struct Bench {
 impl Bench {
     /// An empty directory.
     pub fn empty() -> Bench {
+        // A shell's background job ignores some signals, and what it starts keeps that.
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
+            // SAFETY: the default action of a signal of this process, whose tests handle none.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
         Bench { dir: tempfile::tempdir().unwrap() }
     }
 
