@@ -19,6 +19,7 @@ mod call;
 mod client;
 mod connect;
 mod duplicates;
+mod durable;
 mod files;
 mod identity;
 mod lease;
