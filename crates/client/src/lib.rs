@@ -19,7 +19,6 @@ mod call;
 mod client;
 mod connect;
 mod duplicates;
-mod durable;
 mod files;
 mod identity;
 mod lease;

@@ -11,7 +11,6 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,8 +27,6 @@ pub struct Image {
     pub frame: Frame,
     /// Its path, for errors.
     pub path: PathBuf,
-    /// Its id.
-    pub id: [u8; 16],
     /// Byte offset of the data area.
     pub base: u64,
     /// Bytes from one zone to the next.
@@ -38,8 +35,6 @@ pub struct Image {
     pub lasting: bool,
     /// What is written to an image that is only looked at: it stays in memory.
     changes: Option<RwLock<Changes>>,
-    /// Where the append log is, in the file's bytes; of an image from before there was one, nowhere.
-    pub append_log: Option<Range<u64>>,
     /// The log of small flushes; none where the file system has no direct writes, or after one failed.
     pub log: Mutex<Option<Box<FlushLog>>>,
 }
@@ -71,7 +66,7 @@ impl Image {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Image, DeviceError> {
         let file = make(path, overwrite, |file| {
-            fill_with_zeros(file, header.image_bytes(), progress)
+            fill_with_zeros(file, header::image_bytes(&header.geometry), progress)
                 .map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })
         })?;
         Image::fresh(file, path, header, true)
@@ -80,7 +75,7 @@ impl Image {
     /// Makes a new image in memory.
     pub fn memory_file(header: &Header) -> Result<Image, DeviceError> {
         let path = PathBuf::from("(memory)");
-        let file = memory_file("weft-device", header.image_bytes())
+        let file = memory_file("weft-device", header::image_bytes(&header.geometry))
             .map_err(|source| DeviceError::Io { path: path.clone(), source })?;
         let file = lock(file, &path)?;
         Image::fresh(file, &path, header, false)
@@ -95,8 +90,6 @@ impl Image {
         let log = lasting.then(|| flush_log(&frame, header)).flatten();
         Ok(Image {
             log: Mutex::new(log),
-            id: header.id,
-            append_log: append_log(header),
             path: path.to_path_buf(),
             base: header::data_offset(zones),
             stride: header.geometry.zone_bytes,
@@ -131,7 +124,7 @@ impl Image {
         let copied = file.read_exact_at(&mut copy, spare.header());
         let header_damaged = header_damaged || copied.is_err() || copy != header.encode();
         let length = file.metadata().map_err(io)?.len();
-        let wanted = header.image_bytes();
+        let wanted = header::image_bytes(&header.geometry);
         let base = header::data_offset(header.geometry.zones());
         if length < wanted && (!look || length < base) {
             return Err(bad(cut_short(length, wanted)));
@@ -161,9 +154,7 @@ impl Image {
         let log = if look { None } else { flush_log(&frame, &header) };
         let changes = look.then(RwLock::default);
         let (path, stride, log) = (path.to_path_buf(), header.geometry.zone_bytes, Mutex::new(log));
-        let append_log = append_log(&header);
-        let id = header.id;
-        let image = Image { frame, path, id, base, stride, lasting: !look, changes, append_log, log };
+        let image = Image { frame, path, base, stride, lasting: !look, changes, log };
         Ok(Opened { image, header, torn: last.torn_slots(), host_crashed, flushed, header_damaged })
     }
 
@@ -246,12 +237,6 @@ impl Image {
     fn io(&self, source: io::Error) -> DeviceError {
         DeviceError::Io { path: self.path.clone(), source }
     }
-}
-
-/// The bytes of an image's append log.
-fn append_log(header: &Header) -> Option<Range<u64>> {
-    let from = header::append_log_offset(&header.geometry);
-    header.has_append_log.then(|| from..from + log::log_bytes(&header.geometry))
 }
 
 /// The log of small flushes, where direct writes are possible.
@@ -410,7 +395,7 @@ impl ZoneBlocks {
 #[derive(Debug)]
 pub enum Store {
     /// In an image.
-    Image(Box<Image>),
+    Image(Image),
     /// In memory, one lock a zone.
     Memory(Box<[RwLock<ZoneBlocks>]>),
 }

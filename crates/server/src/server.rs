@@ -236,9 +236,6 @@ fn flush(volume: &Arc<Volume>, stop: &AtomicBool) {
             volume.take_all_closed();
             volume.drain_all();
         }
-        if let Some(log) = volume.inodes.log() {
-            log.go_on(volume);
-        }
         if !worked {
             page.flusher_sleeps.store(1, SeqCst);
             if page.kicks.load(SeqCst) == seen && !stop.load(SeqCst) {

@@ -123,11 +123,6 @@ impl DirectFile {
         open_again(file, OpenOptions::new().write(true).custom_flags(libc::O_DIRECT)).map(DirectFile)
     }
 
-    /// The descriptor itself.
-    pub fn file(&self) -> &File {
-        &self.0
-    }
-
     /// Writes `bytes`, which begin at a page's address, at `offset`. They are durable when this returns; of
     /// the rest of the file it says nothing. An error leaves open what was written.
     pub fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

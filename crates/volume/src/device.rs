@@ -42,14 +42,6 @@ impl Device {
         Ok(Device::Model(Arc::new(ZonedModel::open_to_look(path)?)))
     }
 
-    /// The modelled device, if it is one.
-    pub fn model(&self) -> Option<&ZonedModel> {
-        match self {
-            Device::Model(model) => Some(model),
-            Device::Drive(_) => None,
-        }
-    }
-
     /// The interface that the core works on.
     pub fn zoned(&self) -> Arc<dyn ZonedDevice> {
         match self {

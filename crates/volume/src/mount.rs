@@ -1,13 +1,11 @@
 //! Opening, mounting and closing volumes.
 
-use crate::append_log::{AppendLog, Pending, store_pending};
 use crate::device::{self, Device};
 use crate::direct::{DirectImage, ImageKind};
 use crate::error::VolumeError;
 use crate::policy::read_policy;
 use crate::recorder::{Record, Recorder};
 use crate::spec::path_of;
-use parking_lot::Mutex;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::os::fd::OwnedFd;
@@ -107,11 +105,8 @@ pub struct Mounted {
     id: u64,
     leases: bool,
     shared_memory_bytes: u64,
-    real_time: bool,
     damage: Option<LfsError>,
     recording: Option<(Record, Arc<Recorder>)>,
-    /// The append log, once a server has asked for it.
-    append_log: Mutex<Option<Arc<AppendLog>>>,
 }
 
 /// Makes a volume on a fresh device. It belongs to whoever makes it.
@@ -159,77 +154,13 @@ fn mount_lfs(
         Lfs::mount(device.zoned(), options)
     };
     let failed = |source| VolumeError::lfs(&name, source);
-    let log_failed = |source| VolumeError::Io { what: "the append log of", path: (&name).into(), source };
-    let pending = match device.model().map_or(Ok(None), Pending::of) {
-        // It may be cut short; what can be read of it is shown.
-        Err(error) if choice.look => {
-            tracing::warn!(%error, "the append log cannot be read");
-            None
-        }
-        found => found.map_err(log_failed)?,
-    };
-    if choice.read_only
-        && let Some(pending) = &pending
-    {
-        // What the log holds belongs to the volume: it is stored before nothing may change any more.
-        settle(&device, pending, &name)?;
-    }
     let (lfs, damage) = match mount(false) {
         Err(damage) if choice.look && damage.is_damage() => (mount(true).map_err(failed)?, Some(damage)),
         mounted => (mounted.map_err(failed)?, None),
     };
-    if damage.is_none()
-        && !lfs.is_read_only()
-        && store_pending(pending.as_ref(), &lfs, &name)?
-        && !choice.look
-    {
-        close_log(&device).map_err(log_failed)?;
-    }
     let id = id_of(&lfs.uuid(), place);
     let mounted = Mounted::new(name, Store::Lfs { lfs: Arc::new(lfs), device }, id, engine, choice)?;
     Ok(Mounted { damage, ..mounted })
-}
-
-/// Stores what the append log of a device holds, before the device is read without changes: one that is only looked at keeps it in
-/// memory. Leaves it where it is when the volume is damaged.
-pub fn settle_append_log(device: &Device, name: &str) -> Result<(), VolumeError> {
-    let found = device.model().map_or(Ok(None), Pending::of);
-    match found {
-        Ok(Some(pending)) => settle(device, &pending, name),
-        Ok(None) => Ok(()),
-        Err(error) => {
-            tracing::warn!(%error, "the append log cannot be read");
-            Ok(())
-        }
-    }
-}
-
-fn settle(device: &Device, pending: &Pending, name: &str) -> Result<(), VolumeError> {
-    let failed = |source| VolumeError::lfs(name, source);
-    let lfs = match Lfs::mount(device.zoned(), MountOptions::default()) {
-        Err(damage) if damage.is_damage() => {
-            tracing::warn!("the volume is damaged: bytes that its append log holds are not read");
-            return Ok(());
-        }
-        mounted => mounted.map_err(failed)?,
-    };
-    if lfs.is_read_only() {
-        tracing::warn!("the volume takes no changes: bytes that its append log holds are not read");
-        return Ok(());
-    }
-    store_pending(Some(pending), &lfs, name)?;
-    lfs.unmount().map_err(failed)?;
-    close_log(device).map_err(|source| VolumeError::Io {
-        what: "the append log of",
-        path: name.into(),
-        source,
-    })
-}
-
-/// No entry of the append log of a device counts any more.
-fn close_log(device: &Device) -> std::io::Result<()> {
-    let log = device.model().map_or(Ok(None), AppendLog::of)?;
-    log.map_or(Ok(()), |log| log.close())
 }
 
 /// Mounts files in memory without a device: nothing of them outlives the process, and nothing is placed.
@@ -279,20 +210,8 @@ impl Mounted {
             Some((_, recorder)) => recorder.before(core),
             None => core,
         };
-        let MountChoice { leases, shared_memory_bytes, real_time, .. } = *choice;
-        Ok(Mounted {
-            name,
-            store,
-            engine,
-            core,
-            id,
-            leases,
-            shared_memory_bytes,
-            real_time,
-            damage: None,
-            recording,
-            append_log: Mutex::default(),
-        })
+        let MountChoice { leases, shared_memory_bytes, .. } = *choice;
+        Ok(Mounted { name, store, engine, core, id, leases, shared_memory_bytes, damage: None, recording })
     }
 
     /// Memory that a server may share with its clients, in bytes.
@@ -368,25 +287,6 @@ impl Mounted {
         }))
     }
 
-    /// The append log of the image, for clients that make appended bytes durable by themselves; `None` where there is none, the
-    /// device keeps time as flash would, or clients of an earlier server still have the log.
-    pub fn append_log(&self) -> Result<Option<Arc<AppendLog>>, VolumeError> {
-        let failed =
-            |source| VolumeError::Io { what: "the append log of", path: (&self.name).into(), source };
-        let Some(device) = self.device().and_then(Device::model) else { return Ok(None) };
-        if self.core.is_read_only() || self.real_time || self.recording.is_some() {
-            return Ok(None);
-        }
-        let Some(log) = AppendLog::of(device).map_err(failed)? else { return Ok(None) };
-        if !log.claim().map_err(failed)? {
-            tracing::warn!("programs of an earlier server still run: each fsync of others asks the server");
-            return Ok(None);
-        }
-        let log = Arc::new(log);
-        *self.append_log.lock() = Some(log.clone());
-        Ok(Some(log))
-    }
-
     /// Notes how many reads and bytes clients read of the device by themselves.
     pub fn count_direct_reads(&self, reads: u64, bytes: u64) {
         if let Some(device) = self.device() {
@@ -397,11 +297,6 @@ impl Mounted {
     /// Unmounts, checks that the device's counters agree with one another, and ends the recording.
     pub fn close(&self) -> Result<(), VolumeError> {
         self.core.close().map_err(|source| VolumeError::Close { volume: self.name.clone(), source })?;
-        if let Some(log) = self.append_log.lock().take().filter(|log| log.is_begun()) {
-            let failed =
-                |source| VolumeError::Io { what: "the append log of", path: (&self.name).into(), source };
-            log.close().map_err(failed)?;
-        }
         if let Some(device) = self.device() {
             device.verify_identity()?;
         }

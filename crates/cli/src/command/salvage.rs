@@ -63,7 +63,6 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     }
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
         .map_err(|e| CliError::unsalvageable(&name, e))?;
-    weft_volume::settle_append_log(&device, &name)?;
     let options = MountOptions { salvage: true, ..MountOptions::default() };
     let from = Lfs::mount(device.zoned(), options).map_err(|e| CliError::unsalvageable(&name, e))?;
     let quiet = args.quiet || args.json;

@@ -201,9 +201,6 @@ impl Session<'_> {
         };
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
         let end = end.ok_or(Errno(libc::EFBIG))?;
-        if offset < size {
-            volume.inodes.before_rewrite(inode)?;
-        }
         if data.len() >= THROUGH_BYTES {
             volume.fs.write_through(inode.ino, offset, data)?;
         } else {
@@ -259,9 +256,7 @@ impl Session<'_> {
     pub fn fsync(&self, file: FileRef) -> Result<()> {
         let open = self.open_data(file)?;
         let volume = self.volume;
-        let (before, _) = volume.inodes.durable_and_stored(&open.inode);
         let drained = volume.inodes.drain(&open.inode, true);
-        let (_, stored) = volume.inodes.durable_and_stored(&open.inode);
         volume.inodes.pass_times(&open.inode);
         let synced = drained.and_then(|()| {
             let synced = volume.fs.fsync(open.inode.ino);
@@ -270,13 +265,7 @@ impl Session<'_> {
         // This error or one before it: each open file reports it.
         match open.inode.errors.check_and_advance(&open.errors_seen) {
             Some(errno) => Err(Errno(errno)),
-            None => {
-                synced?;
-                if let (Some(log), true) = (volume.inodes.log(), self.may_lease()) {
-                    log.grant(volume, &open.inode, before, stored);
-                }
-                Ok(())
-            }
+            None => Ok(synced?),
         }
     }
 
@@ -304,7 +293,6 @@ impl Session<'_> {
         let lock_pages = self.alone()?;
         let Some(perm) = self.cred().perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
         volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
-        volume.inodes.must_ask_for_sync(ino);
         let to_revoke = volume.inodes.perm_changed(ino, perm);
         drop(lock_pages);
         if let Some(open) = to_revoke {
@@ -330,9 +318,6 @@ impl Session<'_> {
     fn set_open_size(&self, open: &OpenInode, size: u64) -> Result<()> {
         let inodes = &self.volume.inodes;
         let _guard = self.alone_with(open)?;
-        if size < inodes.size(open) {
-            inodes.before_rewrite(open)?;
-        }
         self.volume.fs.setattr(open.ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         inodes.size_changed(open, size);
         Ok(())
@@ -370,9 +355,6 @@ impl Session<'_> {
             volume.inodes.reserve(if len <= volume.fs.statfs().map_or(0, |s| s.free_bytes) { len } else { 0 })
         });
         let guard = self.alone_with(inode)?;
-        if !matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize) {
-            volume.inodes.before_rewrite(inode)?;
-        }
         volume.fs.fallocate(inode.ino, mode, offset, len)?;
         let size = volume.fs.getattr(inode.ino)?.size;
         volume.inodes.size_changed(inode, size);

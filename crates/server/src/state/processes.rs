@@ -35,11 +35,6 @@ pub trait Peer: Send + Sync {
         None
     }
 
-    /// Whether a thread of the process may be writing to the append log.
-    fn writes_to_log(&self) -> bool {
-        false
-    }
-
     /// Locks have changed for which threads of the process wait: they ask again.
     fn locks_changed(&self) {}
 
@@ -221,9 +216,6 @@ impl Volume {
     /// `heir`.
     pub fn end_process(&self, process: &Process, heir: Option<&Process>) {
         self.give_back(process, heir);
-        if let Some(log) = self.inodes.log() {
-            log.process_ended(process);
-        }
         self.processes.remove(process, &|reads, bytes| self.mounted.count_direct_reads(reads, bytes));
     }
 
@@ -329,11 +321,6 @@ impl Processes {
 
     pub(super) fn all(&self) -> Vec<Arc<Process>> {
         self.table.lock().live.values().map(|live| live.process.clone()).collect()
-    }
-
-    /// Whether a thread of some process may be writing to the append log.
-    pub(super) fn any_writes_to_log(&self) -> bool {
-        self.all().iter().any(|process| process.peer.writes_to_log())
     }
 
     /// Whether some process has ended and not yet given back everything.

@@ -1,6 +1,5 @@
 //! A served volume: its core and all state.
 
-use super::append_log::LogTurns;
 use super::grants::GrantBook;
 use super::inodes::Inodes;
 use super::locks::{Locks, Owner};
@@ -82,17 +81,9 @@ impl Volume {
         let grants = Arc::<GrantBook>::default();
         let locks = Arc::new(Locks::new(control.clone()));
         let shared = (control.clone(), maps.clone());
-        let session = secret().map_err(system("a random number"))?.max(1);
-        let log = match direct {
-            Some(_) => {
-                mounted.append_log()?.map(|log| Arc::new(LogTurns::new(log, control.clone(), session)))
-            }
-            None => None,
-        };
         let inodes = Inodes::new(shared, fs.clone(), names.clone(), grants.clone(), locks.clone())
             .map_err(system("ring memory"))?
-            .with_rings(limits.rings)
-            .with_log(log);
+            .with_rings(limits.rings);
         let page = &control.volume;
         if let Some(direct) = &direct {
             page.zone_bytes.store(direct.zone_bytes, Relaxed);
@@ -108,7 +99,7 @@ impl Volume {
             mounted,
             fs,
             direct,
-            session,
+            session: secret().map_err(system("a random number"))?.max(1),
             control,
             maps,
             inodes,
@@ -145,7 +136,7 @@ impl Volume {
         let (Some(direct), Some(names)) = (&self.direct, &self.names) else { return Ok(None) };
         let owned =
             vec![self.maps.memory().read_only_fd()?, direct.crc.read_only_fd()?, names.read_only_fd()?];
-        let mut fds = vec![
+        let fds = vec![
             self.control.memory().fd(),
             owned[0].as_raw_fd(),
             owned[1].as_raw_fd(),
@@ -153,7 +144,6 @@ impl Volume {
             direct.file.as_raw_fd(),
             owned[2].as_raw_fd(),
         ];
-        fds.extend(self.inodes.log().map(|log| log.log().fd().as_raw_fd()));
         Ok(Some((fds, owned)))
     }
 
@@ -189,7 +179,6 @@ impl Volume {
 
     /// A file that is open somewhere, perhaps, has got another name.
     pub(crate) fn renamed(&self, ino: Ino, from: &Name, to: &Name) {
-        self.inodes.must_ask_for_sync(ino);
         if let Some(open) = self.inodes.find(ino) {
             self.bind_inode(open.slot);
             self.files.renamed(ino, from, to);

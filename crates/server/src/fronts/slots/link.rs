@@ -121,10 +121,6 @@ impl Peer for Link {
         Some(&self.channel().grants)
     }
 
-    fn writes_to_log(&self) -> bool {
-        self.channel().log_writers.turns.iter().any(|turn| turn.load(SeqCst) != 0)
-    }
-
     fn locks_changed(&self) {
         let changes = &self.channel().events.locks;
         changes.fetch_add(1, SeqCst);
