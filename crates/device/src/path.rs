@@ -122,23 +122,27 @@ impl Timeline {
         }
     }
 
+    #[inline]
     fn span(&mut self, number: u64) -> &mut Path {
-        let known = self.spans.iter().rposition(|span| span.number == number);
-        let last = match known {
-            Some(at) if at + 1 == self.spans.len() => at,
-            Some(at) => {
-                self.spans[at..].rotate_left(1);
-                self.spans.len() - 1
-            }
-            None => {
-                if self.spans.len() == SPANS_KNOWN {
-                    self.spans.remove(0);
-                }
-                self.spans.push(Span { number, path: Path::default() });
-                self.spans.len() - 1
-            }
-        };
+        let last = self.spans.len().saturating_sub(1);
+        if self.spans.get(last).is_none_or(|span| span.number != number) {
+            self.use_span(number);
+        }
+        let last = self.spans.len() - 1;
         &mut self.spans[last].path
+    }
+
+    /// Makes a span the one that was used last.
+    fn use_span(&mut self, number: u64) {
+        let known = self.spans.iter().rposition(|span| span.number == number);
+        if let Some(at) = known {
+            self.spans[at..].rotate_left(1);
+            return;
+        }
+        if self.spans.len() == SPANS_KNOWN {
+            self.spans.remove(0);
+        }
+        self.spans.push(Span { number, path: Path::default() });
     }
 }
 

@@ -18,6 +18,15 @@ use std::collections::BinaryHeap;
 
 const NONE: u32 = u32::MAX;
 
+/// Quotient and remainder. Most geometries have powers of two, for which a processor needs no division.
+#[inline]
+pub(crate) fn div_rem(value: u32, by: u32) -> (u32, u32) {
+    if by.is_power_of_two() {
+        return (value >> by.trailing_zeros(), value & (by - 1));
+    }
+    (value / by, value % by)
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Free,
@@ -435,12 +444,22 @@ impl PageMapper {
             while !left.is_empty() {
                 let front = self.front_for_copies(front)?;
                 let count = left.len().min(self.together(media, front) as usize);
-                together.clear();
-                let part = left[..count].iter().filter(|slot| self.owner[**slot as usize] != NONE);
-                together.extend(part.map(|slot| (self.owner[*slot as usize], Some(*slot))));
                 // Of a part whose program failed some may have been copied.
-                if together.is_empty() || self.fill(media, &together, front)?.is_some() {
-                    self.counts.relocated += together.len() as u64;
+                let to_copy = |slot: &u32| {
+                    let page = self.owner[*slot as usize];
+                    (page != NONE).then_some((page, Some(*slot)))
+                };
+                let single;
+                let part = if count == 1 {
+                    single = to_copy(&left[0]);
+                    single.as_slice()
+                } else {
+                    together.clear();
+                    together.extend(left[..count].iter().filter_map(to_copy));
+                    &together[..]
+                };
+                if part.is_empty() || self.fill(media, part, front)?.is_some() {
+                    self.counts.relocated += part.len() as u64;
                     left = &left[count..];
                 }
             }
@@ -566,7 +585,8 @@ impl PageMapper {
 
     /// A page is in a slot from now on.
     fn put(&mut self, slot: u32, page: u32) {
-        let block = &mut self.blocks[(slot / self.setup.slots_per_block) as usize];
+        let (number, _) = div_rem(slot, self.setup.slots_per_block);
+        let block = &mut self.blocks[number as usize];
         debug_assert!(slot % self.setup.slots_per_block < block.filled, "slot {slot} is not filled");
         block.valid += 1;
         self.owner[slot as usize] = page;
@@ -621,7 +641,7 @@ impl PageMapper {
     fn invalidate(&mut self, slot: u32) {
         debug_assert_ne!(self.owner[slot as usize], NONE, "slot {slot} is invalidated twice");
         self.owner[slot as usize] = NONE;
-        let number = slot / self.setup.slots_per_block;
+        let (number, _) = div_rem(slot, self.setup.slots_per_block);
         self.blocks[number as usize].valid -= 1;
         self.victims.invalidate(number);
     }

@@ -12,6 +12,7 @@ mod media;
 mod victim;
 pub mod waf;
 
+pub(crate) use mapper::div_rem;
 pub use mapper::{MapperCounts, PageMapper};
 pub use media::{COPY_BATCH, GcError, MapperSetup, Media, Outcome, RestoredBlock};
 pub use victim::{ClosedBlock, VictimPolicy, Victims};

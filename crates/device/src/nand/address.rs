@@ -153,29 +153,41 @@ impl FlashShape {
     }
 
     /// Refuses a block that the device does not have.
+    #[inline]
     pub fn check_block(&self, block: BlockAddr) -> Result<(), FlashError> {
+        if self.has_block(block) { Ok(()) } else { self.refuse(block.page(0)) }
+    }
+
+    /// Refuses a page that the device does not have.
+    #[inline]
+    pub fn check_page(&self, address: PageAddr) -> Result<(), FlashError> {
+        let has_page = self.has_block(address.block) && address.page < self.pages_per_block;
+        if has_page { Ok(()) } else { self.refuse(address) }
+    }
+
+    #[inline]
+    fn has_block(&self, block: BlockAddr) -> bool {
+        block.channel < self.channels
+            && block.lun < self.luns_per_channel
+            && block.plane < self.planes
+            && block.block < self.blocks_per_plane
+    }
+
+    /// Refuses an address by its first part that the device does not have.
+    #[cold]
+    fn refuse(&self, address: PageAddr) -> Result<(), FlashError> {
+        let PageAddr { block, page } = address;
         let parts = [
             ("channel", block.channel, self.channels),
             ("LUN", block.lun, self.luns_per_channel),
             ("plane", block.plane, self.planes),
             ("block", block.block, self.blocks_per_plane),
+            ("page", page, self.pages_per_block),
         ];
-        for (part, given, limit) in parts {
-            if given >= limit {
-                return Err(FlashError::NoSuchAddress { address: block.page(0), part, given, limit });
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a page that the device does not have.
-    pub fn check_page(&self, address: PageAddr) -> Result<(), FlashError> {
-        self.check_block(address.block)?;
-        if address.page >= self.pages_per_block {
-            let (given, limit) = (address.page, self.pages_per_block);
-            return Err(FlashError::NoSuchAddress { address, part: "page", given, limit });
-        }
-        Ok(())
+        let missing = parts.into_iter().find(|(_, given, limit)| given >= limit);
+        missing.map_or(Ok(()), |(part, given, limit)| {
+            Err(FlashError::NoSuchAddress { address, part, given, limit })
+        })
     }
 }
 

@@ -32,11 +32,16 @@ pub struct BitErrors {
 
 impl BitErrors {
     /// Wrong bits of a read, at a moment of device time, of a page of this block, which is the block `at` of the LUN.
-    pub(crate) fn bits(&self, (lun, at, page): (u32, u32, u32), block: &Block, now_ns: u64) -> u32 {
-        const HOUR_NS: f64 = 3.6e12;
+    #[inline]
+    pub(crate) fn bits(&self, page: (u32, u32, u32), block: &Block, now_ns: u64) -> u32 {
         if self.per_page == 0.0 && self.per_erase == 0.0 && self.per_read == 0.0 && self.per_hour == 0.0 {
             return 0;
         }
+        self.bits_as_planned(page, block, now_ns)
+    }
+
+    fn bits_as_planned(&self, (lun, at, page): (u32, u32, u32), block: &Block, now_ns: u64) -> u32 {
+        const HOUR_NS: f64 = 3.6e12;
         let age_ns = now_ns.saturating_sub(block.written_at);
         let expected = self.per_page
             + self.per_erase * f64::from(block.erases)

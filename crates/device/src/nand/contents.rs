@@ -37,12 +37,16 @@ impl Contents {
         self.keep == Keep::All
     }
 
+    #[inline]
     pub fn program(&mut self, block: u32, page: u32, data: &[u8], oob: &[u8]) {
-        let kept = match self.keep {
-            Keep::All => data,
-            Keep::Oob => &[],
-            Keep::Nothing => return,
-        };
+        match self.keep {
+            Keep::All => self.keep_page(block, page, data, oob),
+            Keep::Oob => self.keep_page(block, page, &[], oob),
+            Keep::Nothing => {}
+        }
+    }
+
+    fn keep_page(&mut self, block: u32, page: u32, kept: &[u8], oob: &[u8]) {
         let mut bytes = Vec::with_capacity(kept.len() + self.oob_bytes);
         bytes.extend_from_slice(kept);
         bytes.extend_from_slice(oob);

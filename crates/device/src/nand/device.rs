@@ -480,14 +480,20 @@ impl OpenChannel {
     }
 
     /// Counts a refusal.
+    #[inline]
     pub(super) fn counted<T>(&self, result: Result<T, FlashError>) -> Result<T, FlashError> {
-        if let Err(error) = &result
-            && let Some(rule) = error.refusal()
-        {
+        if let Err(error) = &result {
+            self.count_refusal(error);
+        }
+        result
+    }
+
+    #[cold]
+    fn count_refusal(&self, error: &FlashError) {
+        if let Some(rule) = error.refusal() {
             *self.refused.lock().entry(rule).or_default() += 1;
             tracing::debug!(%error, "refused");
         }
-        result
     }
 }
 

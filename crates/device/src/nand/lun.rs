@@ -144,6 +144,7 @@ impl Lun {
     }
 
     /// Stores the content of a page.
+    #[inline]
     pub fn store(&mut self, at: u32, page: u32, data: &[u8], oob: &[u8]) -> Result<(), DeviceError> {
         if self.image.is_none() {
             self.contents.program(at, page, data, oob);

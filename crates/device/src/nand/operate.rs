@@ -207,9 +207,12 @@ impl OpenChannel {
     /// Whether the flash fails in the next program of a page. A failure that was asked for is not used up.
     #[inline]
     fn program_fails(&self, lun: &Lun, page: PageAddr) -> bool {
-        if lun.faults.is_empty() && self.plan.program_failures == 0 {
-            return false;
-        }
+        (!lun.faults.is_empty() || self.plan.program_failures != 0)
+            && self.program_fails_as_planned(lun, page)
+    }
+
+    #[cold]
+    fn program_fails_as_planned(&self, lun: &Lun, page: PageAddr) -> bool {
         let at = self.shape.block_in_lun(page.block);
         let place = u64::from(at) << 32 | u64::from(page.page);
         lun.faults.contains(&Fault::Program(page))

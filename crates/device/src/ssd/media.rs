@@ -4,8 +4,10 @@ use super::error::SsdError;
 use super::fdp::{Events, FdpEvent};
 use super::protected::{Life, NO_BLOCK, Protected, Tag, life_of, slots_per_program};
 use super::setup::SsdSetup;
-use crate::gc::{Media, Outcome};
-use crate::nand::{BlockAddr, Done, FlashError, FlashShape, Keep, OpenChannel, PageAddr, PageProgram};
+use crate::gc::{Media, Outcome, div_rem};
+use crate::nand::{
+    BlockAddr, Done, FlashError, FlashShape, Keep, LunAddr, OpenChannel, PageAddr, PageProgram,
+};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use weft_core::{BLOCK_BYTES, Nanos};
 
@@ -43,7 +45,8 @@ const READ_TRIES: u32 = 4;
 /// A page that was sensed to be moved.
 #[derive(Debug)]
 struct Sensed {
-    page: PageAddr,
+    /// Its slots divided by those of a page.
+    number: u32,
     data: Vec<u8>,
     ready: u64,
     lost: bool,
@@ -68,6 +71,10 @@ pub(super) struct FlashMedia {
     pub slots_per_page: u32,
     pub slots_per_program: u32,
     pub slots_per_unit: u32,
+    /// Reclaim units that lie side by side.
+    rows: u32,
+    /// By number: the address of a LUN.
+    luns: Vec<LunAddr>,
     /// By reclaim unit, LUN and plane: the erase block in its plane.
     blocks: Vec<u32>,
     /// By LUN and plane: erased blocks that can replace bad ones.
@@ -118,7 +125,7 @@ impl FlashMedia {
                 setup.spare_blocks_per_plane
             )));
         };
-        let units = per_row * (shape.luns() / media.width);
+        let units = per_row * media.rows;
         for unit in 0..units {
             for lun in 0..media.width {
                 for plane in 0..shape.planes {
@@ -168,6 +175,8 @@ impl FlashMedia {
             slots_per_page: shape.page_bytes / BLOCK_BYTES as u32,
             slots_per_program,
             slots_per_unit: slots_per_program * shape.pages_per_block * width,
+            rows: shape.luns() / width,
+            luns: (0..shape.luns()).map(|lun| shape.lun_at(lun)).collect(),
             blocks: Vec::new(),
             spares: Vec::new(),
             failing: HashSet::new(),
@@ -375,11 +384,10 @@ impl FlashMedia {
     }
 
     pub fn place(&self, slot: u32) -> SlotAddr {
-        let unit = slot / self.slots_per_unit;
-        let within = slot % self.slots_per_unit;
-        let (program, in_program) = (within / self.slots_per_program, within % self.slots_per_program);
-        let (lun, page) = (program % self.width, program / self.width);
-        let (plane, block_in_page) = (in_program / self.slots_per_page, in_program % self.slots_per_page);
+        let (unit, within) = div_rem(slot, self.slots_per_unit);
+        let (program, in_program) = div_rem(within, self.slots_per_program);
+        let (page, lun) = div_rem(program, self.width);
+        let (plane, block_in_page) = div_rem(in_program, self.slots_per_page);
         SlotAddr { page: self.block(unit, lun, plane).page(page), block_in_page }
     }
 
@@ -388,14 +396,18 @@ impl FlashMedia {
     }
 
     fn pool(&self, unit: u32, lun: u32, plane: u32) -> usize {
-        let rows = self.shape.luns() / self.width;
-        ((unit % rows * self.width + lun) * self.shape.planes + plane) as usize
+        (self.lun_of(unit, lun) * self.shape.planes + plane) as usize
+    }
+
+    /// The number of a unit's LUN in the device.
+    fn lun_of(&self, unit: u32, lun: u32) -> u32 {
+        let (_, row) = div_rem(unit, self.rows);
+        row * self.width + lun
     }
 
     fn block(&self, unit: u32, lun: u32, plane: u32) -> BlockAddr {
-        let rows = self.shape.luns() / self.width;
         let block = self.blocks[self.entry(unit, lun, plane)];
-        self.shape.lun_at(unit % rows * self.width + lun).block(plane, block)
+        self.luns[self.lun_of(unit, lun) as usize].block(plane, block)
     }
 
     /// Takes a block of data into a front's buffer.
@@ -440,14 +452,14 @@ impl FlashMedia {
     /// Reads a block that is to be moved, unless it was read ahead; returns when it is in the drive. One that cannot be
     /// read is lost.
     fn sense(&mut self, slot: u32, logical: u32, data: &mut Vec<u8>) -> Result<u64, FlashError> {
-        let SlotAddr { page, block_in_page } = self.place(slot);
-        if self.sensed.as_ref().is_none_or(|sensed| sensed.page != page) {
+        let (number, block_in_page) = div_rem(slot, self.slots_per_page);
+        if self.sensed.as_ref().is_none_or(|sensed| sensed.number != number) {
             let spent = self.sensed.take().map(|sensed| sensed.data).unwrap_or_default();
-            let known = self.ahead.front().is_some_and(|ahead| ahead.page == page);
+            let known = self.ahead.front().is_some_and(|ahead| ahead.number == number);
             let ahead = if known { self.ahead.pop_front() } else { None };
             self.sensed = Some(match ahead {
                 Some(ahead) => ahead,
-                None => self.sense_page(page, spent)?,
+                None => self.sense_page(number, spent)?,
             });
         }
         let Some(sensed) = &self.sensed else { return Ok(self.now) };
@@ -460,8 +472,9 @@ impl FlashMedia {
         Ok(sensed.ready)
     }
 
-    fn sense_page(&mut self, page: PageAddr, mut data: Vec<u8>) -> Result<Sensed, FlashError> {
+    fn sense_page(&mut self, number: u32, mut data: Vec<u8>) -> Result<Sensed, FlashError> {
         let now = Nanos(self.now);
+        let page = self.place(number * self.slots_per_page).page;
         let read = if self.keeps_data {
             data.resize(self.shape.page_bytes as usize, 0);
             self.read(now, page, 0, &mut data)
@@ -469,9 +482,9 @@ impl FlashMedia {
             self.flash.touch(now, page, self.shape.page_bytes)
         };
         match read {
-            Ok(done) => Ok(Sensed { page, data, ready: done.done.0, lost: false }),
+            Ok(done) => Ok(Sensed { number, data, ready: done.done.0, lost: false }),
             Err(FlashError::Uncorrectable { done, .. }) => {
-                Ok(Sensed { page, data, ready: done.0, lost: true })
+                Ok(Sensed { number, data, ready: done.0, lost: true })
             }
             Err(error) => Err(error),
         }
@@ -628,9 +641,9 @@ impl Media for FlashMedia {
         self.ahead.clear();
         self.sensed = None;
         for slot in slots {
-            let page = self.place(*slot).page;
-            if self.in_memory(*slot).is_none() && self.ahead.back().is_none_or(|last| last.page != page) {
-                let sensed = self.sense_page(page, Vec::new())?;
+            let (number, _) = div_rem(*slot, self.slots_per_page);
+            if self.ahead.back().is_none_or(|last| last.number != number) && self.in_memory(*slot).is_none() {
+                let sensed = self.sense_page(number, Vec::new())?;
                 self.ahead.push_back(sensed);
             }
         }
