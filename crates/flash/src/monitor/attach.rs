@@ -1,7 +1,7 @@
 //! Allocating, attaching to and releasing grants.
 
 use super::grant::{GrantState, LocalGrant};
-use super::layout::PhysBlock;
+use super::layout::{LunUse, PhysBlock};
 use super::records::{GrantRow, LunRow};
 use super::{GrantRequest, Monitor};
 use crate::error::LevelError;
@@ -9,7 +9,6 @@ use crate::grant::Grant;
 use std::sync::Arc;
 use weft_core::Nanos;
 use weft_core::text::is_hidden;
-use weft_device::nand::LunAddr;
 
 /// Longest name of a grant, in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -86,15 +85,14 @@ impl Monitor {
 
     /// Free LUNs for a grant, each with the channel that it has in the grant: round the channels, beginning with the one
     /// that has most free.
-    fn choose_luns(&self, free: Vec<u32>, wanted: u64) -> Result<Vec<(u32, u32)>, LevelError> {
+    fn choose_luns(&self, free: Vec<LunUse>, wanted: u64) -> Result<Vec<(u32, u32)>, LevelError> {
         let shape = self.layout.shape;
         if wanted > free.len() as u64 {
             return Err(LevelError::NoFreeLuns { wanted, free: free.len() as u32 });
         }
         let mut by_channel: Vec<Vec<(u64, u32)>> = vec![Vec::new(); shape.channels as usize];
-        for lun in free {
-            let address = shape.lun_at(lun);
-            by_channel[address.channel as usize].push((self.erases_of(address)?, lun));
+        for LunUse { lun, erases, .. } in free {
+            by_channel[shape.lun_at(lun).channel as usize].push((erases, lun));
         }
         by_channel.iter_mut().for_each(|luns| luns.sort_by(|a, b| b.cmp(a)));
         let mut order: Vec<usize> = (0..by_channel.len()).collect();
@@ -110,11 +108,6 @@ impl Monitor {
             }
         }
         Ok(chosen)
-    }
-
-    /// Erases of all blocks of a LUN.
-    pub(super) fn erases_of(&self, lun: LunAddr) -> Result<u64, LevelError> {
-        Ok(self.backend.lun_info(lun)?.iter().map(|info| u64::from(info.erases)).sum())
     }
 
     /// Attaches to a grant that exists. One handle at a time: [`LevelError::GrantInUse`] while another one lives.

@@ -2,7 +2,7 @@
 
 use super::GrantInfo;
 use super::grant::GrantState;
-use super::layout::{Layout, PhysBlock};
+use super::layout::{Layout, LunUse, PhysBlock};
 use super::log::DeviceLog;
 use super::records::{Change, GrantRow, Records, grant_bytes};
 use crate::backend::Backend;
@@ -227,7 +227,7 @@ impl Control {
     }
 
     /// LUNs that no grant has and that have enough good blocks for one.
-    pub fn free_luns(&self, backend: &dyn Backend, layout: &Layout) -> Result<Vec<u32>, LevelError> {
+    pub fn free_luns(&self, backend: &dyn Backend, layout: &Layout) -> Result<Vec<LunUse>, LevelError> {
         let mut taken = vec![false; layout.shape.luns() as usize];
         self.records.grant_luns().for_each(|(_, row)| taken[row.home as usize] = true);
         if let Some(swap) = &self.records.swap {
@@ -236,8 +236,9 @@ impl Control {
         }
         let mut free = Vec::new();
         for lun in (0..layout.shape.luns()).filter(|lun| !taken[*lun as usize]) {
-            if layout.good_blocks(backend, lun)?.len() as u32 >= layout.blocks_granted {
-                free.push(lun);
+            let found = layout.use_of(backend, lun)?;
+            if found.good >= layout.blocks_granted {
+                free.push(found);
             }
         }
         Ok(free)

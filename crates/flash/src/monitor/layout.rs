@@ -134,13 +134,33 @@ impl Layout {
         lun: u32,
     ) -> Result<Vec<(PhysBlock, BlockInfo)>, LevelError> {
         let infos = backend.lun_info(self.shape.lun_at(lun))?;
-        let others =
-            (self.log_blocks_per_lun..self.shape.blocks_per_lun()).map(|block| PhysBlock { lun, block });
-        let info = |place: PhysBlock| {
-            let at = self.plane(place) * self.shape.blocks_per_plane + place.block / self.shape.planes;
-            (place, infos[at as usize])
-        };
-        Ok(others.map(info).filter(|(_, info)| !info.state.is_bad()).collect())
+        let mut good = Vec::with_capacity(infos.len());
+        self.each_good(&infos, |block, info| good.push((PhysBlock { lun, block }, *info)));
+        Ok(good)
+    }
+
+    /// How many blocks of a LUN, without those of the log, are not bad, and the erases of all its blocks.
+    pub fn use_of(&self, backend: &dyn Backend, lun: u32) -> Result<LunUse, LevelError> {
+        let infos = backend.lun_info(self.shape.lun_at(lun))?;
+        let mut found = LunUse { lun, good: 0, erases: 0 };
+        found.erases = infos.iter().map(|info| u64::from(info.erases)).sum();
+        self.each_good(&infos, |_, _| found.good += 1);
+        Ok(found)
+    }
+
+    /// Goes over the good blocks of a LUN by number, without those of the log. A number counts the blocks of all planes in turn.
+    fn each_good(&self, infos: &[BlockInfo], mut act: impl FnMut(u32, &BlockInfo)) {
+        let FlashShape { planes, blocks_per_plane, .. } = self.shape;
+        let mut block = 0;
+        for row in 0..blocks_per_plane {
+            for plane in 0..planes {
+                let info = &infos[(plane * blocks_per_plane + row) as usize];
+                if block >= self.log_blocks_per_lun && !info.state.is_bad() {
+                    act(block, info);
+                }
+                block += 1;
+            }
+        }
     }
 
     /// LUNs that a request takes.
@@ -149,6 +169,16 @@ impl Layout {
         let lun_bytes = u128::from(self.blocks_granted) * u128::from(self.shape.block_bytes());
         (u128::from(request.bytes) + more).div_ceil(lun_bytes).max(1) as u64
     }
+}
+
+/// What a LUN has for grants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LunUse {
+    pub lun: u32,
+    /// Blocks, without those of the log, that are not bad.
+    pub good: u32,
+    /// Of all blocks.
+    pub erases: u64,
 }
 
 fn block_in(shape: &FlashShape, place: PhysBlock) -> BlockAddr {

@@ -106,11 +106,7 @@ impl LevelMemory {
 }
 
 fn erases_by_lun(backend: &dyn Backend, layout: &Layout) -> Result<Vec<u64>, LevelError> {
-    let erases = |lun| -> Result<u64, LevelError> {
-        let infos = backend.lun_info(layout.shape.lun_at(lun))?;
-        Ok(infos.iter().map(|info| u64::from(info.erases)).sum())
-    };
-    (0..layout.shape.luns()).map(erases).collect()
+    (0..layout.shape.luns()).map(|lun| Ok(layout.use_of(backend, lun)?.erases)).collect()
 }
 
 impl Monitor {
@@ -184,7 +180,7 @@ impl Monitor {
             .records
             .grant_luns()
             .for_each(|(grant_lun, row)| grant_luns[row.home as usize] = Some(grant_lun));
-        let good = |lun| Ok(self.layout.good_blocks(&*self.backend, lun)?.len() as u32);
+        let good = |lun| Ok(self.layout.use_of(&*self.backend, lun)?.good);
         let good = (0..erases.len() as u32).map(good).collect::<Result<Vec<u32>, LevelError>>()?;
         let scratch = |lun: usize| good[lun] > self.layout.blocks_granted;
         let mean = recent.iter().sum::<u64>() as f64 / recent.len().max(1) as f64;
