@@ -6,10 +6,13 @@ use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::inspect::{Bundles, held_in};
 use crate::layout::node::{MOVED, NODE_HEADER, split_key};
+use crate::layout::superblock::Superblock;
 use crate::pages::access::Pages;
 use crate::partition::{NodeScope, data_in, find_any, find_body, find_node, header_at, node_header};
 use crate::problems::{note, tolerate};
+use crate::reads;
 use crate::snodes::tags::Root;
+use crate::space::Run;
 use crate::store::Store;
 use rustc_hash::FxHashMap;
 
@@ -25,6 +28,8 @@ pub struct CheckReport {
     pub moved: u64,
     /// Edges there are, permissions included.
     pub edges: u64,
+    /// What was damaged and is whole again since the store was opened: a power cut can leave that, and so can a medium that fails.
+    pub mended: Option<String>,
     /// What does not hold, the first hundred.
     pub problems: Vec<String>,
 }
@@ -54,7 +59,8 @@ impl Store {
     /// [`Error::Io`]. What does not hold is in the report.
     pub fn check(&self) -> Result<CheckReport> {
         let _alone = self.gate.write();
-        let mut report = CheckReport::default();
+        let mut report = CheckReport { mended: self.mended.clone(), ..CheckReport::default() };
+        self.check_copies(&mut report)?;
         let mut degrees = Degrees::default();
         for page in self.data_pages() {
             for node in held_in(page, &self.pool.table.describe(page)).0 {
@@ -90,6 +96,27 @@ impl Store {
         let shared = self.snodes.guests().len() as u64;
         report.nodes = (degrees.len() as u64).saturating_sub(report.moved + shared);
         Ok(report)
+    }
+
+    /// Reads what the last checkpoint has twice: the store is open with one copy, and the other may be needed next.
+    fn check_copies(&self, report: &mut CheckReport) -> Result<()> {
+        let medium = &*self.medium;
+        let mut see = |what: &str, whole: [bool; 2]| {
+            for (copy, _) in whole.iter().enumerate().filter(|(_, is_whole)| !**is_whole) {
+                report.problem(format!("copy {copy} of {what} is damaged; a backup writes both anew"));
+            }
+        };
+        see("the superblock", reads::superblocks(medium)?.map(|copy| copy.is_ok()));
+        let Superblock { leaves, catalog, .. } = *self.superblock.lock();
+        for (blob, what) in [(leaves, "the list of leaves"), (catalog, "the catalog")] {
+            let is_whole = |run: Run| run.blocks == 0 || reads::blob_at(medium, blob, run).is_some();
+            see(what, blob.copies().map(is_whole));
+        }
+        for (number, leaf) in &self.leaves.lock().at {
+            let is_whole = |block| reads::page(medium, block, leaf.crc).is_some();
+            see(&format!("leaf {number} of descriptors"), leaf.blocks.map(is_whole));
+        }
+        Ok(())
     }
 
     /// Reads all pages that the data of a node or body are in. Nothing changes meanwhile.

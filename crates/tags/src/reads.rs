@@ -8,7 +8,7 @@ use crate::ids::PAGE_BYTES;
 use crate::layout::leaves::{LEAF_ENTRY_BYTES, Leaf};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
-use crate::space::in_runs;
+use crate::space::{Run, in_runs};
 use std::convert::Infallible;
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
@@ -67,41 +67,36 @@ pub(crate) fn bytes(medium: &dyn PageStore, block: u64, bytes: u64) -> Option<Al
 
 /// A list, from the copy that can be read.
 pub(crate) fn blob(medium: &dyn PageStore, blob: Blob) -> Option<Vec<u8>> {
-    blob.copies().into_iter().find_map(|run| {
-        let raw = bytes(medium, run.block, blob.bytes)?;
-        let found = raw.get(..blob.bytes as usize).filter(|found| crc32c(found) == blob.crc);
-        if found.is_none() {
-            tracing::warn!(block = run.block, "a copy of a list cannot be read");
-        }
-        found.map(<[u8]>::to_vec)
-    })
+    blob.copies().into_iter().find_map(|run| blob_at(medium, blob, run))
+}
+
+/// A list, from one of its copies.
+pub(crate) fn blob_at(medium: &dyn PageStore, blob: Blob, run: Run) -> Option<Vec<u8>> {
+    let raw = bytes(medium, run.block, blob.bytes)?;
+    let found = raw.get(..blob.bytes as usize).filter(|found| crc32c(found) == blob.crc);
+    if found.is_none() {
+        tracing::warn!(block = run.block, "a copy of a list cannot be read");
+    }
+    found.map(<[u8]>::to_vec)
 }
 
 /// Both copies of the superblock, as far as they can be read.
 ///
 /// # Errors
 /// [`Error::NotAStore`]; [`Error::Version`]: a copy of another version is not this one's to write over.
-pub(crate) fn superblocks(medium: &dyn PageStore) -> Result<Vec<Result<Superblock>>> {
+pub(crate) fn superblocks(medium: &dyn PageStore) -> Result<[Result<Superblock>; COPIES as usize]> {
     if medium.blocks() < COPIES {
         return Err(Error::NotAStore { what: "it is shorter than two blocks".into() });
     }
-    let mut copies = Vec::new();
-    let blocks: Vec<u64> = (0..COPIES).collect();
-    read_each(medium, &blocks, |at, raw| {
-        let unread = || Error::damaged(format!("copy {at} of the superblock: the medium cannot read it"));
-        let copy = raw.ok_or_else(unread).and_then(|raw| Superblock::decode(raw));
-        match copy {
-            Err(error @ Error::Version { .. }) => return Err(error),
-            copy => copies.push(copy),
-        }
-        Ok(())
-    })?;
-    Ok(copies)
-}
-
-/// The error to tell of where no copy of the superblock can be used: that one is damaged says more than that the other is not there.
-pub(crate) fn worst(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
-    errors.into_iter().reduce(|one, other| if matches!(one, Error::NotAStore { .. }) { other } else { one })
+    let [first, second] = [0, 1].map(|copy| {
+        let unread = |_| Error::damaged(format!("copy {copy} of the superblock: the medium cannot read it"));
+        let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
+        medium.read(copy, &mut raw).map_err(unread).and_then(|()| Superblock::decode(&raw))
+    });
+    match (first, second) {
+        (Err(error @ Error::Version { .. }), _) | (_, Err(error @ Error::Version { .. })) => Err(error),
+        copies => Ok(copies.into()),
+    }
 }
 
 /// The leaves that a list names.

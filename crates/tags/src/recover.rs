@@ -33,6 +33,7 @@ use crate::tx::apply;
 use rustc_hash::FxHashMap;
 use weft_core::Tag;
 use weft_sys::AlignedBuf;
+use zerocopy::IntoBytes;
 
 /// Blocks read by one call where many are only looked through: they stay in the processor's cache.
 const LOOK_BLOCKS: u64 = 64;
@@ -106,31 +107,17 @@ fn read_into(medium: &dyn PageStore, block: u64, out: &mut [u8]) -> Result<()> {
     medium.read(block, out).map_err(Error::io("read the store", block))
 }
 
-/// The state of the copy of the superblock that does not count.
-#[derive(PartialEq)]
-enum OtherCopy {
-    Same,
-    /// It is of the checkpoint before, or nothing was written there yet.
-    Older,
-    Damaged,
-}
-
-/// The superblock that counts, which of the copies it is, and the state of the other.
-fn read_superblock(medium: &dyn PageStore) -> Result<(Superblock, u64, OtherCopy)> {
-    let copies = reads::superblocks(medium)?;
+/// The superblock that counts, which of the copies it is, and the other.
+fn read_superblock(medium: &dyn PageStore) -> Result<(Superblock, u64, Result<Superblock>)> {
+    let [first, second] = reads::superblocks(medium)?;
+    let epoch = |copy: &Result<Superblock>| copy.as_ref().ok().map(|sb| sb.epoch);
     // The first where both are alike.
-    let newest = [1, 0].into_iter().max_by_key(|at: &usize| copies[*at].as_ref().ok().map(|sb| sb.epoch));
-    let copy = newest.unwrap_or(0);
-    let Some(best) = copies[copy].as_ref().ok().copied() else {
-        let absent = || Error::NotAStore { what: "there is no superblock".into() };
-        return Err(reads::worst(copies.into_iter().filter_map(Result::err)).unwrap_or_else(absent));
-    };
-    let other = match &copies[1 - copy] {
-        Ok(other) if other.encode()[..] == best.encode()[..] => OtherCopy::Same,
-        Err(Error::Damaged { .. }) => OtherCopy::Damaged,
-        _ => OtherCopy::Older,
-    };
-    Ok((best, copy as u64, other))
+    let is_second = epoch(&second) > epoch(&first);
+    match if is_second { (second, first) } else { (first, second) } {
+        // That one is damaged says more than that the other is not there.
+        (Err(Error::NotAStore { .. }), Err(error)) | (Err(error), Err(_)) => Err(error),
+        (best, other) => Ok((best?, u64::from(is_second), other)),
+    }
 }
 
 impl Store {
@@ -165,8 +152,14 @@ impl Store {
         store.settle_front(store.leaves.lock().at.len() as u64);
         restore_numbers(&store, &pages);
         restore_tables(&store, &pages)?;
-        if other == OtherCopy::Damaged {
-            check_newest(&*store.medium, &sb)?;
+        if let Err(error) = &other {
+            // Records of a later checkpoint: then the copy that cannot be read was of that.
+            if journal_has(&*store.medium, &sb, |block| may_begin_later_record(block, sb.epoch))? {
+                return Err(Error::damaged("the newer copy of the superblock: the journal goes on from it"));
+            }
+            let copy = COPIES - 1 - copy;
+            tracing::warn!(copy, %error, "a copy of the superblock is written anew");
+            store.mended = Some(format!("copy {copy} of the superblock was damaged and is written anew"));
         }
         let area = read_journal(&*store.medium, &sb)?;
         let records = find_records(&area, sb.epoch, sb.lsn)?;
@@ -186,7 +179,7 @@ impl Store {
         }
         // Only now, with every block known that the journal needs, may the replay write. The other copy comes first: from here on
         // blocks of its checkpoint are given out, so if this copy were damaged it would lead to a state that is gone.
-        if other != OtherCopy::Same {
+        if !other.is_ok_and(|other| other.as_bytes() == sb.as_bytes()) {
             store.write_superblock(COPIES - 1 - copy, &sb)?;
         }
         let erased = if sb.has(LEAVES_BYTES) { store.erase_free() } else { Ok(()) };
@@ -233,24 +226,14 @@ fn has_record_beyond(area: &[u8], epoch: u64, found: &[crate::journal::log::Foun
     (end..area.len()).step_by(PAGE_BYTES).any(|at| crate::journal::log::record_at(area, at, epoch).is_some())
 }
 
-/// Looks whether the journal has records of a later checkpoint: then the copy that cannot be read was of that.
-fn check_newest(medium: &dyn PageStore, sb: &Superblock) -> Result<()> {
-    if journal_has(medium, sb, |block| may_begin_later_record(block, sb.epoch))? {
-        return Err(Error::damaged(
-            "the newer copy of the superblock: the journal goes on from a later checkpoint than the other copy's",
-        ));
-    }
-    Ok(())
-}
-
 /// The journal's area; nothing of it where no record of the last checkpoint's epoch can be, as after an orderly close.
 fn read_journal(medium: &dyn PageStore, sb: &Superblock) -> Result<AlignedBuf> {
+    let mut area = AlignedBuf::zeroed(0);
     if journal_has(medium, sb, |block| may_begin_record(block, sb.epoch))? {
-        let mut area = AlignedBuf::zeroed(sb.journal_blocks as usize * PAGE_BYTES);
+        area = AlignedBuf::zeroed(sb.journal_blocks as usize * PAGE_BYTES);
         read_into(medium, sb.journal_block, &mut area)?;
-        return Ok(area);
     }
-    Ok(AlignedBuf::zeroed(0))
+    Ok(area)
 }
 
 /// Whether any block of the journal's area is such a one. The area is read in pieces, up to the first.

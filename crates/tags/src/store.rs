@@ -73,6 +73,8 @@ pub struct Store {
     pub(crate) shrinking: Mutex<()>,
     pub(crate) next_tx: AtomicU64,
     pub(crate) recovered: u64,
+    /// What opening has mended.
+    pub(crate) mended: Option<String>,
     /// There was no room on the medium to end a recovery.
     pub(crate) is_read_only: bool,
 }
@@ -143,6 +145,7 @@ impl Store {
             shrinking: Mutex::new(()),
             next_tx: AtomicU64::new(1),
             recovered: 0,
+            mended: None,
             is_read_only: false,
         }
     }

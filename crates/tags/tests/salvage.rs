@@ -576,7 +576,7 @@ fn an_older_superblock_does_not_pass_for_the_newest() {
     let mut image = medium.to_bytes();
     image[(1 - newer) * PAGE..][..PAGE].copy_from_slice(&before[(1 - newer) * PAGE..][..PAGE]);
     let lists = [8, 9].map(|at| word(&image[newer * PAGE..][..PAGE], at) as usize * PAGE);
-    for at in [&[newer * PAGE + 30][..], &lists] {
+    for at in [&[newer * PAGE + 30][..], &[newer * PAGE], &lists] {
         let mut image = image.clone();
         at.iter().for_each(|at| image[*at] ^= 1);
         let opened = Store::open(Box::new(MemoryStore::from_bytes(image.clone())), &options());
@@ -584,6 +584,37 @@ fn an_older_superblock_does_not_pass_for_the_newest() {
         let source = MemoryStore::from_bytes(image);
         let report = salvage(&source, Box::new(MemoryStore::new()), &options(), |_, _| ()).unwrap();
         assert!(!report.complete, "bytes {at:?}: {report:?}");
+    }
+}
+
+#[test]
+fn a_check_finds_each_damaged_copy_and_a_backup_writes_it_anew() {
+    let medium = Arc::new(MemoryStore::from_bytes(between_superblocks().0));
+    drop(Store::open(Box::new(medium.clone()), &options()).unwrap());
+    let image = medium.to_bytes();
+    let copies = [8, 9, 12, 13].map(|at| word(&image, at));
+    let leaf = &image[copies[0] as usize * PAGE..];
+    let leaf_copies = [1, 2].map(|at| word(leaf, at));
+    for block in copies.into_iter().chain(leaf_copies).chain([0, 1]) {
+        for at in [0, 30] {
+            let mut image = image.clone();
+            image[block as usize * PAGE + at] ^= 1;
+            let medium = Arc::new(MemoryStore::from_bytes(image));
+            let store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+            let report = store.check().unwrap();
+            // The superblock is needed whole before the store may change.
+            let was_mended = block < 2;
+            assert_eq!(report.mended.is_some(), was_mended, "block {block}");
+            assert_eq!(report.problems.len(), usize::from(!was_mended), "block {block}: {report:?}");
+            let backup = Arc::new(MemoryStore::new());
+            store.backup(&backup, |_, _| ()).unwrap();
+            drop(store);
+            for medium in [medium, backup] {
+                let store = Store::open(Box::new(medium), &options()).unwrap();
+                let report = store.check().unwrap();
+                assert_eq!((report.mended, report.problems), (None, Vec::new()), "block {block}");
+            }
+        }
     }
 }
 

@@ -69,6 +69,20 @@ fn a_value_of_many_pieces_goes_in_and_comes_out_as_a_stream() {
 }
 
 #[test]
+fn a_copy_of_the_superblock_that_was_destroyed_is_told_of_once() {
+    let bench = with_pairs();
+    for copy in [0, 1] {
+        let mut image = std::fs::read(bench.path("a.tags")).unwrap();
+        image[copy * 4096..][..4096].fill(0xff);
+        std::fs::write(bench.path("a.tags"), image).unwrap();
+        let told = format!("copy {copy} of the superblock was damaged and is written anew");
+        let check = bench.weft(&["tags", "check", "a.tags"]).code(1);
+        check.stdout(contains(told.as_str())).stderr(contains("look for errors of the disk"));
+        bench.weft(&["tags", "check", "a.tags"]).success().stdout(contains("no problems"));
+    }
+}
+
+#[test]
 fn what_a_scan_writes_a_load_puts_in() {
     let bench = with_pairs();
     let pairs: String = (0..3000).map(|n| format!("key {n}\tvalue\\n{n}\n")).collect();

@@ -60,7 +60,7 @@ fn read_list(source: &Source<'_>, report: &mut SalvageReport) -> Result<(Superbl
             }
         }
     }
-    let mut failure = reads::worst(errors);
+    let mut failure = errors.into_iter().max_by_key(|error| !matches!(error, Error::NotAStore { .. }));
     found.sort_by_key(|superblock| std::cmp::Reverse(superblock.epoch));
     for superblock in &found {
         if let Some(list) = reads::blob(source.medium, superblock.leaves) {

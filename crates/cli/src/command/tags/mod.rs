@@ -225,15 +225,23 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
         json!({
             "version": 1,
             "store": name,
-            "clean": report.problems.is_empty(),
+            "clean": report.problems.is_empty() && report.mended.is_none(),
             "nodes": report.nodes,
             "edges": report.edges,
             "replayed_commits": store.report().recovered_commits,
+            "mended": report.mended,
             "problems": report.problems,
         })
     };
     say::report(args.json, args.quiet, as_json, || check_words(&name, &report))?;
-    let Some(problems) = problems(report.problems.len() as u64) else { return Ok(()) };
+    let Some(problems) = problems(report.problems.len() as u64) else {
+        return report.mended.map_or(Ok(()), |mended| {
+            Err(CliError::said(
+                format!("{name}: {mended}"),
+                "a power cut can leave that; without one, look for errors of the disk, and make a backup",
+            ))
+        });
+    };
     Err(CliError::said(
         format!("{name}: {problems} found"),
         "restore the store from a backup, or copy its readable data to a new one ('weft tags salvage STORE NEW')",
@@ -242,11 +250,14 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
 
 fn check_words(name: &str, report: &CheckReport) -> String {
     let mut text = format!("{name}: {} nodes and {} edges checked\n", report.nodes, report.edges);
+    if let Some(mended) = &report.mended {
+        let _ = writeln!(text, "  {mended}");
+    }
     for problem in &report.problems {
         let _ = writeln!(text, "  {problem}");
     }
     if report.problems.is_empty() {
-        text.push_str("no problems\n");
+        text.push_str(if report.mended.is_some() { "no other problems\n" } else { "no problems\n" });
     }
     text
 }
