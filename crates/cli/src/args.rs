@@ -8,9 +8,9 @@ use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
 use weft_lfs::{FormatOptions, Lfs};
 use weft_placement::Mode;
-use weft_volume::MountChoice;
 use weft_volume::SHARED_MEMORY_DEFAULT;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
+use weft_volume::{MountChoice, read_settings};
 
 /// Size of a volume in bytes unless the user gives one.
 const SIZE_DEFAULT: u64 = 1 << 30;
@@ -72,7 +72,7 @@ impl GeometryArgs {
     fn unchecked(&self, size: Option<u64>, default: u64) -> Result<Geometry, CliError> {
         let mut geometry = match (&self.geometry, &self.preset) {
             (Some(path), _) => {
-                let text = std::fs::read_to_string(path).map_err(|e| CliError::io("geometry", path, e))?;
+                let text = read_settings(path).map_err(|e| CliError::io("geometry", path, e))?;
                 let geometry = Geometry::from_toml(&text).map_err(|error| {
                     CliError::of(path, error, "docs/how-to/format-a-volume.md describes the file")
                 })?;

@@ -58,7 +58,7 @@ pub fn serving(what: &Path, socket: &Path) {
 /// Says a line on standard error. A name in it may hold anything: what a terminal would obey is shown as `?`.
 pub fn say(line: impl fmt::Display) {
     let text = line.to_string();
-    let shown: String = text.chars().map(|c| if is_hidden(c) && c != '\n' { '?' } else { c }).collect();
+    let shown = text.split('\n').map(|line| printable(line.as_bytes())).collect::<Vec<_>>().join("\n");
     // There is nobody left to tell that nobody listens.
     let _ = writeln!(io::stderr(), "{shown}");
 }

@@ -31,7 +31,7 @@ pub use device::Device;
 pub use direct::{DirectImage, ImageKind};
 pub use error::VolumeError;
 pub use mount::{MountChoice, Mounted, SHARED_MEMORY_DEFAULT, format, mount, mount_memfs, open, open_memory};
-pub use policy::read_policy;
+pub use policy::{read_policy, read_settings};
 pub use recorder::{Record, Recorder};
 pub use report::{ProgramView, SharedUse, Snapshot};
 pub use spec::Spec;

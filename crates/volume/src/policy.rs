@@ -1,8 +1,13 @@
 //! Reading placement policies.
 
 use crate::error::VolumeError;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use weft_placement::Policy;
+
+/// Most bytes of a file that people write.
+const SETTINGS_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads a policy: a file, or the name of a shipped one when no file has that name.
 pub fn read_policy(path: &Path) -> Result<Policy, VolumeError> {
@@ -12,7 +17,7 @@ pub fn read_policy(path: &Path) -> Result<Policy, VolumeError> {
     {
         return Ok(shipped?);
     }
-    let text = std::fs::read_to_string(path).map_err(|source| VolumeError::Io {
+    let text = read_settings(path).map_err(|source| VolumeError::Io {
         what: "policy",
         path: path.to_path_buf(),
         source,
@@ -21,6 +26,19 @@ pub fn read_policy(path: &Path) -> Result<Policy, VolumeError> {
         let excerpt = excerpt(&text, source.line, source.column);
         VolumeError::PolicyText { source: Box::new(source), excerpt }
     })
+}
+
+/// The text of a file that people write.
+///
+/// # Errors
+/// Those of reading; more than a mebibyte, which is another file, or never ends.
+pub fn read_settings(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(SETTINGS_BYTES_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > SETTINGS_BYTES_MAX {
+        return Err(io::Error::other("it has more than 1 MiB; give another file"));
+    }
+    Ok(text)
 }
 
 /// A line of a text with a mark below one of its columns.

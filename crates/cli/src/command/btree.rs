@@ -369,10 +369,18 @@ fn load(args: &LoadArgs) -> Result<(), CliError> {
             }
         });
         let loaded = tree.load(pairs, args.fill);
+        let loaded = loaded.map_err(|error| match error {
+            weft_tags::Error::Unordered => {
+                let what = "the key is not greater than the one before it, or than those in the tree";
+                let remedy = "sort the file ('LC_ALL=C sort') and load it into an empty tree, or insert the pairs one by one";
+                CliError::said(format!("{name}: line {lines}: {what}"), remedy)
+            }
+            error => args.tree.store.fail(error),
+        });
         // What was loaded is made durable by the close, whatever came after it.
         match failed {
-            Some(error) => loaded.map_err(|e| args.tree.store.fail(e)).map(|_| Err(error)),
-            None => loaded.map_err(|e| args.tree.store.fail(e)).map(Ok),
+            Some(error) => loaded.map(|_| Err(error)),
+            None => loaded.map(Ok),
         }
     });
     bar.finish_and_clear();

@@ -2,7 +2,7 @@
 
 use crate::args::ModeArgs;
 use crate::error::CliError;
-use crate::say::print;
+use crate::say::{print, printable};
 use crate::table::Table;
 use clap::Subcommand;
 use std::ffi::OsString;
@@ -103,14 +103,16 @@ pub fn run(command: &PolicyCommand) -> Result<(), CliError> {
 
 /// Where a file goes and why, and what came of every rule that was tried.
 fn in_words(explained: &Explanation) -> String {
-    let mut text = format!("{explained}\n");
+    let mut text = String::new();
+    explained.to_string().lines().for_each(|line| text += &(printable(line.as_bytes()) + "\n"));
     if explained.considered.is_empty() {
         return text;
     }
     let mut table = Table::new("policy< line> stream< here< asks for<");
     for rule in &explained.considered {
         let asks = if rule.conditions.is_empty() { "every file" } else { &rule.conditions };
-        table.cells(&[&rule.policy, &rule.line, &rule.stream, &rule.verdict, &asks]);
+        let verdict = printable(rule.verdict.to_string().as_bytes());
+        table.cells(&[&rule.policy, &rule.line, &rule.stream, &verdict, &asks]);
     }
     text.push('\n');
     text.push_str(&table.to_string());

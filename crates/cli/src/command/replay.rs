@@ -12,6 +12,9 @@ use clap::Args;
 use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use serde::Serialize;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::units::{format_size, parse_size};
@@ -159,7 +162,18 @@ pub fn run(args: &ReplayArgs) -> Result<u8, CliError> {
 }
 
 fn read(path: &Path, process: &str) -> Result<Workload, CliError> {
-    let bytes = std::fs::read(path).map_err(|e| CliError::io("read", path, e))?;
+    let unreadable = |e| CliError::io("read", path, e);
+    let mut from = File::open(path).map_err(unreadable)?;
+    let kind = from.metadata().map_err(unreadable)?.file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        return Err(CliError::of(
+            path,
+            "a device is no recording",
+            "'weft run --record FILE' makes a recording",
+        ));
+    }
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes).map_err(unreadable)?;
     // Bytes that are no text fail in their line, which is what helps to find them.
     let workload = Workload::parse(&String::from_utf8_lossy(&bytes), process).map_err(|error| {
         CliError::of(

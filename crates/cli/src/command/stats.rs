@@ -62,7 +62,13 @@ fn watch(access: &Access, args: &StatsArgs, seconds: f64) -> Result<(), CliError
             "start a server with 'weft serve' or 'weft run', or leave out --watch",
         ));
     }
-    let interval = Duration::try_from_secs_f64(seconds.max(STEP.as_secs_f64())).unwrap_or(Duration::MAX);
+    if seconds.is_nan() || seconds < STEP.as_secs_f64() {
+        return Err(CliError::said(
+            format!("--watch={seconds}: the figures are read at most every {} seconds", STEP.as_secs_f64()),
+            "give a longer interval",
+        ));
+    }
+    let interval = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     let clears = io::stdout().is_terminal();
     let first = access.snapshot()?;
     let begun = Instant::now();

@@ -87,6 +87,10 @@ fn a_running_program_counts_while_it_runs() {
         assert!(snapshot["programs"]["writes"]["count"].as_u64().unwrap() >= 100);
     }
     bench
+        .weft(&["stats", "--watch=0", "vol.img"])
+        .code(1)
+        .stderr(contains("--watch=0: the figures are read at most every 0.05 seconds"));
+    bench
         .weft(&["stats", "--watch=0.1", "--count", "1", "vol.img"])
         .success()
         .stdout(contains("programs   sh"))

@@ -27,6 +27,24 @@ fn a_bad_policy_is_refused_with_its_file_line_and_column_and_what_to_do() {
 }
 
 #[test]
+fn files_that_never_end_are_refused() {
+    let bench = Bench::empty();
+    for (args, told) in [
+        (&["policy", "check", "/dev/zero"][..], "policy /dev/zero: it has more than 1 MiB"),
+        (&["format", "--geometry", "/dev/zero", "new.img"], "geometry /dev/zero: it has more than 1 MiB"),
+        (&["replay", "/dev/zero"], "/dev/zero: a device is no recording"),
+    ] {
+        bench.weft(args).code(1).stderr(contains(told));
+    }
+}
+
+#[test]
+fn what_a_terminal_would_obey_is_shown_in_another_form() {
+    let explained = Bench::empty().stdout(&["policy", "explain", "/a\u{1b}[31m/b.sst"]);
+    assert!(!explained.contains('\u{1b}') && explained.contains("a?[31m"), "{explained:?}");
+}
+
+#[test]
 fn the_place_of_a_file_is_explained() {
     let bench = Bench::empty();
     bench

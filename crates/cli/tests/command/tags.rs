@@ -180,7 +180,15 @@ fn a_tree_keeps_pairs_in_the_order_of_their_keys() {
     let pairs: String = (0..5000).map(|n| format!("q{n:06}\t{n}\n")).collect();
     bench.file("pairs.txt", &pairs);
     bench.weft(&["btree", "load", "a.tags", "pairs.txt"]).success().stderr(contains("5000 pairs loaded"));
-    bench.weft(&["btree", "load", "a.tags", "pairs.txt"]).code(1).stderr(contains("not in ascending order"));
+    bench
+        .weft(&["btree", "load", "a.tags", "pairs.txt"])
+        .code(1)
+        .stderr(contains("pairs.txt: line 1: the key is not greater than"));
+    bench.file("unsorted.txt", "r1\t1\nr3\t3\nr2\t2\n");
+    bench
+        .weft(&["btree", "load", "a.tags", "unsorted.txt"])
+        .code(1)
+        .stderr(contains("unsorted.txt: line 3: "));
     let stat = bench.json(&["btree", "stat", "--json", "a.tags"]);
     assert_eq!((&stat["pairs"], &stat["levels"]), (&5003.into(), &2.into()));
     bench.weft(&["btree", "check", "a.tags"]).success().stdout(contains("5003"));
