@@ -204,7 +204,7 @@ impl CliError {
     pub fn remedy(&self) -> Option<String> {
         let text = match self {
             CliError::Device(DeviceError::Busy(_)) => {
-                "another process has the image open and does not serve it; end that process, or wait for it"
+                "another process has the image open and serves nobody, or another user; end that process, or wait for it"
             }
             CliError::Device(DeviceError::Io { source, .. }) if is_missing(source) => {
                 "'weft format --size 4G IMAGE' makes a volume"

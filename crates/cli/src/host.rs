@@ -155,6 +155,24 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
 pub fn private_socket() -> Result<PathBuf, CliError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let dir = socket_path(Path::new("/")).map_err(|e| CliError::io("a socket in", Path::new("/"), e))?;
-    let name = format!("mem-{}-{}.sock", std::process::id(), COUNT.fetch_add(1, Relaxed));
-    Ok(dir.with_file_name(name))
+    let count = COUNT.fetch_add(1, Relaxed);
+    if count == 0 {
+        dir.parent().into_iter().for_each(remove_left_sockets);
+    }
+    Ok(dir.with_file_name(format!("mem-{}-{count}.sock", std::process::id())))
+}
+
+/// Removes private sockets of processes that were killed.
+fn remove_left_sockets(dir: &Path) {
+    for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let process = name.and_then(|name| name.strip_prefix("mem-")?.split_once('-')).map(|(pid, _)| pid);
+        // Processes of another container have other numbers, but they answer.
+        if process.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
+            && UnixStream::connect(&path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            // Another command may have come first.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
 }

@@ -132,6 +132,29 @@ fn a_command_whose_server_does_not_answer_can_be_interrupted() {
 }
 
 #[test]
+fn the_next_command_removes_the_private_socket_of_one_that_was_killed() {
+    let bench = Bench::empty();
+    let sockets = || -> Vec<String> {
+        let listed = Command::new("find").arg(bench.dir()).args(["-name", "mem-*.sock"]).output().unwrap();
+        String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect()
+    };
+    let run = |script| bench.weft(&["run", "--quiet", "--volume", "mem:64M", "--", "sh", "-c", script]);
+    run("kill -9 $PPID").failure();
+    assert_eq!(sockets().len(), 1);
+    // The first is alive while the second runs.
+    let waits = "echo; while [ ! -e go ]; do sleep 0.02; done";
+    let mut first = bench.spawn(&["run", "--quiet", "--volume", "mem:64M", "--", "sh", "-c", waits]);
+    BufReader::new(first.stdout.take().unwrap()).read_line(&mut String::new()).unwrap();
+    let alive = sockets();
+    assert_eq!(alive.len(), 1);
+    run("true").success();
+    assert_eq!(sockets(), alive);
+    bench.file("go", "");
+    assert!(first.wait().unwrap().success());
+    assert_eq!(sockets().len(), 0);
+}
+
+#[test]
 fn a_server_that_was_killed_leaves_a_volume_that_opens() {
     let bench = Bench::with_volume();
     let mut server = Serving::start(&bench);
