@@ -42,6 +42,26 @@ impl Client {
 }
 
 impl Leases {
+    /// Whether the server has listed a directory, whose inode is in this slot, and found no such name there.
+    pub(crate) fn is_listed_without(&self, dir: u64, slot: u32, name: &[u8]) -> bool {
+        let Some(inode) = self.control().inodes.get(slot as usize) else { return false };
+        let Ok(mut listing) = Scratch::<[u8; LISTING_BYTES]>::any() else { return false };
+        let seq = inode.seq.load(Acquire);
+        let Some(len) = self.copy_listing(inode, 0, &mut listing) else { return false };
+        fence(Acquire);
+        // The slot may be another inode's by now, whose listing this is, or whose content.
+        let is_still = seq & 1 == 0 && inode.seq.load(Relaxed) == seq && inode.ino.load(Relaxed) == dir;
+        let mut rest = listing.get(HEAD_BYTES..len).filter(|_| is_still).unwrap_or(&[]);
+        // There is `.` at least.
+        let is_listed = !rest.is_empty();
+        while let Some((_, found, others)) = WireDirent::split_first(rest)
+            && found != name
+        {
+            rest = others;
+        }
+        is_listed && rest.is_empty()
+    }
+
     /// Copies the listing of a directory, of which only the head counts when nothing is behind `cookie`; returns its bytes. They
     /// are of no meaning when the inode's sequence number has changed.
     fn copy_listing(&self, inode: &Inode, cookie: u64, out: &mut [u8; LISTING_BYTES]) -> Option<usize> {

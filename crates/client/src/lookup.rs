@@ -179,7 +179,11 @@ impl Leases {
             }
             let (ino, seen) = match name {
                 b"." => (dir, None),
-                name => self.names().ino(dir, name).map(|(ino, seen)| (ino, Some(seen)))?,
+                name => match self.names().ino(dir, name) {
+                    Some((ino, seen)) => (ino, Some(seen)),
+                    None if slot.is_some_and(|slot| self.is_listed_without(dir, slot, name)) => (0, None),
+                    None => return None,
+                },
             };
             if ino == 0 {
                 return Some(Err(libc::ENOENT));

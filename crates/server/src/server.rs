@@ -49,7 +49,11 @@ pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
         None => std::env::temp_dir().join(format!("weft-{uid}")),
     };
     match std::fs::DirBuilder::new().mode(0o711).create(&dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            let what =
+                format!("{}: {error}; set XDG_RUNTIME_DIR or TMPDIR to a directory of yours", dir.display());
+            return Err(io::Error::new(error.kind(), what));
+        }
         _ => {}
     }
     let owner = std::fs::symlink_metadata(&dir)?;

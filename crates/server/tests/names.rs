@@ -246,6 +246,29 @@ fn a_directory_that_was_listed_is_opened_listed_and_closed_without_a_call() {
 }
 
 #[test]
+fn a_name_that_a_listed_directory_has_not_needs_no_call() {
+    let rig = tree(3, 20);
+    let client = rig.client();
+    assert_eq!(listed(&client, "/1").unwrap().len(), 22);
+    let missing = |name: &str| asked(&client, &format!("/1/{name}"), 0).map(drop);
+    let before = calls(&client);
+    assert_eq!(["20", "none", "2\n"].map(missing), [Err(libc::ENOENT); 3]);
+    assert_eq!(client.open(FileRef::ROOT, b"/1/.gitignore", 0, 0).map(drop), Err(libc::ENOENT));
+    assert_eq!(calls(&client), before, "nothing was asked");
+    let other = rig.client();
+    for change in 0..3 {
+        match change {
+            0 => drop(other.open(FileRef::ROOT, b"/1/none", RW | libc::O_CREAT, 0o644).unwrap()),
+            1 => other.rename(FileRef::ROOT, b"/1/none", FileRef::ROOT, b"/1/20", 0).unwrap(),
+            _ => other.link(FileRef::ROOT, b"/1/20", FileRef::ROOT, b"/1/none", 0).unwrap(),
+        }
+        let there = ["20", "none"].map(|name| missing(name).is_ok());
+        assert_eq!(there, [change > 0, change != 1]);
+        assert_eq!(listed(&client, "/1").unwrap().len(), 23 + usize::from(change == 2));
+    }
+}
+
+#[test]
 fn listings_beside_changes_hold_what_is_there() {
     let rig = Rig::new(64 << 20);
     let (writer, readers) = (rig.client(), [rig.client(), rig.client()]);
@@ -257,6 +280,9 @@ fn listings_beside_changes_hold_what_is_there() {
             scope.spawn(|| {
                 while done.load(Acquire) == 0 {
                     let last = made.load(Acquire);
+                    // Of a listing that is published it is known at once that a name is not there.
+                    let newest = asked(reader, &format!("/dir/{last}"), 0);
+                    assert!(newest.is_ok() || last < there.load(Acquire).max(1), "{last}: {newest:?}");
                     let all = listed(reader, "/dir").unwrap();
                     let first = there.load(Acquire);
                     let numbers =
@@ -312,6 +338,65 @@ fn what_was_told_once_needs_no_call() {
     let before = calls(&client);
     assert_eq!((client.fstat(file).unwrap().size, asked(&client, "/dir/file", 0).unwrap().size), (10, 10));
     assert_eq!(calls(&client), before);
+}
+
+/// A tree of directories with as many files each, made by a client of a server that has ended.
+fn tree(dirs: usize, files: usize) -> Rig {
+    let rig = Rig::new(64 << 20);
+    let maker = rig.client();
+    for dir in 0..dirs {
+        maker.mkdir(FileRef::ROOT, format!("/{dir}").as_bytes(), 0o755).unwrap();
+        for file in 0..files {
+            let path = format!("/{dir}/{file}");
+            let open = maker.open(FileRef::ROOT, path.as_bytes(), RW | libc::O_CREAT, 0o644).unwrap();
+            maker.close(open.file).unwrap();
+        }
+    }
+    drop(maker);
+    rig.restarted()
+}
+
+#[test]
+fn who_asks_for_names_one_by_one_is_told_the_others() {
+    let rig = tree(1, 1000);
+    let client = rig.client();
+    let stat = |file: usize| asked(&client, &format!("/0/{file}"), 0).unwrap();
+    stat(500);
+    let before = calls(&client);
+    for file in (0..1000).rev() {
+        stat(file);
+    }
+    let made = calls(&client) - before;
+    assert!(made < 40, "{made} calls for 1000 names");
+    // What was told ahead is as new as what was asked.
+    let other = rig.client();
+    other.unlink(FileRef::ROOT, b"/0/7", 0).unwrap();
+    other.rename(FileRef::ROOT, b"/0/8", FileRef::ROOT, b"/0/9", 0).unwrap();
+    assert_eq!([7, 8].map(|file| asked(&client, &format!("/0/{file}"), 0)), [Err(libc::ENOENT); 2]);
+    assert!(asked(&client, "/0/9", 0).is_ok());
+}
+
+#[test]
+fn who_opens_directories_one_by_one_finds_the_others_listed() {
+    let rig = tree(200, 5);
+    let client = rig.client();
+    let before = calls(&client);
+    for dir in (0..200).rev() {
+        assert_eq!(listed(&client, &format!("/{dir}")).unwrap().len(), 7);
+    }
+    let made = calls(&client) - before;
+    assert!(made < 60, "{made} calls for 200 directories");
+    let other = rig.client();
+    other.unlink(FileRef::ROOT, b"/7/3", 0).unwrap();
+    other.mkdir(FileRef::ROOT, b"/8/new", 0o755).unwrap();
+    assert_eq!([7, 8].map(|dir| listed(&client, &format!("/{dir}")).unwrap().len()), [6, 8]);
+    // Nobody has them open.
+    other.unlink(FileRef::ROOT, b"/8/new", libc::AT_REMOVEDIR).unwrap();
+    (0..5).filter(|file| *file != 3).for_each(|file| {
+        other.unlink(FileRef::ROOT, format!("/7/{file}").as_bytes(), 0).unwrap();
+    });
+    other.unlink(FileRef::ROOT, b"/7", libc::AT_REMOVEDIR).unwrap();
+    assert_eq!(open_dir(&client, "/7"), Err(libc::ENOENT));
 }
 
 #[test]

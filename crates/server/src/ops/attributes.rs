@@ -5,6 +5,7 @@ use super::{At, Result, Session, found, last_of};
 use weft_client::proto::is_writable;
 use weft_core::{Capability, Credentials, Tag};
 use weft_core::{Ino, refuse};
+use weft_vfs::path::{ParentAndName, Resolved};
 use weft_vfs::{Access, Attr, FileKind, SetAttr, TimeSpec, XattrMode, access};
 
 /// What is to be changed of an inode.
@@ -37,7 +38,13 @@ impl Session<'_> {
             refuse(flags & libc::AT_EMPTY_PATH == 0, Errno(libc::ENOENT))?;
             return Ok(self.volume.fs.getattr(self.base(at.dir)?)?);
         }
-        found(self.walk_with(who, at, self.walking(last_of(flags)))?)
+        let resolved = self.walk_with(who, at, self.walking(last_of(flags)))?;
+        if let Resolved::Found(ParentAndName { dir, name, .. }, _) = &resolved
+            && !name.is_empty()
+        {
+            self.tell_names_ahead(*dir);
+        }
+        found(resolved)
     }
 
     fn target(&self, at: At<'_>, flags: i32) -> Result<Attr> {

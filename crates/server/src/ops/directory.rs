@@ -21,22 +21,27 @@ impl Session<'_> {
         each: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let ino = self.open_file(file)?.inode.ino;
-        match &self.volume.names {
-            Some(names) if cookie == 0 && self.may_lease() => {
-                let mut listed = Ok(());
-                names.tell_listing(ino, || {
-                    let (mut listing, mut is_whole, mut goes_on) = (Listing::default(), true, true);
-                    listed = self.list(ino, 0, &mut |entry| {
-                        is_whole = is_whole && listing.add(&entry);
-                        goes_on = goes_on && each(entry);
-                        is_whole || goes_on
-                    });
-                    (is_whole && listed.is_ok()).then_some(listing)
-                });
-                listed
-            }
-            _ => self.list(ino, cookie, each),
+        if cookie == 0 && self.may_lease() {
+            self.list_and_tell(ino, each)
+        } else {
+            self.list(ino, cookie, each)
         }
+    }
+
+    /// The same of a directory with an open inode, from the start; clients that may have memory find there what it holds.
+    pub(super) fn list_and_tell(&self, ino: Ino, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()> {
+        let Some(names) = &self.volume.names else { return self.list(ino, 0, each) };
+        let mut listed = Ok(());
+        names.tell_listing(ino, || {
+            let (mut listing, mut is_whole, mut goes_on) = (Listing::default(), true, true);
+            listed = self.list(ino, 0, &mut |entry| {
+                is_whole = is_whole && listing.add(&entry);
+                goes_on = goes_on && each(entry);
+                is_whole || goes_on
+            });
+            (is_whole && listed.is_ok()).then_some(listing)
+        });
+        listed
     }
 
     /// Publishes what a directory holds that is opened to be listed.

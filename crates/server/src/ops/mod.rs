@@ -8,6 +8,7 @@
 //! Nothing here knows how a request arrived. From the client's crate, operations use what state and clients share:
 //! references to open files ([`FileRef`]), ranges of locks, and the predicates on `open` flags.
 
+mod ahead;
 mod attributes;
 mod data;
 mod directory;

@@ -182,6 +182,7 @@ impl Session<'_> {
             // So that the first read makes no call.
             self.fill_first(&inode);
         }
+        let parent = name.as_ref().map(|name| name.dir);
         let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);
         let new = NewFile {
             flags: kept,
@@ -201,6 +202,7 @@ impl Session<'_> {
             volume.grant(self.process);
             if flags & libc::O_DIRECTORY != 0 && self.may_lease() {
                 self.publish_listing(open.file);
+                parent.into_iter().for_each(|dir| self.list_ahead(dir));
             }
         }
         Ok((open, attr.mode()))

@@ -1,7 +1,7 @@
 //! State of a served volume, whichever fronts its processes use.
 //!
 //! [`volume`] holds it together: open [`inodes`] with their append rings, their block [`maps`] and
-//! [`writeback_errors`]; names and attributes for clients to look up (`names`); [`open_files`], for which descriptors stand, and those that processes open by themselves (`grants`); [`locks`]; [`processes`]; what
+//! [`writeback_errors`]; names and attributes for clients to look up (`names`), and which are looked up next (`readahead`); [`open_files`], for which descriptors stand, and those that processes open by themselves (`grants`); [`locks`]; [`processes`]; what
 //! killed programs left ([`orphans`]); and how much [`memory`] is shared. Clients share parts of it in memory ([`weft_client::shared`]); the server validates
 //! what they can write. Nothing here knows how a request arrives.
 
@@ -14,6 +14,7 @@ mod names;
 pub mod open_files;
 pub mod orphans;
 pub mod processes;
+pub mod readahead;
 mod shared;
 pub mod volume;
 pub mod writeback_errors;

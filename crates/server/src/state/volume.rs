@@ -9,6 +9,7 @@ use super::names::{Cached, Published};
 use super::open_files::{Name, OpenFile, OpenFiles};
 use super::orphans::Orphans;
 use super::processes::Processes;
+use super::readahead::Readahead;
 use super::shared::ControlMemory;
 use crate::error::ServerError;
 use parking_lot::{Mutex, RwLock};
@@ -39,6 +40,10 @@ pub struct Volume {
     pub(crate) maps: Arc<Maps>,
     pub(crate) inodes: Inodes,
     pub(crate) names: Option<Arc<Published>>,
+    /// Of names that are looked up.
+    pub(crate) names_ahead: Readahead,
+    /// Of directories that are listed.
+    pub(crate) lists_ahead: Readahead,
     pub(crate) files: OpenFiles,
     pub(crate) grants: Arc<GrantBook>,
     pub(crate) locks: Arc<Locks>,
@@ -104,6 +109,8 @@ impl Volume {
             maps,
             inodes,
             names,
+            names_ahead: Readahead::new(32, 4096),
+            lists_ahead: Readahead::new(4, 1024),
             locks,
             orphans: Orphans::default(),
             started: Instant::now(),

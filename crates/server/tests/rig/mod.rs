@@ -50,6 +50,16 @@ impl Rig {
         Rig { server: Some(server), mounted, path: path.to_str().unwrap().as_bytes().to_vec(), _dir: dir }
     }
 
+    /// The same volume on another server, which has looked up nothing yet.
+    pub fn restarted(mut self) -> Rig {
+        drop(self.server.take().map(Server::stop));
+        let path = std::str::from_utf8(&self.path).unwrap();
+        let volume = Volume::new(self.mounted.clone()).unwrap();
+        self.server = Some(Server::start(volume, Path::new(path)).unwrap());
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+        self
+    }
+
     pub fn device(&self) -> &Device {
         self.mounted.device().unwrap()
     }
