@@ -3,7 +3,9 @@
 use crate::error::CliError;
 use crate::sys::signal;
 use crate::volume;
+use std::fs::DirEntry;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -164,8 +166,10 @@ pub fn private_socket() -> Result<PathBuf, CliError> {
 
 /// Removes private sockets of processes that were killed.
 fn remove_left_sockets(dir: &Path) {
-    for path in std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()) {
-        let name = path.file_name().and_then(|name| name.to_str());
+    let is_socket = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_socket());
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_socket);
+    for path in entries.map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock"));
         let process = name.and_then(|name| name.strip_prefix("mem-")?.split_once('-')).map(|(pid, _)| pid);
         // Processes of another container have other numbers, but they answer.
         if process.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())

@@ -6,7 +6,6 @@ use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, HomeId, InfoForm, NodeId, PAGE_BYTES};
 use crate::inspect::{Bundles, held_in};
 use crate::layout::node::{MOVED, NODE_HEADER, split_key};
-use crate::layout::superblock::Superblock;
 use crate::pages::access::Pages;
 use crate::partition::{NodeScope, data_in, find_any, find_body, find_node, header_at, node_header};
 use crate::problems::{note, tolerate};
@@ -106,9 +105,11 @@ impl Store {
                 report.problem(format!("copy {copy} of {what} is damaged; a backup writes both anew"));
             }
         };
-        see("the superblock", reads::superblocks(medium)?.map(|copy| copy.is_ok()));
-        let Superblock { leaves, catalog, .. } = *self.superblock.lock();
-        for (blob, what) in [(leaves, "the list of leaves"), (catalog, "the catalog")] {
+        let superblock = *self.superblock.lock();
+        // One that was not written is as bad as one that cannot be read.
+        see("the superblock", reads::superblocks(medium)?.map(|copy| copy.is_ok_and(|sb| sb == superblock)));
+        let lists = [(superblock.leaves, "the list of leaves"), (superblock.catalog, "the catalog")];
+        for (blob, what) in lists {
             let is_whole = |run: Run| run.blocks == 0 || reads::blob_at(medium, blob, run).is_some();
             see(what, blob.copies().map(is_whole));
         }

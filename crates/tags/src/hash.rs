@@ -4,7 +4,7 @@ use siphasher::sip::SipHasher13;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The secret that a store is made with.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Secret(pub u64, pub u64);
 

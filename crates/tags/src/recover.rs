@@ -33,7 +33,6 @@ use crate::tx::apply;
 use rustc_hash::FxHashMap;
 use weft_core::Tag;
 use weft_sys::AlignedBuf;
-use zerocopy::IntoBytes;
 
 /// Blocks read by one call where many are only looked through: they stay in the processor's cache.
 const LOOK_BLOCKS: u64 = 64;
@@ -159,7 +158,9 @@ impl Store {
             }
             let copy = COPIES - 1 - copy;
             tracing::warn!(copy, %error, "a copy of the superblock is written anew");
-            store.mended = Some(format!("copy {copy} of the superblock was damaged and is written anew"));
+            store.mended = Some(format!(
+                "copy {copy} of the superblock was damaged; opening the store to change it writes it anew"
+            ));
         }
         let area = read_journal(&*store.medium, &sb)?;
         let records = find_records(&area, sb.epoch, sb.lsn)?;
@@ -179,7 +180,7 @@ impl Store {
         }
         // Only now, with every block known that the journal needs, may the replay write. The other copy comes first: from here on
         // blocks of its checkpoint are given out, so if this copy were damaged it would lead to a state that is gone.
-        if !other.is_ok_and(|other| other.as_bytes() == sb.as_bytes()) {
+        if !other.is_ok_and(|other| other == sb) {
             store.write_superblock(COPIES - 1 - copy, &sb)?;
         }
         let erased = if sb.has(LEAVES_BYTES) { store.erase_free() } else { Ok(()) };

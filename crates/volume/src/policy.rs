@@ -33,12 +33,12 @@ pub fn read_policy(path: &Path) -> Result<Policy, VolumeError> {
 /// # Errors
 /// Those of reading; more than a mebibyte, which is another file, or never ends.
 pub fn read_settings(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(SETTINGS_BYTES_MAX + 1).read_to_string(&mut text)?;
+    let mut text = Vec::new();
+    File::open(path)?.take(SETTINGS_BYTES_MAX + 1).read_to_end(&mut text)?;
     if text.len() as u64 > SETTINGS_BYTES_MAX {
         return Err(io::Error::other("it has more than 1 MiB; give another file"));
     }
-    Ok(text)
+    String::from_utf8(text).map_err(|_| io::Error::other("it is not text (UTF-8)"))
 }
 
 /// A line of a text with a mark below one of its columns.

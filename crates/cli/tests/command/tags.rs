@@ -75,7 +75,9 @@ fn a_copy_of_the_superblock_that_was_destroyed_is_told_of_once() {
         let mut image = std::fs::read(bench.path("a.tags")).unwrap();
         image[copy * 4096..][..4096].fill(0xff);
         std::fs::write(bench.path("a.tags"), image).unwrap();
-        let told = format!("copy {copy} of the superblock was damaged and is written anew");
+        let told = format!(
+            "copy {copy} of the superblock was damaged; opening the store to change it writes it anew"
+        );
         let check = bench.weft(&["tags", "check", "a.tags"]).code(1);
         check.stdout(contains(told.as_str())).stderr(contains("look for errors of the disk"));
         bench.weft(&["tags", "check", "a.tags"]).success().stdout(contains("no problems"));

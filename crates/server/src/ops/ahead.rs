@@ -5,16 +5,16 @@ use crate::state::readahead::{Ahead, Readahead};
 use weft_core::Ino;
 use weft_vfs::{Access, DirEntry, FileKind, access};
 
-/// Entries of a directory that are looked at for directories in it, at one time.
-const LOOKS_MAX: u32 = 1024;
-/// Entries that are listed ahead at one time, beside those of one directory more.
-const LISTED_MAX: u32 = 4096;
+/// For each directory that is to be listed ahead: entries that are looked at for directories.
+const LOOKS: u32 = 16;
+/// And entries that are listed, in all of them together.
+const LISTED: u32 = 64;
 
 impl Session<'_> {
-    /// After a question about a name in a directory: tells others of it, when names of it are asked for one by one.
-    pub(super) fn tell_names_ahead(&self, dir: Ino) {
+    /// After a question about what has a name in a directory: tells others of it, when names of it are asked for one by one.
+    pub(super) fn tell_names_ahead(&self, dir: Ino, asked: Ino) {
         let readahead = &self.volume.names_ahead;
-        let Some(ahead) = self.is_due(readahead, dir) else { return };
+        let Some(ahead) = self.is_due(readahead, dir, asked) else { return };
         let (mut names, mut behind) = (0, None);
         let told = self.volume.fs.readdir(dir, ahead.cookie, &mut |entry| {
             names += 1;
@@ -26,10 +26,13 @@ impl Session<'_> {
         }
     }
 
-    /// After a directory was opened to be listed that is in `dir`: lists others that are there, and those in them.
-    pub(super) fn list_ahead(&self, dir: Ino) {
+    /// After a directory was opened to be listed that is in `dir`: lists others that are there, and those in them. Of a volume that is
+    /// read-only no inodes are kept that nobody has open.
+    pub(super) fn list_ahead(&self, dir: Ino, opened: Ino) {
         let readahead = &self.volume.lists_ahead;
-        if let Some(ahead) = self.is_due(readahead, dir) {
+        if !self.volume.fs.is_read_only()
+            && let Some(ahead) = self.is_due(readahead, dir, opened)
+        {
             self.list_from(readahead, dir, ahead);
         }
     }
@@ -42,7 +45,8 @@ impl Session<'_> {
                 dirs.push((entry.ino, before));
             }
             before = entry.cookie;
-            behind = (looks == LOOKS_MAX || dirs.len() as u32 == ahead.entries).then_some(entry.cookie);
+            let is_enough = looks == LOOKS * ahead.entries || dirs.len() as u32 == ahead.entries;
+            behind = is_enough.then_some(entry.cookie);
             behind.is_none()
         });
         if read.is_err() {
@@ -50,7 +54,8 @@ impl Session<'_> {
         }
         let (mut listed_dirs, mut listed_entries) = (0, 0);
         let (mut dirs, mut below) = (dirs.into_iter().peekable(), Vec::new());
-        while listed_dirs < ahead.entries && listed_entries < LISTED_MAX {
+        let most = LISTED * ahead.entries;
+        while listed_dirs < ahead.entries && listed_entries < most {
             // As programs walk trees: what is in a directory comes before what is behind it.
             let Some(next) = below.pop().or_else(|| dirs.next().map(|(dir, _)| dir)) else { break };
             let first = below.len();
@@ -60,7 +65,7 @@ impl Session<'_> {
                 if entry.kind == FileKind::Directory && entry.name != b"." && entry.name != b".." {
                     below.push(entry.ino);
                 }
-                listed_entries < LISTED_MAX
+                listed_entries < most
             };
             listed_dirs += u32::from(self.list_unopened(next, add).is_ok_and(|is_listed| is_listed));
             below[first..].reverse();
@@ -70,12 +75,12 @@ impl Session<'_> {
         readahead.told(dir, listed_dirs, reached.or(behind));
     }
 
-    fn is_due(&self, readahead: &Readahead, dir: Ino) -> Option<Ahead> {
+    fn is_due(&self, readahead: &Readahead, dir: Ino, entry: Ino) -> Option<Ahead> {
         if !self.may_lease() {
             return None;
         }
         let above = self.volume.fs.parent(dir).ok()?;
-        readahead.asked(dir, above).filter(|_| self.check_list(dir).is_ok())
+        readahead.asked((above, dir, entry)).filter(|_| self.check_list(dir).is_ok())
     }
 
     fn check_list(&self, dir: Ino) -> Result<()> {

@@ -38,13 +38,7 @@ impl Session<'_> {
             refuse(flags & libc::AT_EMPTY_PATH == 0, Errno(libc::ENOENT))?;
             return Ok(self.volume.fs.getattr(self.base(at.dir)?)?);
         }
-        let resolved = self.walk_with(who, at, self.walking(last_of(flags)))?;
-        if let Resolved::Found(ParentAndName { dir, name, .. }, _) = &resolved
-            && !name.is_empty()
-        {
-            self.tell_names_ahead(*dir);
-        }
-        found(resolved)
+        found(self.walk_with(who, at, self.walking(last_of(flags)))?)
     }
 
     fn target(&self, at: At<'_>, flags: i32) -> Result<Attr> {
@@ -53,7 +47,18 @@ impl Session<'_> {
 
     /// Attributes, with what clients have changed in shared memory.
     pub fn stat(&self, at: At<'_>, flags: i32) -> Result<Attr> {
-        self.retry_stale(|| Ok(self.volume.inodes.overlay(self.target(at, flags)?)))
+        self.retry_stale(|| {
+            if at.path.is_empty() {
+                return Ok(self.volume.inodes.overlay(self.target(at, flags)?));
+            }
+            let resolved = self.walk(at, last_of(flags))?;
+            if let Resolved::Found(ParentAndName { dir, name, .. }, attr) = &resolved
+                && !name.is_empty()
+            {
+                self.tell_names_ahead(*dir, attr.ino);
+            }
+            Ok(self.volume.inodes.overlay(found(resolved)?))
+        })
     }
 
     /// Whether the real user, or with `AT_EACCESS` the effective one, may do what `mode` says.

@@ -202,7 +202,7 @@ impl Session<'_> {
             volume.grant(self.process);
             if flags & libc::O_DIRECTORY != 0 && self.may_lease() {
                 self.publish_listing(open.file);
-                parent.into_iter().for_each(|dir| self.list_ahead(dir));
+                parent.into_iter().for_each(|dir| self.list_ahead(dir, attr.ino));
             }
         }
         Ok((open, attr.mode()))

@@ -109,8 +109,9 @@ impl Volume {
             maps,
             inodes,
             names,
-            names_ahead: Readahead::new(32, 4096),
-            lists_ahead: Readahead::new(4, 1024),
+            // What is told ahead is to be there when it is asked for.
+            names_ahead: Readahead::new(32, (limits.name_sets / 2).min(4096) as u32),
+            lists_ahead: Readahead::new(4, (limits.map_pages / 8).min(1024) as u32),
             locks,
             orphans: Orphans::default(),
             started: Instant::now(),

@@ -62,7 +62,7 @@ pub(crate) const ERASES: u64 = 1;
 pub(crate) const LEAVES_BYTES: u64 = 2;
 
 /// What the superblock says.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Superblock {
     /// Counts checkpoints; the journal's records carry it.

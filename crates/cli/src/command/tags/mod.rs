@@ -242,9 +242,15 @@ fn check(args: &CheckArgs) -> Result<(), CliError> {
             ))
         });
     };
+    // One copy of what is kept twice.
+    let is_whole = report.problems.iter().all(|problem| problem.starts_with("copy "));
     Err(CliError::said(
         format!("{name}: {problems} found"),
-        "restore the store from a backup, or copy its readable data to a new one ('weft tags salvage STORE NEW')",
+        if is_whole {
+            "nothing is lost yet; make a backup ('weft tags backup STORE TARGET'), and look for errors of the disk"
+        } else {
+            "restore the store from a backup, or copy its readable data to a new one ('weft tags salvage STORE NEW')"
+        },
     ))
 }
 
