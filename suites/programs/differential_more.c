@@ -263,10 +263,14 @@ static void op_where(struct actor *a) {
       free(path);
       break;
     case 2: RECORDED(a, ftok(p, 7) == -1 ? -1 : 0, "ftok(%s)", shown(a, p)); break;
-    default:
+    default: {
+      int mode = below(a, 8);
       /* libc computes it from the effective user, not from that of file accesses. */
       if ((uid_t)setfsuid(-1) != geteuid() || (gid_t)setfsgid(-1) != getegid()) return;
-      RECORDED(a, eaccess(p, below(a, 8)), "eaccess(%s)", shown(a, p));
+      /* When real and effective identity differ, libc lets the superuser search only directories that somebody may search. */
+      if (geteuid() == 0 && (getuid() != 0 || getgid() != getegid())) mode &= ~X_OK;
+      RECORDED(a, eaccess(p, mode), "eaccess(%s)", shown(a, p));
+    }
   }
 }
 
