@@ -22,14 +22,15 @@ const VOLUME_ZONES_TRIED: u64 = 4096;
 /// The modelled device.
 #[derive(Args, Clone, PartialEq, Debug, Default)]
 pub struct GeometryArgs {
-    /// Flash geometry and timing of a known device: zn540, tlc, mlc, slc, qlc or bbssd [default: zn540]
+    /// Flash geometry and timing of a known device: zn540, tlc, mlc, slc, qlc or bbssd; not with --geometry [default:
+    /// zn540]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(PRESETS))]
     #[arg(hide_possible_values = true, conflicts_with = "geometry")]
     pub preset: Option<String>,
     /// A TOML file with geometry and timing; docs/how-to/format-a-volume.md describes it.
     #[arg(long, value_name = "FILE")]
     pub geometry: Option<PathBuf>,
-    /// Size of a zone [default: the zone size in the geometry file, else 4M]. If a zone of this size does not hold a
+    /// Size of a zone, for devices with zones [default: the zone size in the geometry file, else 4M]. If a zone of this size does not hold a
     /// whole number of erase blocks, weft reduces the number of pages in each erase block until it does
     #[arg(long, value_name = "BYTES")]
     pub zone_size: Option<String>,
