@@ -1,5 +1,6 @@
 //! The errors of the command: what failed, on which object, and the next step for the user.
 
+use crate::kind::Kind;
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -180,14 +181,16 @@ impl CliError {
         if exists { Err(error()) } else { Ok(()) }
     }
 
-    /// A volume or store that cannot be checked.
-    pub fn uncheckable(name: &str, why: impl Display) -> CliError {
-        CliError::ended(2, format!("{name}: cannot be checked: {why}"), "")
+    /// What is expected to be `kind` and cannot be checked.
+    pub fn uncheckable(name: &str, kind: Kind, why: impl Display) -> CliError {
+        let remedy = kind.other_at(Path::new(name)).unwrap_or_default();
+        CliError::ended(2, format!("{name}: cannot be checked: {why}"), remedy)
     }
 
-    /// A volume or store of which nothing can be read.
-    pub fn unsalvageable(name: &str, why: impl Display) -> CliError {
-        CliError::ended(2, format!("{name}: nothing can be salvaged: {why}"), "")
+    /// What is expected to be `kind`, and of which nothing can be read.
+    pub fn unsalvageable(name: &str, kind: Kind, why: impl Display) -> CliError {
+        let remedy = kind.other_at(Path::new(name)).unwrap_or_default();
+        CliError::ended(2, format!("{name}: nothing can be salvaged: {why}"), remedy)
     }
 
     /// A file system or device that has no room for a copy of a tag store.
@@ -235,6 +238,13 @@ impl CliError {
             CliError::Volume(VolumeError::PolicyText { .. }) => {
                 "docs/formats/policy-toml.md describes every key; 'weft policy show generic' prints an example"
             }
+            CliError::Device(DeviceError::BadImage { path, .. }) => {
+                return Kind::Volume.other_at(path);
+            }
+            CliError::Flash(FlashError::Device(DeviceError::BadImage { path, .. }))
+            | CliError::Drive(SsdError::Flash(FlashError::Device(DeviceError::BadImage { path, .. }))) => {
+                return Kind::FlashDevice.other_at(path);
+            }
             CliError::Flash(FlashError::Device(DeviceError::Io { source, .. })) if is_missing(source) => {
                 "'weft flash create IMAGE' makes a device"
             }
@@ -261,8 +271,10 @@ impl CliError {
             CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. } if is_missing(source) => {
                 "'weft tags create STORE' makes a store; 'weft kv put --create STORE KEY VALUE' makes one with a pair"
             }
-            CliError::Tags { source: weft_tags::Error::NotAStore { .. }, .. } => {
-                "'weft tags create STORE' makes a store; with --force it overwrites the file that is there"
+            CliError::Tags { source: weft_tags::Error::NotAStore { .. }, store } => {
+                let other = Kind::TagStore.other_at(Path::new(store));
+                let create = "'weft tags create STORE' makes a store; with --force it overwrites the file that is there";
+                return other.or_else(|| Some(create.to_string()));
             }
             CliError::Tags { source: weft_tags::Error::Damaged { .. }, .. } => {
                 "'weft tags check STORE' lists the problems; 'weft tags salvage STORE NEW' copies all readable data"

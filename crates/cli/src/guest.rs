@@ -2,7 +2,7 @@
 
 use crate::access::inspect;
 use crate::error::CliError;
-use crate::host::Hosted;
+use crate::host::{Hosted, served_by};
 use crate::intercept::Intercept;
 use crate::program;
 use crate::report::Report;
@@ -12,7 +12,6 @@ use crate::sys::signal::{self, Queue};
 use crate::tree::volume::system;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,7 +19,6 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_client::proto::INSPECT_SNAPSHOT;
 use weft_client::{Client, ConnectOptions};
-use weft_sys::peer;
 use weft_volume::report::Snapshot;
 
 /// Exit status of weft's own failures, as `env` and its kin have it.
@@ -111,8 +109,8 @@ fn answered<T>(volume: &str, socket: &Path, signals: &Queue, ask: impl FnOnce() 
         // It begins while signals are blocked, so that it takes none of them. Without it, only the message is missing.
         let told = std::thread::Builder::new().spawn_scoped(scope, move || {
             if waits.recv_timeout(ANSWER_EXPECTED) == Err(RecvTimeoutError::Timeout) {
-                let pid = UnixStream::connect(socket).and_then(|server| peer::credentials(&server));
-                let process = pid.map_or_else(|_| String::new(), |peer| format!(" (process {})", peer.pid));
+                let pid = served_by(socket).and_then(|server| server.pid);
+                let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
                 warn(format_args!(
                     "the server of {volume}{process} does not answer; waiting for it (Ctrl-C to stop)"
                 ));

@@ -6,11 +6,11 @@ use crate::volume;
 use std::fs::DirEntry;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use weft_core::serve::connect_now;
 use weft_device::DeviceError;
 use weft_server::{Server, Volume, socket_path};
 use weft_sys::peer;
@@ -21,6 +21,8 @@ use weft_volume::{MountChoice, Mounted};
 /// How long to wait for a process that has the image but does not serve it: it is opening or closing it.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_STEP: Duration = Duration::from_millis(20);
+/// A private socket that does not answer after this long is one of a killed process.
+const SOCKET_AGE_MIN: Duration = Duration::from_secs(10);
 /// Clients that leave within this time are not worth a word.
 const LEAVE_QUIETLY: Duration = Duration::from_millis(500);
 
@@ -114,16 +116,31 @@ pub fn served(image: &Path, error: CliError) -> CliError {
         return error;
     }
     let Ok(socket) = socket_path(&path_of(image)) else { return error };
-    let Ok(server) = UnixStream::connect(&socket) else { return error };
+    let Some(server) = served_by(&socket) else { return error };
     let socket = std::fs::canonicalize(&socket).unwrap_or(socket);
-    let (what, remedy) = match peer::credentials(&server).map(|peer| peer.pid) {
-        Ok(pid) => (
+    let (what, remedy) = match server.pid {
+        Some(pid) => (
             format!("by process {pid} "),
             format!("stop it with 'kill {pid}', or end the program that it runs"),
         ),
-        Err(_) => (String::new(), "stop its server, or end the program that it runs".to_string()),
+        None => (String::new(), "stop its server, or end the program that it runs".to_string()),
     };
     CliError::of(image, format_args!("in use, served {what}on {}", socket.display()), remedy)
+}
+
+/// The server of a socket.
+pub struct Found {
+    /// Its process; none when it is stopped and too many wait for it.
+    pub pid: Option<u32>,
+}
+
+/// Who serves on a socket; none when nobody does. A server that does not answer is not waited for.
+pub fn served_by(socket: &Path) -> Option<Found> {
+    match connect_now(socket) {
+        Ok(server) => Some(Found { pid: peer::credentials(&server).ok().map(|peer| peer.pid) }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(Found { pid: None }),
+        Err(_) => None,
+    }
 }
 
 /// Finds the server of an image, or becomes it.
@@ -134,7 +151,7 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
     let socket = socket_path(image).map_err(|e| CliError::io("a socket for", image, e))?;
     let begun = Instant::now();
     loop {
-        if UnixStream::connect(&socket).is_ok() {
+        if served_by(&socket).is_some() {
             return Ok(ServerAt::Elsewhere(socket));
         }
         match volume::open(image, choice) {
@@ -171,9 +188,11 @@ fn remove_left_sockets(dir: &Path) {
     for path in entries.map(|entry| entry.path()) {
         let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock"));
         let process = name.and_then(|name| name.strip_prefix("mem-")?.split_once('-')).map(|(pid, _)| pid);
-        // Processes of another container have other numbers, but they answer.
+        // Processes of another container have other numbers, but they answer, or have only begun.
+        let is_old = |path: &Path| path.metadata()?.modified()?.elapsed().map_err(io::Error::other);
         if process.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())
-            && UnixStream::connect(&path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+            && is_old(&path).is_ok_and(|age| age > SOCKET_AGE_MIN)
+            && connect_now(&path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
         {
             // Another command may have come first.
             let _ = std::fs::remove_file(&path);

@@ -13,6 +13,7 @@ mod file_arg;
 mod guest;
 mod host;
 mod intercept;
+mod kind;
 mod output;
 mod program;
 mod progress;

@@ -5,32 +5,24 @@
 //! here before it opens the file. Only `--force` and its like replace data of weft.
 
 use crate::error::CliError;
-use std::fs::{File, Metadata};
-use std::io::Read;
+use crate::kind::Kind;
+use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-const VOLUME: &str = "a weft volume";
-/// The first bytes of what weft keeps data in; docs/formats describes each.
-const MAGICS: [(&[u8; 8], &str); 4] = [
-    (b"WEFTZNS\0", VOLUME),
-    (b"WEFTZONE", "a zone of a weft volume"),
-    (b"WEFTOCF\0", "a flash device of weft"),
-    (b"WEFTTAGS", "a tag store"),
-];
-
 /// A file that must not be written, because it holds data of weft.
 #[derive(Debug, thiserror::Error)]
-#[error("{} is {kind}", path.display())]
+#[error("{} is {}", path.display(), kind.map_or_else(|| "the device that this command uses".to_string(), |kind| kind.to_string()))]
 pub struct HoldsData {
     path: PathBuf,
-    kind: &'static str,
+    /// None when it is one of those that the command uses.
+    kind: Option<Kind>,
 }
 
 impl HoldsData {
     /// Whether files can be copied into it.
     pub fn is_volume(&self) -> bool {
-        self.kind == VOLUME
+        self.kind == Some(Kind::Volume)
     }
 }
 
@@ -45,22 +37,12 @@ pub fn check(path: &Path, used: &[&Path]) -> Result<(), CliError> {
 pub fn holds_no_data(path: &Path, used: &[&Path]) -> Result<(), HoldsData> {
     let Ok(meta) = path.metadata() else { return Ok(()) };
     let refused = |kind| Err(HoldsData { path: path.to_path_buf(), kind });
-    // Nothing is read of a pipe, whose other end may be waited for.
-    if meta.is_file() || meta.file_type().is_block_device() {
-        let mut first = [0; 8];
-        let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
-        if let (Ok(()), Some((_, kind))) = (read, MAGICS.iter().find(|(magic, _)| **magic == first)) {
-            return refused(kind);
-        }
+    if let Some(kind) = Kind::of(path, &meta) {
+        return refused(Some(kind));
     }
     // An image whose beginning is damaged is still one to salvage; a drive may begin with anything.
     let same = |used: &&Path| used.metadata().is_ok_and(|used| identity(&used) == identity(&meta));
-    if used.iter().any(same) { refused("the device that this command uses") } else { Ok(()) }
-}
-
-/// Whether a file that begins so is the image of a volume.
-pub fn holds_volume(first: &[u8; 8]) -> bool {
-    MAGICS.iter().any(|(magic, kind)| *magic == first && *kind == VOLUME)
+    if used.iter().any(same) { refused(None) } else { Ok(()) }
 }
 
 /// What two names of one file have in common, and two nodes of one drive.

@@ -1,6 +1,7 @@
 //! Output for the user: results on standard output, everything else on standard error.
 
 use crate::error::CliError;
+use crate::sys::terminal::was_stdout_closed;
 use std::fmt;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;
@@ -10,11 +11,28 @@ use weft_core::text::is_hidden;
 pub const OUTPUT: &str = "standard output";
 
 /// Standard output, buffered. A reader that has gone (`weft ls | head`) is no error.
-pub type Out = BufWriter<StdoutLock<'static>>;
+pub type Out = BufWriter<Stdout>;
 
 /// Takes standard output.
 pub fn out() -> Out {
-    BufWriter::with_capacity(64 << 10, io::stdout().lock())
+    BufWriter::with_capacity(64 << 10, Stdout(io::stdout().lock()))
+}
+
+/// Standard output, an error when the command was started without one: the standard library writes to `/dev/null` then, and what
+/// was to be printed would be lost without a word.
+pub struct Stdout(StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if was_stdout_closed() {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Writes to standard output.

@@ -4,7 +4,7 @@ use super::Make;
 use super::fixture::{BLOCK, Fixture, args, assert_fails, assert_same, bytes};
 use super::ranges::data_segments;
 use weft_core::Ino;
-use weft_vfs::{FallocateMode, FileSystem, FsError, NewNode, SetAttr};
+use weft_vfs::{FallocateMode, FileSystem, FsError, NewNode, RenameFlags, SetAttr};
 
 const ROOT: Ino = Ino::ROOT;
 /// Volumes larger than this are not filled.
@@ -143,6 +143,13 @@ pub fn a_full_volume_refuses_writes_keeps_its_data_and_recovers(make: Make<'_>) 
                 &bytes(file * 8 + n, piece as usize),
                 &what,
             );
+        }
+    }
+    // Files get longer names, and their own again.
+    for file in 0..files {
+        let (name, longer) = (format!("file{file}"), format!("{file}").repeat(200 / format!("{file}").len()));
+        for (from, to) in [(&name, &longer), (&longer, &name)] {
+            fs.rename(ROOT, from.as_bytes(), ROOT, to.as_bytes(), RenameFlags::empty()).unwrap();
         }
     }
     // The file that did not fit and a few of the others go; then as much fits again.

@@ -198,7 +198,19 @@ fn is_socket(path: &Path) -> bool {
 
 /// Whether a server that is gone left this socket. What does not answer for another reason is somebody's.
 fn is_left_over(path: &Path) -> bool {
-    UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    connect_now(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// A connection to a server, for a caller that must not wait.
+///
+/// # Errors
+/// `WouldBlock` of a server that exists and leaves its connections waiting; `ConnectionRefused` of one that is gone.
+pub fn connect_now(path: &Path) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    net::connect(&socket, &address)?;
+    Ok(UnixStream::from(socket))
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {

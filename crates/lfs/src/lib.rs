@@ -64,6 +64,8 @@ use weft_vfs::{
 pub const XATTRS_BYTES_MAX: usize = 70 * 1024;
 /// Space that new names may not take, so that a full volume's files can still be removed and replaced.
 pub(crate) const NAMES_RESERVE_BYTES: u64 = 64 * 1024;
+/// Space that only longer names of what exists may take, so that a full volume's files can be renamed.
+pub(crate) const RENAMES_RESERVE_BYTES: u64 = 32 * 1024;
 
 /// A mounted volume.
 pub struct Lfs {

@@ -1,6 +1,7 @@
 //! `weft fsck`: the offline check, with its progress, its findings and its exit status.
 
 use crate::error::CliError;
+use crate::kind::Kind;
 use crate::progress;
 use crate::say::{json_line, print};
 use clap::Args;
@@ -33,14 +34,14 @@ pub struct FsckArgs {
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
-        .map_err(|e| CliError::uncheckable(&image, e))?;
+        .map_err(|e| CliError::uncheckable(&image, Kind::Volume, e))?;
     let written =
         |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);
     let bar = progress::bytes("check", (0..device.info().zones).map(written).sum(), args.quiet || args.json);
     let begun = device.counters().read_bytes;
     let asked = || device.counters().read_bytes - begun;
     let report = progress::watched(&bar, asked, || check(device.zoned()));
-    let report = report.map_err(|e| CliError::uncheckable(&image, e))?;
+    let report = report.map_err(|e| CliError::uncheckable(&image, Kind::Volume, e))?;
     let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };
     print(&text)?;
     let Some(problems) = problems(report.problems.len() as u64 + report.more_problems) else { return Ok(()) };

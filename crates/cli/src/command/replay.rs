@@ -13,15 +13,14 @@ use indicatif::ProgressBar;
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::FileTypeExt;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::units::{format_size, parse_size};
 use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
 use weft_placement::Mode;
-use weft_placement::recording::Workload;
+use weft_placement::recording::{UnreadRecording, Workload};
 use weft_sim::files::core::{Played, ReplayError, device_for, replay};
 use weft_volume::MountChoice;
 
@@ -163,24 +162,14 @@ pub fn run(args: &ReplayArgs) -> Result<u8, CliError> {
 
 fn read(path: &Path, process: &str) -> Result<Workload, CliError> {
     let unreadable = |e| CliError::io("read", path, e);
-    let mut from = File::open(path).map_err(unreadable)?;
-    let kind = from.metadata().map_err(unreadable)?.file_type();
-    if kind.is_char_device() || kind.is_block_device() {
-        return Err(CliError::of(
+    let from = BufReader::new(File::open(path).map_err(unreadable)?);
+    let workload = Workload::read(from, process).map_err(|error| match error {
+        UnreadRecording::Io(error) => unreadable(error),
+        UnreadRecording::Bad(bad) => CliError::of(
             path,
-            "a device is no recording",
-            "'weft run --record FILE' makes a recording",
-        ));
-    }
-    let mut bytes = Vec::new();
-    from.read_to_end(&mut bytes).map_err(unreadable)?;
-    // Bytes that are no text fail in their line, which is what helps to find them.
-    let workload = Workload::parse(&String::from_utf8_lossy(&bytes), process).map_err(|error| {
-        CliError::of(
-            path,
-            error,
+            bad,
             "'weft run --record FILE' makes a recording; make an edited or truncated recording again",
-        )
+        ),
     })?;
     if workload.written_bytes() == 0 {
         return Err(CliError::of(

@@ -14,8 +14,8 @@ use clap::Args;
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use weft_core::serve::connect_now;
 use weft_volume::{MountChoice, Record, Spec};
 
 /// `weft run`
@@ -196,14 +196,14 @@ fn join(socket: &Path, placement: &PlacementArgs) -> Result<ServerAt, CliError> 
         ErrorKind::PermissionDenied => "this user has no permission to connect to the socket",
         _ => "no server listens there",
     };
-    let served = UnixStream::connect(&path).map_err(|error| {
-        CliError::of(
+    match connect_now(&path) {
+        Err(error) if error.kind() != ErrorKind::WouldBlock => Err(CliError::of(
             &path,
             why(error),
             "'weft serve --volume IMAGE --socket PATH' starts a server; 'chmod 666 PATH' lets other users connect",
-        )
-    });
-    served.map(|_| ServerAt::Elsewhere(path))
+        )),
+        _ => Ok(ServerAt::Elsewhere(path)),
+    }
 }
 
 /// Writes a report as JSON.

@@ -2,7 +2,7 @@
 
 use crate::byte_text::escape;
 use crate::error::CliError;
-use crate::output;
+use crate::kind::Kind;
 use crate::progress;
 use crate::say;
 use crate::sys::file::with_suffix;
@@ -62,9 +62,10 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         CliError::unless_new(target, std::fs::symlink_metadata(target).is_ok())?;
     }
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
-        .map_err(|e| CliError::unsalvageable(&name, e))?;
+        .map_err(|e| CliError::unsalvageable(&name, Kind::Volume, e))?;
     let options = MountOptions { salvage: true, ..MountOptions::default() };
-    let from = Lfs::mount(device.zoned(), options).map_err(|e| CliError::unsalvageable(&name, e))?;
+    let from =
+        Lfs::mount(device.zoned(), options).map_err(|e| CliError::unsalvageable(&name, Kind::Volume, e))?;
     let quiet = args.quiet || args.json;
     let report = match &args.target {
         Some(target) => copy_into(&device, &from, target, quiet)?,
@@ -145,7 +146,7 @@ fn may_be_left_by_salvage(part: &Path) -> bool {
     }
     let mut first = [0; 8];
     match File::open(part).and_then(|mut file| file.read(&mut first)) {
-        Ok(_) => first == [0; 8] || output::holds_volume(&first),
+        Ok(_) => first == [0; 8] || Kind::of_first(&first) == Some(Kind::Volume),
         Err(_) => false,
     }
 }

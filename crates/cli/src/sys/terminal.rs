@@ -1,9 +1,30 @@
-//! The abilities of the terminal at standard output.
+//! Standard output, and the abilities of the terminal there.
 
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Columns when nobody tells.
 const COLUMNS_DEFAULT: usize = 80;
+
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn look_at_stdout() {
+    // SAFETY: a system call on a number.
+    let closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } < 0;
+    STDOUT_CLOSED.store(closed, Relaxed);
+}
+
+/// Called before `main`, where the standard library opens `/dev/null` in place of what is closed.
+// SAFETY: the section holds addresses of functions that take and return nothing, as this one does: it uses nothing that the
+// standard library has not set up yet.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEFORE_MAIN: extern "C" fn() = look_at_stdout;
+
+/// Whether this process was started without a standard output (`weft ls ... >&-`).
+pub fn was_stdout_closed() -> bool {
+    STDOUT_CLOSED.load(Relaxed)
+}
 
 /// Whether standard output shows colours and block characters: a terminal that is not dumb, with a locale in UTF-8, of a
 /// user who has not set `NO_COLOR`. `CLICOLOR_FORCE` set to anything but 0 shows them anywhere.

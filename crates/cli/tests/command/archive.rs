@@ -244,6 +244,45 @@ fn an_archive_that_exists_is_kept_unless_said_otherwise() {
 }
 
 #[test]
+fn an_export_removes_what_killed_ones_left_of_the_same_archive() {
+    let bench = Bench::with_volume();
+    tree(&bench);
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    let written = std::fs::File::open(bench.file("vol.tar.unfinished-2", "by one that is alive")).unwrap();
+    assert!(weft_sys::file::try_lock(&written).unwrap());
+    bench.file("vol.tar.unfinished-1", "left");
+    for others in ["vol.tar.unfinished-x", "other.tar.unfinished-1", "vol.tar.unfinished"] {
+        bench.file(others, "of somebody else");
+    }
+    bench.weft(&["export", "vol.img", "vol.tar"]).success();
+    let left = std::fs::read_dir(bench.dir()).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut left: Vec<_> = left.filter(|name| name.as_encoded_bytes().starts_with(b"vol.tar")).collect();
+    left.sort();
+    assert_eq!(left, ["vol.tar", "vol.tar.unfinished", "vol.tar.unfinished-2", "vol.tar.unfinished-x"]);
+    assert!(bench.path("other.tar.unfinished-1").exists());
+    tar(&bench, &["-tf", "vol.tar"]);
+}
+
+#[test]
+fn a_closed_standard_output_is_an_error_when_there_is_something_to_write() {
+    let bench = Bench::with_volume();
+    bench.file("f", "content");
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    for (args, code) in
+        [("export vol.img", 1), ("cat vol.img:/f", 1), ("ls vol.img:/", 1), ("mkdir vol.img:/d", 0)]
+    {
+        let script = format!("exec {} {args} >&-", assert_cmd::cargo::cargo_bin("weft").display());
+        let mut shell = Command::new("sh");
+        let weft = bench.command();
+        shell.envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(bench.dir());
+        let ended = shell.args(["-c", &script]).output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(code), "{args}: {told}");
+        assert!(code == 0 || told.contains("standard output"), "{args}: {told}");
+    }
+}
+
+#[test]
 fn an_archive_goes_into_a_pipe_and_behind_a_symlink() {
     let bench = Bench::with_volume();
     tree(&bench);

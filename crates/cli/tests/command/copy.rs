@@ -91,7 +91,9 @@ fn a_full_volume_says_so_and_stays_usable() {
     let bench = Bench::with_volume();
     bench.file("big", noise(70 << 20, 9));
     bench.weft(&["cp", "big", "vol.img:/big"]).code(1).stderr(contains("No space left"));
-    bench.weft(&["rm", "vol.img:/big"]).success();
+    let longer = format!("vol.img:/{}", "longer".repeat(40));
+    bench.weft(&["mv", "vol.img:/big", &longer]).success();
+    bench.weft(&["rm", &longer]).success();
     bench.file("small", "fits");
     bench.weft(&["cp", "small", "vol.img:/small"]).success();
     assert_eq!(bench.stdout(&["cat", "vol.img:/small"]), "fits");

@@ -26,6 +26,31 @@ fn a_file_that_is_no_image_is_refused_and_not_changed() {
 }
 
 #[test]
+fn a_file_of_another_kind_is_named_with_the_commands_for_it() {
+    let bench = Bench::with_volume();
+    bench.weft(&["tags", "create", "t.tags"]).success();
+    bench.weft(&["flash", "create", "--size", "256M", "f.img"]).success();
+    bench.file("short", "text");
+    let volume = "vol.img is a weft volume; 'weft --help' lists the commands for it";
+    let store = "t.tags is a tag store; 'weft tags', 'weft kv' and 'weft btree' are the commands for it";
+    let flash = "f.img is a flash device of weft; 'weft flash --help' lists the commands for it";
+    for (args, code, told) in [
+        (&["ls", "t.tags:"][..], 1, store),
+        (&["fsck", "f.img"], 2, flash),
+        (&["salvage", "t.tags", "new.img"], 2, store),
+        (&["run", "--volume", "f.img", "--", "true"], 125, flash),
+        (&["tags", "check", "vol.img"], 2, volume),
+        (&["kv", "get", "f.img", "key"], 1, flash),
+        (&["flash", "info", "vol.img"], 1, volume),
+        (&["flash", "serve", "t.tags"], 1, store),
+        (&["ls", "short:"], 1, "short: not a weft device image"),
+        (&["flash", "info", "short"], 1, "short: not an open-channel image"),
+    ] {
+        bench.weft(args).code(code).stderr(contains(told));
+    }
+}
+
+#[test]
 fn a_path_without_an_image_is_explained() {
     let bench = Bench::empty();
     bench.weft(&["ls", "/db"]).code(1).stderr(contains("not on a volume").and(contains("IMAGE:/path")));

@@ -32,10 +32,15 @@ fn files_that_never_end_are_refused() {
     for (args, told) in [
         (&["policy", "check", "/dev/zero"][..], "policy /dev/zero: it has more than 1 MiB"),
         (&["format", "--geometry", "/dev/zero", "new.img"], "geometry /dev/zero: it has more than 1 MiB"),
-        (&["replay", "/dev/zero"], "/dev/zero: a device is no recording"),
+        (&["replay", "/dev/zero"], "/dev/zero: line 1: "),
     ] {
         bench.weft(args).code(1).stderr(contains(told));
     }
+    assert!(std::process::Command::new("mkfifo").arg(bench.path("fifo")).status().unwrap().success());
+    let mut yes = std::process::Command::new("sh");
+    let mut yes = yes.args(["-c", "exec yes >fifo"]).current_dir(bench.dir()).spawn().unwrap();
+    bench.weft(&["replay", "fifo"]).code(1).stderr(contains("fifo: line 1: 'y' is not an event"));
+    yes.wait().unwrap();
 }
 
 #[test]

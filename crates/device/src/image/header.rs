@@ -63,11 +63,15 @@ impl Header {
     pub fn decode(page: &[u8]) -> Result<Header, String> {
         let short = |_: Truncated| "the header is cut short".to_string();
         let mut r = Reader::new(page);
-        if r.array::<8>().map_err(short)? != MAGIC {
-            return Err(
-                "not a weft device image, or one whose format was interrupted; `weft format` makes one"
-                    .into(),
-            );
+        match r.array::<8>() {
+            Ok(MAGIC) => {}
+            Err(cut) if MAGIC.starts_with(page) => return Err(short(cut)),
+            _ => {
+                return Err(
+                    "not a weft device image, or one whose format was interrupted; `weft format` makes one"
+                        .into(),
+                );
+            }
         }
         let version = r.u32().map_err(short)?;
         if version != VERSION {

@@ -703,8 +703,14 @@ fn encode_header(id: &[u8; 16], setup: &FlashSetup, layout: &Layout, annex: &Ann
 fn decode_header(page: &[u8]) -> Result<([u8; 16], FlashSetup, Annex), String> {
     let short = |_: Truncated| "the header is cut short; restore the image".to_string();
     let mut r = Reader::new(page);
-    if r.array::<8>().map_err(short)? != MAGIC {
-        return Err("not an open-channel image, or one whose making was interrupted; make a new one".into());
+    match r.array::<8>() {
+        Ok(MAGIC) => {}
+        Err(cut) if MAGIC.starts_with(page) => return Err(short(cut)),
+        _ => {
+            return Err(
+                "not an open-channel image, or one whose making was interrupted; make a new one".into()
+            );
+        }
     }
     let version = r.u32().map_err(short)?;
     if version != VERSION {

@@ -21,6 +21,7 @@ mod relocate;
 mod write_back;
 
 use self::clean::Destination;
+use crate::RENAMES_RESERVE_BYTES;
 use crate::alloc::reserve::{CLEANER_ZONES, CheckpointSize, Reserve};
 use crate::alloc::slot::Slots;
 use crate::alloc::space::Space;
@@ -199,7 +200,13 @@ impl State {
 
     /// Bytes that programs can fill.
     pub(crate) fn usable(&self) -> u64 {
-        self.reserve.usable_bytes(self.saved())
+        self.usable_after(0).saturating_sub(RENAMES_RESERVE_BYTES)
+    }
+
+    /// Bytes that programs and longer names can fill when metadata has grown by `bytes`.
+    pub(crate) fn usable_after(&self, bytes: usize) -> u64 {
+        let saved = self.saved();
+        self.reserve.usable_bytes(CheckpointSize { bytes: saved.bytes + bytes as u64, ..saved })
     }
 
     /// Free zones that data may take, those for the cleaner included.

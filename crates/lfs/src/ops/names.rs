@@ -1,10 +1,9 @@
 //! Names: lookup, create, link, unlink, rename, listing.
 
-use crate::alloc::reserve::CheckpointSize;
 use crate::core::State;
 use crate::layout::record::{NewInode, Record};
 use crate::state::inode::{ENTRY_BYTES, INODE_BYTES};
-use crate::{Lfs, NAMES_RESERVE_BYTES};
+use crate::{Lfs, NAMES_RESERVE_BYTES, RENAMES_RESERVE_BYTES};
 use weft_core::{Ino, refuse};
 use weft_vfs::{
     Attr, CreateArgs, DirEntry, FileKind, FsError, FsResult, LINK_MAX, MapEntry, NAME_MAX, NewNode, PATH_MAX,
@@ -39,9 +38,8 @@ impl State {
 
     /// Fails unless metadata may grow by `bytes`.
     pub(crate) fn check_metadata(&self, bytes: usize) -> FsResult<()> {
-        let saved = self.saved();
-        let usable = self.reserve.usable_bytes(CheckpointSize { bytes: saved.bytes + bytes as u64, ..saved });
-        if self.space.used() + NAMES_RESERVE_BYTES > usable { Err(FsError::NoSpace) } else { Ok(()) }
+        let taken = self.space.used() + RENAMES_RESERVE_BYTES + NAMES_RESERVE_BYTES;
+        refuse(taken > self.usable_after(bytes), FsError::NoSpace)
     }
 
     /// Frees an inode that has neither names nor open references.
@@ -229,7 +227,8 @@ impl Lfs {
         let links = state.inode(to)?.links;
         refuse(moves_dir && from != to && other.is_none() && links >= LINK_MAX, FsError::TooManyLinks)?;
         if other.is_none() && new_name.len() > name.len() {
-            state.check_metadata(new_name.len() - name.len())?;
+            let more = new_name.len() - name.len();
+            refuse(state.space.used() > state.usable_after(more), FsError::NoSpace)?;
         }
         // A program that replaces a file by renaming a new one over it, without fsync, must not find it empty after a
         // crash.

@@ -6,4 +6,4 @@ mod events;
 mod text;
 
 pub use events::{Event, FileAction, Opener, Workload};
-pub use text::{BadRecording, LAST_LINE, first_line};
+pub use text::{BadRecording, LAST_LINE, UnreadRecording, first_line};

@@ -7,13 +7,28 @@ use super::events::{Event, FileAction, Opener, Workload};
 use crate::context::{OpenIntent, WriteHint};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::fmt;
+use std::io::{self, BufRead, Read};
 
 /// The version that is written and read.
 pub const RECORDING_VERSION: u32 = 1;
 /// Characters of a bad line that are shown.
 const SHOWN_MAX: usize = 80;
+/// Bytes of a line, more than any event takes: two paths with every byte escaped, and numbers. What has no lines (a device, a
+/// pipe of zeros) is not read to its end.
+const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Largest offset and size, in bytes: a file's largest.
 const OFFSET_MAX: u64 = 1 << 62;
+
+/// A recording that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadRecording {
+    /// The file cannot be.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It holds something else.
+    #[error(transparent)]
+    Bad(#[from] BadRecording),
+}
 
 /// A line of a recording that is not an event, or cannot be one there.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -114,6 +129,18 @@ impl Workload {
     /// # Errors
     /// The first line that is no event, or names a file that was never opened; a recording without its last line.
     pub fn parse(text: &str, process: &str) -> Result<Workload, BadRecording> {
+        match Workload::read(text.as_bytes(), process) {
+            Ok(workload) => Ok(workload),
+            Err(UnreadRecording::Bad(bad)) => Err(bad),
+            Err(UnreadRecording::Io(_)) => unreachable!("memory is read"),
+        }
+    }
+
+    /// As [`parse`](Self::parse), from a file, which is read no further than to its first line that is no event.
+    ///
+    /// # Errors
+    /// Those of `parse`, and of the file.
+    pub fn read(mut from: impl BufRead, process: &str) -> Result<Workload, UnreadRecording> {
         let mut reader = Reader { process, ..Reader::default() };
         let bad = |index: usize, line: &str, why| {
             let text = if line.chars().count() > SHOWN_MAX {
@@ -123,13 +150,18 @@ impl Workload {
             };
             BadRecording { line: index + 1, text, why }
         };
-        let mut last = (0, "");
-        for (index, line) in text.lines().enumerate() {
-            reader.line(index, line).map_err(|why| bad(index, line, why))?;
-            last = (index, line);
+        let (mut lines, mut last, mut bytes) = (0, String::new(), Vec::new());
+        while from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes)? > 0 {
+            // Bytes that are no text fail in their line, which is what helps to find them.
+            let text = String::from_utf8_lossy(&bytes);
+            let line = text.strip_suffix('\n').map_or(&*text, |line| line.strip_suffix('\r').unwrap_or(line));
+            reader.line(lines, line).map_err(|why| bad(lines, line, why))?;
+            lines += 1;
+            last.replace_range(.., line);
+            bytes.clear();
         }
         if reader.by_number && !reader.ended {
-            return Err(bad(last.0, last.1, CUT_SHORT));
+            return Err(bad(lines - 1, &last, CUT_SHORT).into());
         }
         Ok(Workload { events: reader.events })
     }

@@ -19,11 +19,12 @@ use clap::Args;
 use indicatif::ProgressBar;
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use weft_lfs::salvage::LOST_AND_FOUND;
+use weft_sys::file::try_lock;
 use weft_vfs::FileKind;
 
 /// Bytes of a read.
@@ -34,6 +35,8 @@ const KEPT_BYTES: u64 = 4 << 20;
 const PARTS_MAX: usize = 1 << 18;
 /// Bytes that are collected for a write to the archive's file.
 const WRITE_BYTES: usize = 1 << 20;
+/// What stands behind the name of an archive that is not whole yet, before the number of the process that writes it.
+const UNFINISHED: &str = ".unfinished-";
 
 /// `weft export`
 #[derive(Args, Debug)]
@@ -94,9 +97,8 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
         return failures.result();
     }
     // Under another name until it is whole.
-    let unfinished = Removed(with_suffix(file, &format!(".unfinished-{}", std::process::id())));
+    let (unfinished, output) = begin(file)?;
     let failed = |e| CliError::io("write", &unfinished.0, e);
-    let output = File::create_new(&unfinished.0).map_err(failed)?;
     let writer = Writer::of_file(BufWriter::with_capacity(WRITE_BYTES, output));
     let (output, failures) = write_all(args, &image, &path, writer, &unfinished.0)?;
     let output = output.into_inner().map_err(|e| failed(e.into_error()))?;
@@ -113,6 +115,41 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
     }
     std::fs::rename(&unfinished.0, &target).map_err(|e| CliError::io("rename to", &target, e))?;
     failures.result()
+}
+
+/// An archive under another name than its own, locked while it is written. What killed commands left of the same archive, which
+/// nobody has locked, goes.
+fn begin(file: &Path) -> Result<(Removed, File), CliError> {
+    let unfinished = with_suffix(file, UNFINISHED);
+    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let is_file = |entry: &DirEntry| entry.file_type().is_ok_and(|kind| kind.is_file());
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_file);
+    let mark = unfinished.file_name().unwrap_or_default().as_encoded_bytes();
+    for name in files.map(|file| file.file_name()) {
+        let process = name.as_encoded_bytes().strip_prefix(mark);
+        let left = dir.join(&name);
+        if process.is_some_and(|process| process.iter().all(u8::is_ascii_digit))
+            && File::options()
+                .write(true)
+                .open(&left)
+                .is_ok_and(|left| try_lock(&left).is_ok_and(|locked| locked))
+        {
+            // Another command may have come first.
+            let _ = std::fs::remove_file(&left);
+        }
+    }
+    let unfinished = with_suffix(&unfinished, &std::process::id().to_string());
+    let failed = |e| CliError::io("write", &unfinished, e);
+    let output = File::create_new(&unfinished).map_err(failed)?;
+    // On a file system without locks nobody removes the file. Whoever has this lock is about to.
+    if matches!(try_lock(&output), Ok(false)) || !unfinished.exists() {
+        return Err(CliError::of(
+            file,
+            "another command that writes this archive began at the same time",
+            "write it to another file, or try again",
+        ));
+    }
+    Ok((Removed(unfinished), output))
 }
 
 fn write_all<W: Write>(

@@ -15,6 +15,7 @@ pub use store::{StoreArgs, failed, open};
 use crate::byte_text::escape;
 use crate::command::fsck::problems;
 use crate::error::CliError;
+use crate::kind::Kind;
 use crate::progress;
 use crate::say::{self, json_line, print};
 use crate::table::Table;
@@ -214,13 +215,13 @@ fn stat_text(args: &StatArgs, store: &Store, snodes: Vec<Snode>) -> Result<Strin
 fn check(args: &CheckArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     let name = path.display().to_string();
-    let store = open(&args.store).map_err(|e| CliError::uncheckable(&name, e))?;
+    let store = open(&args.store).map_err(|e| CliError::uncheckable(&name, Kind::TagStore, e))?;
     let begun = store.report();
     let total = (begun.data_pages + begun.table_pages) * PAGE_BYTES as u64;
     let bar = progress::bytes("check", total, args.quiet || args.json);
     let asked = || (store.report().page_reads - begun.page_reads) * PAGE_BYTES as u64;
     let report = progress::watched(&bar, asked, || store.check());
-    let report = report.map_err(|e| CliError::uncheckable(&name, e))?;
+    let report = report.map_err(|e| CliError::uncheckable(&name, Kind::TagStore, e))?;
     let as_json = || {
         json!({
             "version": 1,

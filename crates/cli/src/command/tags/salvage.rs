@@ -2,6 +2,7 @@
 
 use super::store::{StoreArgs, failed, make_file, make_whole, open_to_read};
 use crate::error::CliError;
+use crate::kind::Kind;
 use crate::progress;
 use crate::say;
 use crate::sys::limit;
@@ -44,7 +45,7 @@ pub struct SalvageArgs {
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     let name = path.display().to_string();
-    let unsalvageable = |why: weft_tags::Error| CliError::unsalvageable(&name, why);
+    let unsalvageable = |why: weft_tags::Error| CliError::unsalvageable(&name, Kind::TagStore, why);
     CliError::unless_new(&args.target, args.target.exists())?;
     let source = open_to_read(path).map_err(unsalvageable)?;
     let report = make_whole(&args.target, |part| {
