@@ -58,7 +58,12 @@ impl Access {
                 mount_point: MOUNT_POINT.as_bytes(),
                 inherited_socket: None,
             };
-            match Client::connect(&options) {
+            let connect = || Client::connect(&options);
+            let connected = match hosted.is_some() {
+                true => connect(),
+                false => host::tells_of_waiting(&name, &socket, connect),
+            };
+            match connected {
                 Ok(client) => return Ok(Access { name, client, hosted }),
                 Err(libc::EPROTO) => {
                     return Err(CliError::said(

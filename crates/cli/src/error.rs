@@ -161,6 +161,15 @@ impl CliError {
         CliError::Said { what: what.into(), remedy: remedy.into(), status }
     }
 
+    /// The same with another exit status of the command, unless the reader of its output has gone.
+    pub fn with_status(self, status: u8) -> CliError {
+        match self {
+            CliError::Said { what, remedy, .. } => CliError::Said { what, remedy, status },
+            CliError::Io { ref source, .. } if source.kind() == io::ErrorKind::BrokenPipe => self,
+            error => CliError::ended(status, error.to_string(), error.remedy().unwrap_or_default()),
+        }
+    }
+
     /// Refuses to write over what exists, unless that is forced.
     pub fn unless_forced(path: &Path, exists: bool, force: bool) -> Result<(), CliError> {
         let remedy = "give --force to overwrite it: all data in it will be lost";
@@ -208,6 +217,13 @@ impl CliError {
         let text = match self {
             CliError::Device(DeviceError::Busy(_)) => {
                 "another process has the image open and serves nobody, or another user; end that process, or wait for it"
+            }
+            CliError::Device(DeviceError::Io { path, source })
+            | CliError::Flash(FlashError::Device(DeviceError::Io { path, source }))
+            | CliError::Drive(SsdError::Flash(FlashError::Device(DeviceError::Io { path, source })))
+                if is_missing(source) && has_no_directory(path) =>
+            {
+                "the file's directory is not there: make it first, or name another one"
             }
             CliError::Device(DeviceError::Io { source, .. }) if is_missing(source) => {
                 "'weft format --size 4G IMAGE' makes a volume"

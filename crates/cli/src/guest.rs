@@ -2,7 +2,7 @@
 
 use crate::access::inspect;
 use crate::error::CliError;
-use crate::host::{Hosted, served_by};
+use crate::host::{Hosted, tells_of_waiting};
 use crate::intercept::Intercept;
 use crate::program;
 use crate::report::Report;
@@ -15,7 +15,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_client::proto::INSPECT_SNAPSHOT;
 use weft_client::{Client, ConnectOptions};
@@ -23,8 +22,6 @@ use weft_volume::report::Snapshot;
 
 /// Exit status of weft's own failures, as `env` and its kin have it.
 pub const OWN_FAILURE: u8 = 125;
-/// A server that has not answered after this long is worth a word.
-const ANSWER_EXPECTED: Duration = Duration::from_secs(3);
 const SHIM: &str = "libweft_shim.so";
 
 /// A program to run and where its volume appears to it.
@@ -101,26 +98,10 @@ pub fn elsewhere(
     Ok(FinishedRun { status: ended.status, report, failure, interrupted: ended.interrupted })
 }
 
-/// Asks another process's server, which may be stopped, or hang: signals end this process meanwhile, and the user learns whom it
-/// waits for.
+/// Asks another process's server, which may be stopped, or hang: signals end this process meanwhile.
 fn answered<T>(volume: &str, socket: &Path, signals: &Queue, ask: impl FnOnce() -> T) -> T {
-    let (answered, waits) = mpsc::channel::<()>();
-    std::thread::scope(|scope| {
-        // It begins while signals are blocked, so that it takes none of them. Without it, only the message is missing.
-        let told = std::thread::Builder::new().spawn_scoped(scope, move || {
-            if waits.recv_timeout(ANSWER_EXPECTED) == Err(RecvTimeoutError::Timeout) {
-                let pid = served_by(socket).and_then(|server| server.pid);
-                let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
-                warn(format_args!(
-                    "the server of {volume}{process} does not answer; waiting for it (Ctrl-C to stop)"
-                ));
-            }
-        });
-        drop(told);
-        let answer = signals.unblocked(ask);
-        drop(answered);
-        answer
-    })
+    // The thread that waits for the answer begins while signals are blocked, so that it takes none of them.
+    tells_of_waiting(volume, socket, || signals.unblocked(ask))
 }
 
 /// The program on a volume that this process serves.

@@ -1,6 +1,7 @@
 //! A volume served by this process, or by another one: whoever comes first serves it, the others are its clients.
 
 use crate::error::CliError;
+use crate::say::warn;
 use crate::sys::signal;
 use crate::volume;
 use std::fs::DirEntry;
@@ -9,6 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_core::serve::connect_now;
 use weft_device::DeviceError;
@@ -23,6 +25,8 @@ const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_STEP: Duration = Duration::from_millis(20);
 /// A private socket that does not answer after this long is one of a killed process.
 const SOCKET_AGE_MIN: Duration = Duration::from_secs(10);
+/// A server that has not answered after this long is worth a word.
+const ANSWER_EXPECTED: Duration = Duration::from_secs(3);
 /// Clients that leave within this time are not worth a word.
 const LEAVE_QUIETLY: Duration = Duration::from_millis(500);
 
@@ -141,6 +145,27 @@ pub fn served_by(socket: &Path) -> Option<Found> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Some(Found { pid: None }),
         Err(_) => None,
     }
+}
+
+/// Asks another process's server, and tells the user whom it waits for when there is no answer.
+pub fn tells_of_waiting<T>(volume: &str, socket: &Path, ask: impl FnOnce() -> T) -> T {
+    let (answered, waits) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        // Without it, only the message is missing.
+        let told = std::thread::Builder::new().spawn_scoped(scope, move || {
+            if waits.recv_timeout(ANSWER_EXPECTED) == Err(RecvTimeoutError::Timeout) {
+                let pid = served_by(socket).and_then(|server| server.pid);
+                let process = pid.map_or_else(String::new, |pid| format!(" (process {pid})"));
+                warn(format_args!(
+                    "the server of {volume}{process} does not answer; waiting for it (Ctrl-C to stop)"
+                ));
+            }
+        });
+        drop(told);
+        let answer = ask();
+        drop(answered);
+        answer
+    })
 }
 
 /// Finds the server of an image, or becomes it.

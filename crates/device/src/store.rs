@@ -11,11 +11,12 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
-use weft_sys::file::{DirectFile, LockedFile, memory_file};
+use weft_core::units::format_size;
+use weft_sys::file::{DirectFile, LockedFile, free_bytes, memory_file};
 
 /// Bytes that creation writes at once, and after which it reports progress.
 const CREATE_CHUNK_BYTES: usize = 4 << 20;
@@ -31,10 +32,12 @@ pub struct Image {
     pub base: u64,
     /// Bytes from one zone to the next.
     stride: u64,
+    /// Bytes of the whole file.
+    bytes: u64,
     /// Whether it can outlive this boot, so that durability has a meaning.
     pub lasting: bool,
     /// What is written to an image that is only looked at: it stays in memory.
-    changes: Option<RwLock<Changes>>,
+    changes: Option<Box<RwLock<Changes>>>,
     /// The log of small flushes; none where the file system has no direct writes, or after one failed.
     pub log: Mutex<Option<Box<FlushLog>>>,
 }
@@ -65,9 +68,9 @@ impl Image {
         overwrite: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Image, DeviceError> {
-        let file = make(path, overwrite, |file| {
-            fill_with_zeros(file, header::image_bytes(&header.geometry), progress)
-                .map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })
+        let bytes = header::image_bytes(&header.geometry);
+        let file = make(path, overwrite, bytes, |file| {
+            fill_with_zeros(file, bytes, progress).map_err(|source| DeviceError::of_image(path, source))
         })?;
         Image::fresh(file, path, header, true)
     }
@@ -93,6 +96,7 @@ impl Image {
             path: path.to_path_buf(),
             base: header::data_offset(zones),
             stride: header.geometry.zone_bytes,
+            bytes: header::image_bytes(&header.geometry),
             frame,
             lasting,
             changes: None,
@@ -152,9 +156,9 @@ impl Image {
         let frame =
             Frame::new(file, header.id, header.geometry.zones(), spare, Some(&last), look).map_err(io)?;
         let log = if look { None } else { flush_log(&frame, &header) };
-        let changes = look.then(RwLock::default);
+        let changes = look.then(Box::default);
         let (path, stride, log) = (path.to_path_buf(), header.geometry.zone_bytes, Mutex::new(log));
-        let image = Image { frame, path, base, stride, lasting: !look, changes, log };
+        let image = Image { frame, path, base, stride, bytes: wanted, lasting: !look, changes, log };
         Ok(Opened { image, header, torn: last.torn_slots(), host_crashed, flushed, header_damaged })
     }
 
@@ -175,6 +179,12 @@ impl Image {
         }
         let sync = || if self.lasting { self.frame.file.sync_data() } else { Ok(()) };
         self.frame.end_session(sync).map_err(|e| self.io(e))
+    }
+
+    /// What the file lacks, in words, if it lacks something.
+    pub fn cut_short(&self) -> Option<String> {
+        let length = self.frame.file.metadata().ok()?.len();
+        (length < self.bytes).then(|| cut_short(length, self.bytes))
     }
 
     /// Whether the file is not to be changed.
@@ -255,16 +265,24 @@ fn flush_log(frame: &Frame, header: &Header) -> Option<Box<FlushLog>> {
 }
 
 /// Makes a file for an image, takes its lock and fills it. With `overwrite` it may exist; it keeps its content until it is
-/// locked.
+/// locked, and when there is no room for the `bytes` that it is filled with.
 pub fn make(
     path: &Path,
     overwrite: bool,
+    bytes: u64,
     fill: impl FnOnce(&File) -> Result<(), DeviceError>,
 ) -> Result<LockedFile, DeviceError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).create_new(!overwrite).truncate(false);
     let file = options.open(path).map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })?;
     let file = lock(file, path)?;
+    // Before what stood there is given up, and before others find the file system full.
+    if let Err(source) = has_room(&file, bytes) {
+        if !overwrite {
+            let _ = std::fs::remove_file(path);
+        }
+        return Err(DeviceError::HostFull { path: path.to_path_buf(), source });
+    }
     fill(&file).inspect_err(|_| {
         // A disk that is full is not left full. What stood there before was given up with `overwrite`.
         let _ = file.set_len(0);
@@ -273,6 +291,17 @@ pub fn make(
         }
     })?;
     Ok(file)
+}
+
+/// Whether a file can have so many bytes, as far as its file system tells.
+fn has_room(file: &File, bytes: u64) -> io::Result<()> {
+    let (Ok(free), Ok(meta)) = (free_bytes(file), file.metadata()) else { return Ok(()) };
+    let room = free.saturating_add(meta.blocks() * 512);
+    if bytes <= room {
+        return Ok(());
+    }
+    let (wanted, room) = (format_size(bytes), format_size(room));
+    Err(io::Error::new(io::ErrorKind::StorageFull, format!("the image needs {wanted}, and {room} are free")))
 }
 
 /// Opens the file of an image and takes its lock; to look at it, one that others who look may share.

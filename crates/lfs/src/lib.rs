@@ -197,6 +197,7 @@ impl FileSystem for Lfs {
         note_read => op_note_read(ino: Ino, when: TimeSpec);
         read => op_read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
         write_back => op_write_back(ino: Ino) -> FsResult<()>;
+        write_in_order => op_write_in_order(ino: Ino) -> FsResult<()>;
         fallocate => op_fallocate(ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()>;
         seek => op_seek(ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64>;
         fsync => op_fsync(ino: Ino) -> FsResult<()>;

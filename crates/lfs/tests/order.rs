@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weft_core::{Ino, Tag};
 use weft_device::PowerCut;
 use weft_lfs::Lfs;
-use weft_vfs::{CreateArgs, FallocateMode, FileSystem, FsError, NewNode, RenameFlags};
+use weft_vfs::{CreateArgs, FallocateMode, FileSystem, FsError, NewNode, RenameFlags, SetAttr};
 
 const LOOKS: u64 = 16;
 
@@ -93,6 +93,27 @@ fn a_file_that_was_appended_to_is_a_prefix_of_what_was_written() {
         }
         fs.fsync(ino).unwrap();
         after_a_cut(&device, |fs| assert!(content(fs, "f").unwrap() == all[..at]));
+    }
+}
+
+#[test]
+fn a_file_that_was_written_anew_has_its_new_content_before_any_later_change() {
+    for len in [4, 5000, 300_000] {
+        let (device, fs) = volume();
+        let ino = create(&fs, "f");
+        fs.write(ino, 0, b"old").unwrap();
+        fs.sync().unwrap();
+        fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+        let new = pattern(len);
+        fs.write(ino, 0, &new).unwrap();
+        fs.write_in_order(ino).unwrap();
+        after_a_cut(&device, |fs| {
+            let found = content(fs, "f").unwrap();
+            assert!(found == b"old" || found == new, "{} bytes of {len}", found.len());
+        });
+        create(&fs, "later");
+        commit(&fs);
+        after_a_cut(&device, |fs| assert!(content(fs, "f").unwrap() == new, "{len} bytes"));
     }
 }
 

@@ -49,6 +49,18 @@ fn lock(file: &File, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
+/// Bytes that are free on the file system of a file, those for the superuser included.
+pub fn free_bytes(file: &File) -> io::Result<u64> {
+    // SAFETY: an all-zero statvfs is valid, and the call only writes to it.
+    let (space, result) = unsafe {
+        let mut space: libc::statvfs = std::mem::zeroed();
+        let result = libc::fstatvfs(file.as_raw_fd(), &raw mut space);
+        (space, result)
+    };
+    checked(result)?;
+    Ok(space.f_bfree.saturating_mul(space.f_frsize))
+}
+
 /// The process that has a file locked, where the system tells it.
 pub fn lock_holder(file: &File) -> Option<u32> {
     let meta = file.metadata().ok()?;

@@ -113,6 +113,10 @@ pub trait FileSystem: Send + Sync {
     /// file's buffers calls. Small pieces may stay buffered to be packed with others.
     fn write_back(&self, ino: Ino) -> FsResult<()>;
 
+    /// Orders what is buffered of a file before all later changes, without waiting for durability: after a crash that one of these
+    /// survives, the file has it. For a file whose content was replaced.
+    fn write_in_order(&self, ino: Ino) -> FsResult<()>;
+
     /// Allocates, punches, zeroes, collapses or inserts a range.
     ///
     /// What is allocated or zeroed has its space from then on, durably when the file is synced: it counts as used in

@@ -42,6 +42,14 @@ impl Device {
         Ok(Device::Model(Arc::new(ZonedModel::open_to_look(path)?)))
     }
 
+    /// What an image lacks at its end, in words, when that is less than its data needs; it is only looked at then.
+    pub fn cut_short(&self) -> Option<String> {
+        match self {
+            Device::Model(model) => model.cut_short(),
+            Device::Drive(_) => None,
+        }
+    }
+
     /// The interface that the core works on.
     pub fn zoned(&self) -> Arc<dyn ZonedDevice> {
         match self {

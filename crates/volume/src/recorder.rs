@@ -267,6 +267,7 @@ impl FileSystem for RecordedCore {
         note_read => core.note_read(ino: Ino, when: TimeSpec);
         read => core.read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
         write_back => core.write_back(ino: Ino) -> FsResult<()>;
+        write_in_order => core.write_in_order(ino: Ino) -> FsResult<()>;
         seek => core.seek(ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64>;
         sync => core.sync() -> FsResult<()>;
         getxattr => core.getxattr(ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;

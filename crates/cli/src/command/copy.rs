@@ -264,8 +264,12 @@ impl Copier<'_> {
                 self.to.mknod(target, special, meta.perm, meta.rdev)?;
             }
         }
-        copy_xattrs(from, path, self.to, target)?;
-        self.to.set_meta(target, meta)?;
+        // A device or a pipe that was there took the content; it is not the command's to change.
+        let is_own = meta.kind != FileKind::File || self.to.stat(target, true)?.kind == FileKind::File;
+        if is_own {
+            copy_xattrs(from, path, self.to, target)?;
+            self.to.set_meta(target, meta)?;
+        }
         if lost.is_nothing() { Ok(()) } else { Err(self.put_away(target, meta, &lost)?) }
     }
 

@@ -16,9 +16,6 @@ use weft_volume::VolumeError;
 use weft_volume::device::open_for_format;
 use weft_volume::spec::{is_drive, path_of};
 
-/// Exit status after an interrupt, as shells have it.
-const INTERRUPTED: i32 = 128 + libc::SIGINT;
-
 /// `weft format`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft format --size 4G vol.img\n  \
@@ -90,7 +87,7 @@ fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
             bar.finish_and_clear();
             // Half an image is of no use to anybody. What it cannot be removed for, the next format will say.
             let _ = std::fs::remove_file(path);
-            std::process::exit(INTERRUPTED);
+            std::process::exit(signal::status_of_interrupt());
         }
     });
     bar.finish_and_clear();

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::path::PathBuf;
 use weft_core::units::format_size;
 use weft_core::{BLOCK_BYTES, ZoneId};
-use weft_lfs::fsck::{FsckReport, check};
+use weft_lfs::fsck::{FsckReport, Problem, check};
 use weft_volume::Device;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
 use weft_volume::spec::path_of;
@@ -41,9 +41,12 @@ pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let begun = device.counters().read_bytes;
     let asked = || device.counters().read_bytes - begun;
     let report = progress::watched(&bar, asked, || check(device.zoned()));
-    let report = report.map_err(|e| CliError::uncheckable(&image, Kind::Volume, e))?;
+    let mut report = report.map_err(|e| CliError::uncheckable(&image, Kind::Volume, e))?;
+    if let Some(what) = device.cut_short() {
+        report.problems.push(Problem { zone: None, block: None, ino: None, what });
+    }
     let text = if args.json { json_line(&as_json(&image, &report))? } else { in_words(&image, &report) };
-    print(&text)?;
+    print(&text).map_err(|error| error.with_status(2))?;
     let Some(problems) = problems(report.problems.len() as u64 + report.more_problems) else { return Ok(()) };
     Err(CliError::said(
         format!("{image}: {problems} found"),

@@ -1,6 +1,7 @@
 //! `weft ls`, `weft stat` and `weft df`.
 
 use crate::access::Access;
+use crate::command::files::Failures;
 use crate::error::CliError;
 use crate::file_arg::FileArg;
 use crate::say::{self, Out, printable, unwritten};
@@ -90,6 +91,7 @@ pub fn on_each(
 /// Lists files.
 pub fn ls(args: &LsArgs) -> Result<(), CliError> {
     let names = Names::load();
+    let mut failures = Failures::default();
     on_each(&args.paths, Access::look, |access, paths| {
         let tree = access.tree();
         let lister =
@@ -100,10 +102,14 @@ pub fn ls(args: &LsArgs) -> Result<(), CliError> {
             if index > 0 {
                 writeln!(out).map_err(unwritten)?;
             }
-            lister.list(&mut out, path, heading, args.recursive)?;
+            match tree.stat(path, true) {
+                Ok(_) => lister.list(&mut out, path, heading, args.recursive)?,
+                Err(error) => failures.tell("list", &tree.show(path), &error),
+            }
         }
         out.flush().map_err(unwritten)
-    })
+    })?;
+    failures.result()
 }
 
 struct Lister<'a> {
@@ -249,11 +255,18 @@ impl Names {
 /// Shows the attributes of files.
 pub fn stat(args: &PathsArgs) -> Result<(), CliError> {
     let names = Names::load();
+    let mut failures = Failures::default();
     on_each(&args.paths, Access::look, |access, paths| {
         let tree = access.tree();
         let mut out = say::out();
         for path in paths {
-            let m = tree.stat(path, false).map_err(|e| CliError::file("stat", &tree, path, e))?;
+            let m = match tree.stat(path, false) {
+                Ok(meta) => meta,
+                Err(error) => {
+                    failures.tell("stat", &tree.show(path), &error);
+                    continue;
+                }
+            };
             let (user, group) = (Names::of(&names.users, m.uid), Names::of(&names.groups, m.gid));
             let lines = [
                 ("file", printable(tree.show(path).as_bytes())),
@@ -272,7 +285,8 @@ pub fn stat(args: &PathsArgs) -> Result<(), CliError> {
             }
         }
         out.flush().map_err(unwritten)
-    })
+    })?;
+    failures.result()
 }
 
 // ---- df -------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,8 @@ use weft_volume::spec::path_of;
 
 /// What the file is called, behind its name, until it is complete.
 const PART_SUFFIX: &str = ".weft-part";
+/// Exit status of a command that made no new volume.
+const NO_VOLUME: u8 = 2;
 
 /// `weft salvage`
 #[derive(Args, Debug)]
@@ -37,7 +39,7 @@ const PART_SUFFIX: &str = ".weft-part";
     files without a name to /lost+found. The command writes the new volume to NEW.weft-part, and renames this file to NEW \
     when the volume is complete and durable. An interrupted command removes NEW.weft-part. When a kill or a crash has left \
     an incomplete NEW.weft-part, the next 'weft salvage' to NEW replaces it.\n\n\
-    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged")]
+    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged, or no new volume was made")]
 pub struct SalvageArgs {
     /// Read the whole volume and list the missing data, but make no new volume.
     #[arg(short = 'n', long, conflicts_with = "target")]
@@ -55,11 +57,16 @@ pub struct SalvageArgs {
     pub target: Option<PathBuf>,
 }
 
+/// The error of a command that made no new volume, or could not say what is in it.
+fn no_volume(error: CliError) -> CliError {
+    error.with_status(NO_VOLUME)
+}
+
 /// Salvages a volume.
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let name = args.image.display().to_string();
     if let Some(target) = &args.target {
-        CliError::unless_new(target, std::fs::symlink_metadata(target).is_ok())?;
+        CliError::unless_new(target, std::fs::symlink_metadata(target).is_ok()).map_err(no_volume)?;
     }
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
         .map_err(|e| CliError::unsalvageable(&name, Kind::Volume, e))?;
@@ -68,10 +75,13 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         Lfs::mount(device.zoned(), options).map_err(|e| CliError::unsalvageable(&name, Kind::Volume, e))?;
     let quiet = args.quiet || args.json;
     let report = match &args.target {
-        Some(target) => copy_into(&device, &from, target, quiet)?,
-        None => work(&from, None, quiet).map_err(|source| VolumeError::lfs(&name, source))?,
+        Some(target) => copy_into(&device, &from, target, quiet).map_err(no_volume)?,
+        None => {
+            work(&from, None, quiet).map_err(|source| no_volume(VolumeError::lfs(&name, source).into()))?
+        }
     };
-    say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))?;
+    say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))
+        .map_err(no_volume)?;
     if report.is_complete() {
         return Ok(());
     }

@@ -110,6 +110,11 @@ impl Drop for RemovedWhenEnded {
     }
 }
 
+/// Exit status of a command that the signal ended, as shells have it.
+pub fn status_of_interrupt() -> i32 {
+    128 + FIRST.load(Relaxed)
+}
+
 /// Whether the user wants the command to end.
 pub fn was_interrupted() -> bool {
     INTERRUPTED.load(Relaxed)

@@ -5,7 +5,7 @@ use crate::output;
 use crate::sys::{file, xattr};
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, lchown};
@@ -74,6 +74,30 @@ impl Sink for File {
     }
 }
 
+/// A pipe, a terminal or another device, which takes one byte after the other.
+struct Stream {
+    to: File,
+    at: u64,
+}
+
+impl Sink for Stream {
+    fn write_at(&mut self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.set_len(offset)?;
+        self.to.write_all(data)?;
+        self.at += data.len() as u64;
+        Ok(())
+    }
+
+    /// What a file would have as a hole is written.
+    fn set_len(&mut self, bytes: u64) -> io::Result<()> {
+        debug_assert!(bytes >= self.at, "a stream does not go back");
+        let zeros = bytes.saturating_sub(self.at);
+        io::copy(&mut io::repeat(0).take(zeros), &mut self.to)?;
+        self.at = bytes;
+        Ok(())
+    }
+}
+
 impl Tree for LocalTree<'_> {
     fn show(&self, path: &[u8]) -> String {
         String::from_utf8_lossy(path).into_owned()
@@ -116,7 +140,8 @@ impl Tree for LocalTree<'_> {
 
     fn create(&self, path: &[u8], perm: u32) -> io::Result<Box<dyn Sink + '_>> {
         let mut options = OpenOptions::new();
-        Ok(Box::new(options.write(true).create(true).truncate(true).mode(perm).open(local(path)?)?))
+        let file = options.write(true).create(true).truncate(true).mode(perm).open(local(path)?)?;
+        Ok(if file.metadata()?.is_file() { Box::new(file) } else { Box::new(Stream { to: file, at: 0 }) })
     }
 
     fn may_replace(&self, path: &[u8], kind: FileKind) -> io::Result<()> {

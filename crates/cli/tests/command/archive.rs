@@ -264,6 +264,25 @@ fn an_export_removes_what_killed_ones_left_of_the_same_archive() {
 }
 
 #[test]
+fn an_archive_that_was_cut_short_replaces_no_file_by_a_part_of_one() {
+    let bench = Bench::with_volume();
+    bench.file("old/f", "as it was");
+    bench.file("new/f", noise(100_000, 8));
+    bench.weft(&["cp", "old/f", "vol.img:/f"]).success();
+    tar(&bench, &["-C", "new", "-cf", "new.tar", "f"]);
+    let whole = std::fs::read(bench.path("new.tar")).unwrap();
+    bench.file("cut.tar", &whole[..50_000]);
+    bench.weft(&["import", "vol.img", "cut.tar"]).code(1);
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "as it was");
+    bench.weft(&["import", "vol.img:/fresh", "cut.tar"]).code(1);
+    assert_eq!(bench.stdout(&["ls", "vol.img:/fresh"]), "");
+    bench.weft(&["import", "vol.img", "new.tar"]).success();
+    bench.weft(&["cp", "vol.img:/f", "back"]).success();
+    assert!(std::fs::read(bench.path("back")).unwrap() == noise(100_000, 8));
+    assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "f\nfresh\nlost+found\n".replace("lost+found\n", ""));
+}
+
+#[test]
 fn a_closed_standard_output_is_an_error_when_there_is_something_to_write() {
     let bench = Bench::with_volume();
     bench.file("f", "content");

@@ -163,3 +163,27 @@ fn what_is_copied_to_nowhere_is_told_with_the_name_of_the_target() {
     bench.weft(&["cp", "-r", "d", "vol.img:/d/"]).success();
     bench.weft(&["cp", "f", "vol.img:/g/h"]).code(1).stderr(contains("vol.img:/g/"));
 }
+
+#[test]
+fn a_copy_to_a_device_or_a_pipe_gives_it_the_content_and_nothing_else() {
+    let bench = Bench::with_volume();
+    bench.file("f", noise(300_000, 4));
+    std::os::unix::fs::chown(bench.path("f"), Some(0), Some(0)).ok();
+    std::fs::set_permissions(bench.path("f"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::File::options().append(true).open(bench.path("f")).unwrap().set_len(400_000).unwrap();
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    assert!(std::process::Command::new("mkfifo").arg(bench.path("pipe")).status().unwrap().success());
+    std::fs::set_permissions(bench.path("pipe"), std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .unwrap();
+    let before = std::fs::metadata(bench.path("pipe")).unwrap();
+    let pipe = bench.path("pipe");
+    let reader = std::thread::spawn(move || std::fs::read(pipe).unwrap());
+    bench.weft(&["cp", "vol.img:/f", "pipe"]).success();
+    assert!(reader.join().unwrap() == std::fs::read(bench.path("f")).unwrap(), "with its hole as zeros");
+    let after = std::fs::metadata(bench.path("pipe")).unwrap();
+    assert_eq!((after.mode(), after.uid()), (before.mode(), before.uid()));
+    let null = std::fs::metadata("/dev/null").unwrap();
+    bench.weft(&["cp", "vol.img:/f", "/dev/null"]).success();
+    let after = std::fs::metadata("/dev/null").unwrap();
+    assert_eq!((after.mode(), after.uid(), after.gid()), (null.mode(), null.uid(), null.gid()));
+}

@@ -51,6 +51,25 @@ fn a_file_of_another_kind_is_named_with_the_commands_for_it() {
 }
 
 #[test]
+fn the_paths_after_one_that_is_missing_are_listed() {
+    let bench = Bench::with_volume();
+    bench.file("f", "content");
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    for command in ["ls", "stat"] {
+        let told = contains("vol.img:/none").and(contains("1 failed"));
+        let shown = bench.weft(&[command, "vol.img:/none", "vol.img:/f"]).code(1).stderr(told);
+        shown.stdout(contains("/f"));
+    }
+}
+
+#[test]
+fn a_directory_that_is_missing_is_not_made_by_a_format() {
+    let bench = Bench::empty();
+    let told = contains("directory is not there").and(contains("weft format").not());
+    bench.weft(&["format", "--size", "64M", "none/vol.img"]).code(1).stderr(told);
+}
+
+#[test]
 fn a_path_without_an_image_is_explained() {
     let bench = Bench::empty();
     bench.weft(&["ls", "/db"]).code(1).stderr(contains("not on a volume").and(contains("IMAGE:/path")));

@@ -3,6 +3,19 @@ use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 
 #[test]
+fn an_image_for_which_there_is_no_room_is_refused_before_anything_is_written() {
+    let bench = Bench::with_volume();
+    bench.file("f", "content");
+    bench.weft(&["cp", "f", "vol.img:/f"]).success();
+    let format = ["format", "--size", "64T", "--zone-size", "1G"];
+    let told = || contains("no space is left").and(contains("the image needs 64.0 TiB"));
+    bench.weft(&[&format[..], &["--force", "vol.img"]].concat()).code(1).stderr(told());
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "content");
+    bench.weft(&[&format[..], &["new.img"]].concat()).code(1).stderr(told());
+    assert!(!bench.path("new.img").exists());
+}
+
+#[test]
 fn a_formatted_image_is_an_empty_volume_of_the_size_asked_for() {
     let bench = Bench::empty();
     bench

@@ -51,6 +51,13 @@ fn a_recorded_program_is_played_in_every_mode_with_the_same_result_each_time() {
 }
 
 #[test]
+fn a_zone_of_no_bytes_is_refused() {
+    let bench = Bench::empty();
+    record(&bench, "echo x >/weft/f");
+    bench.weft(&["replay", "--zone", "0", "p.rec"]).code(1).stderr(contains("zone_size is 0 bytes"));
+}
+
+#[test]
 fn the_table_has_a_row_for_each_volume_and_a_column_for_each_mode() {
     let bench = Bench::empty();
     record(&bench, PROGRAM);

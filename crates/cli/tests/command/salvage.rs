@@ -46,7 +46,7 @@ fn a_file_with_a_damaged_block_is_put_aside_and_listed_and_the_rest_is_whole() {
     assert!(out == good);
     bench.weft(&["cat", "new.img:/tree/bad"]).code(1);
     bench.weft(&["ls", "new.img:/lost+found"]).success().stdout(contains("#"));
-    bench.weft(&["salvage", "vol.img", "new.img"]).code(1).stderr(contains("new.img exists"));
+    bench.weft(&["salvage", "vol.img", "new.img"]).code(2).stderr(contains("new.img exists"));
 }
 
 #[test]
@@ -202,6 +202,6 @@ fn an_interrupted_salvage_leaves_no_volume_under_the_new_name() {
     assert!(bench.weft(&["cat", "new.img:/f"]).success().get_output().stdout == noise(100_000, 8));
     // Somebody's own file is not.
     bench.file("other.img.weft-part", "own data");
-    bench.weft(&["salvage", "vol.img", "other.img"]).code(1).stderr(contains("in the way"));
+    bench.weft(&["salvage", "vol.img", "other.img"]).code(2).stderr(contains("in the way"));
     assert_eq!(std::fs::read(bench.path("other.img.weft-part")).unwrap(), b"own data");
 }

@@ -53,6 +53,14 @@ impl Drop for Serving {
     }
 }
 
+/// Starts the command, whose standard error is read.
+fn spawn_with_stderr(bench: &Bench, args: &[&str]) -> Child {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("weft"));
+    let weft = bench.command();
+    command.envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(bench.dir());
+    command.args(args).stderr(std::process::Stdio::piped()).spawn().unwrap()
+}
+
 #[test]
 fn commands_use_the_server_that_runs_and_leave_it_running() {
     let bench = Bench::with_volume();
@@ -111,7 +119,7 @@ fn a_command_whose_server_does_not_answer_can_be_interrupted() {
     let server = Serving::start(&bench);
     server.signal("-STOP");
     for (name, number) in [("-INT", libc::SIGINT), ("-TERM", libc::SIGTERM), ("-HUP", libc::SIGHUP)] {
-        let mut command = bench.spawn(&["ls", "vol.img:"]);
+        let mut command = spawn_with_stderr(&bench, &["ls", "vol.img:"]);
         // When it waits for the server it has its signals set.
         let connected = || {
             let stack = std::fs::read_to_string(format!("/proc/{}/wchan", command.id())).unwrap();
@@ -119,6 +127,12 @@ fn a_command_whose_server_does_not_answer_can_be_interrupted() {
         };
         while !connected() {
             std::thread::sleep(Duration::from_millis(5));
+        }
+        if number == libc::SIGINT {
+            let mut told = String::new();
+            BufReader::new(command.stderr.take().unwrap()).read_line(&mut told).unwrap();
+            let expected = format!("the server of vol.img (process {}) does not answer", server.id());
+            assert!(told.contains(&expected), "{told}");
         }
         let sent = Command::new("kill").args([name, &command.id().to_string()]).status();
         assert!(sent.unwrap().success());
@@ -131,6 +145,27 @@ fn a_command_whose_server_does_not_answer_can_be_interrupted() {
     }
     server.signal("-CONT");
     assert_eq!(server.stop(), 0);
+}
+
+#[test]
+fn a_file_that_is_truncated_and_written_anew_is_not_empty_after_a_kill_of_the_server() {
+    let bench = Bench::with_volume();
+    let run = |script: &str| bench.weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]);
+    run("for i in 1 2 3 4; do echo old >/weft/f$i; done; sync").success();
+    for round in 0..4 {
+        let mut server = Serving::start(&bench);
+        // The truncations become durable with the flush of another file.
+        let large = "head -c 3000000 /dev/zero >/weft/f4";
+        let other = "dd if=/dev/zero of=/weft/other bs=4k count=1 conv=fsync 2>/dev/null";
+        run(&format!("for i in 1 2 3; do echo new{round} >/weft/f$i; done; {large}; {other}")).success();
+        server.signal("-KILL");
+        server.child.wait().unwrap();
+        for file in 1..4 {
+            let found = bench.stdout(&["cat", &format!("vol.img:/f{file}")]);
+            assert_eq!(found, format!("new{round}\n"), "f{file}");
+        }
+        assert_ne!(bench.stdout(&["cat", "vol.img:/f4"]), "");
+    }
 }
 
 #[test]
@@ -224,15 +259,7 @@ fn a_program_whose_server_does_not_answer_can_be_interrupted() {
     let bench = Bench::with_volume();
     let server = Serving::start(&bench);
     server.signal("-STOP");
-    let run = || {
-        let mut command = Command::new(assert_cmd::cargo::cargo_bin("weft"));
-        let weft = bench.command();
-        command
-            .envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?))))
-            .current_dir(bench.dir());
-        command.args(["run", "-q", "--volume", "vol.img", "--", "ls", "/weft"]);
-        command.stderr(std::process::Stdio::piped()).spawn().unwrap()
-    };
+    let run = || spawn_with_stderr(&bench, &["run", "-q", "--volume", "vol.img", "--", "ls", "/weft"]);
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
         let mut command = run();
         let is_told = signal == libc::SIGINT;

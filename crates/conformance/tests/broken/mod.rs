@@ -228,6 +228,10 @@ impl FileSystem for Broken {
         self.inner.write_back(ino)
     }
 
+    fn write_in_order(&self, ino: Ino) -> FsResult<()> {
+        self.inner.write_in_order(ino)
+    }
+
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
         match (self.fault, mode) {
             (Fault::PunchIsTooLong, FallocateMode::PunchHole) => {

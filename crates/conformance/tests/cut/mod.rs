@@ -385,6 +385,10 @@ impl FileSystem for Cut {
     fn write_back(&self, ino: Ino) -> FsResult<()> {
         self.live.write_back(ino)
     }
+
+    fn write_in_order(&self, ino: Ino) -> FsResult<()> {
+        self.live.write_in_order(ino)
+    }
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
         let play = Arc::new(move |fs: &MemFs| drop(fs.fallocate(ino, mode, offset, len)));
         self.run(Logged::Reshape(ino, play), |fs| fs.fallocate(ino, mode, offset, len))

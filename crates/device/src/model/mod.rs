@@ -101,6 +101,11 @@ impl ZonedModel {
         &self.geometry
     }
 
+    /// What the file of the image lacks at its end, in words, if it does.
+    pub fn cut_short(&self) -> Option<String> {
+        self.store.image()?.cut_short()
+    }
+
     /// Lets flash fail as planned from now on. The plan is not part of an image, what failed by it is. Blocks that are
     /// bad from the factory are found in zones that were never used.
     pub fn with_faults(mut self, plan: FaultPlan) -> ZonedModel {

@@ -211,7 +211,7 @@ impl FlashImage {
         let layout = Layout::new(&setup.shape(), annex)?;
         let id = random().map_err(io)?;
         let spare = layout.spare();
-        let file = make(path, overwrite, |file| {
+        let file = make(path, overwrite, layout.base + data_offset(layout.blocks), |file| {
             // Truncation first takes the old content and its magic away.
             file.set_len(0)
                 .and_then(|()| file.set_len(layout.image_bytes()))

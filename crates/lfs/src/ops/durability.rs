@@ -115,6 +115,15 @@ impl Lfs {
         state.write_back_full(ino)
     }
 
+    pub(crate) fn op_write_in_order(&self, ino: Ino) -> FsResult<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        let mut state = self.locked()?;
+        state.inode(ino)?;
+        state.journal_or_write_back(ino)
+    }
+
     /// Waits for a frame to be durable; then zones whose death it made durable can be reset.
     fn wait_durable(&self, seq: u64) -> FsResult<()> {
         if self.shared.durable_seq.load(Acquire) >= seq {

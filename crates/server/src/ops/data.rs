@@ -318,8 +318,12 @@ impl Session<'_> {
     fn set_open_size(&self, open: &OpenInode, size: u64) -> Result<()> {
         let inodes = &self.volume.inodes;
         let _guard = self.alone_with(open)?;
+        let replaces = size == 0 && inodes.size(open) > 0;
         self.volume.fs.setattr(open.ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         inodes.size_changed(open, size);
+        if replaces {
+            inodes.content_replaced(open);
+        }
         Ok(())
     }
 

@@ -48,6 +48,8 @@ pub struct OpenInode {
     is_haunted: AtomicBool,
     /// The same of its table of record locks.
     haunted_records: Arc<AtomicBool>,
+    /// It was truncated to be written anew, without an `fsync` perhaps: a crash must not find it empty once it is closed.
+    is_replaced: AtomicBool,
     /// Whether it may have set-id bits, which a write can clear: it gets no ring then. Changed under the table's lock.
     set_id: AtomicBool,
     /// Write-backs of it that failed.
@@ -320,6 +322,7 @@ impl Inodes {
             overwritten: AtomicU32::new(0),
             is_haunted: AtomicBool::new(false),
             haunted_records: Arc::default(),
+            is_replaced: AtomicBool::new(false),
             set_id: AtomicBool::new(has_set_id(perm)),
             errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
@@ -350,6 +353,11 @@ impl Inodes {
         // Hand over while nobody can open the inode anew and miss what ring and area hold.
         self.take_memory(&mut table, open);
         self.hand_over(open);
+        if open.is_replaced.swap(false, Relaxed)
+            && let Err(error) = self.fs.write_in_order(open.ino)
+        {
+            tracing::debug!(ino = open.ino.0, %error, "its new content may come later than its truncation");
+        }
         debug_assert_eq!(open.users.load(Relaxed), 1, "the last user of an inode");
         let failure = cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
         open.users.store(0, Relaxed);
@@ -462,6 +470,13 @@ impl Inodes {
     /// From now on the server hears at once of whoever closes an open file of the inode.
     pub fn attend(&self, open: &OpenInode) {
         self.shared(open.slot).attended.store(1, SeqCst);
+    }
+
+    /// The content of a file goes, to be written anew: whoever closes it then tells the server at once, which stores the new
+    /// content with the truncation, as ext4 does.
+    pub fn content_replaced(&self, open: &OpenInode) {
+        open.is_replaced.store(true, Relaxed);
+        self.attend(open);
     }
 
     /// Bytes that were accepted for an inode could not be stored.

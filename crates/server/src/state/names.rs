@@ -440,6 +440,7 @@ impl FileSystem for Cached {
         release => core.release(ino: Ino);
         read => core.read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
         write_back => core.write_back(ino: Ino) -> FsResult<()>;
+        write_in_order => core.write_in_order(ino: Ino) -> FsResult<()>;
         seek => core.seek(ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64>;
         fsync => core.fsync(ino: Ino) -> FsResult<()>;
         sync => core.sync() -> FsResult<()>;

@@ -74,6 +74,7 @@ impl Played {
 /// The smallest device of this flash and zone size on which programs can store so many bytes, as `df` counts them.
 pub fn device_for(flash: &Geometry, zone_bytes: u64, bytes: u64) -> Result<Geometry, ReplayError> {
     let of = |zones: u64| flash.clone().with_size(zones * zone_bytes).with_zone_bytes(zone_bytes);
+    of(ZONES_SPARE).validate()?;
     let mut zones = bytes / zone_bytes + ZONES_SPARE;
     loop {
         let geometry = of(zones);

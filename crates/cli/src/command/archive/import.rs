@@ -24,6 +24,8 @@ use weft_vfs::FileKind;
 
 /// Bytes of a read and a write.
 const COPY_BYTES: usize = 256 << 10;
+/// What a file is called until it is whole, when another one has its name. A killed import leaves it, the next one removes it.
+const PART_NAME: &[u8] = b".weft-import";
 /// Mode of directories that the archive does not hold.
 const DIRECTORY_MODE: u32 = 0o755;
 
@@ -148,11 +150,7 @@ impl Import<'_> {
             self.make_all(parent)?;
         }
         let kind = match &member.content {
-            Content::File { size, parts } => {
-                self.tree.unlink_if_there(&path)?;
-                self.file(&path, *size, parts)?;
-                FileKind::File
-            }
+            Content::File { size, parts } => return self.file(&path, member, *size, parts),
             Content::Symlink(target) => {
                 self.tree.unlink_if_there(&path)?;
                 self.tree.symlink(target, &path)?;
@@ -208,7 +206,29 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn file(&mut self, path: &[u8], size: u64, parts: &[(u64, u64)]) -> io::Result<()> {
+    /// Makes a file, under another name until it is whole when there is one already.
+    fn file(&mut self, path: &[u8], member: &Member, size: u64, parts: &[(u64, u64)]) -> io::Result<()> {
+        let part = match self.tree.stat(path, false) {
+            Ok(meta) if meta.is_dir() => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            Ok(_) => join(parent(path).unwrap_or(b"/"), PART_NAME),
+            Err(_) => path.to_vec(),
+        };
+        if part != path {
+            self.tree.unlink_if_there(&part)?;
+        }
+        let made = self
+            .content(&part, size, parts)
+            .and_then(|()| self.attributes(&part, member))
+            .and_then(|()| self.tree.set_meta(&part, &meta_of(member, FileKind::File)))
+            .and_then(|()| if part == path { Ok(()) } else { self.tree.rename(&part, path) });
+        if made.is_err() {
+            // Of no use to anybody.
+            let _ = self.tree.unlink(&part);
+        }
+        made
+    }
+
+    fn content(&mut self, path: &[u8], size: u64, parts: &[(u64, u64)]) -> io::Result<()> {
         let mut sink = self.tree.create(path, 0o600)?;
         for &(offset, len) in parts {
             let (mut offset, end) = (offset, offset + len);

@@ -31,7 +31,8 @@ pub const NAME: &str = "default";
 #[command(
     after_help = "EXAMPLES\n  weft kv put --create app.tags apple red\n  weft kv get app.tags apple\n  \
     tar c /etc | weft kv put app.tags backup -\n  weft kv scan app.tags > pairs.txt\n  weft kv load copy.tags pairs.txt\n\n\
-    A tag store can hold many key-value stores; --name selects one (default: 'default')."
+    A tag store can hold many key-value stores; --name selects one (default: 'default').\n\n\
+    One command at a time uses a store: a command that finds the store in use fails."
 )]
 pub enum KvCommand {
     /// Store a value under a key.
