@@ -109,13 +109,25 @@ pub(super) fn units_for(policy: &RangePolicy, flash: &Flash) -> u64 {
 
 impl BlockRange {
     pub fn new(policy: &RangePolicy, units: usize, flash: &Flash) -> BlockRange {
+        BlockRange::restore(policy, units, (0..units as u32).collect(), Vec::new(), flash)
+    }
+
+    /// A range that was found on the flash, before its logical units are [adopted](BlockRange::adopt): it has so many units, of
+    /// which these are clean and these are bad and hold nothing.
+    pub fn restore(
+        policy: &RangePolicy,
+        units: usize,
+        free: VecDeque<u32>,
+        bad: Vec<u32>,
+        flash: &Flash,
+    ) -> BlockRange {
         let logical = policy.pages.div_ceil(u64::from(flash.slots_per_unit)) as u32;
         BlockRange {
             slots: flash.slots_per_unit,
             pairs: vec![EMPTY; logical as usize],
-            free: (0..units as u32).collect(),
+            free,
             to_erase: VecDeque::new(),
-            bad: Vec::new(),
+            bad,
             units: units as u32,
             unit_sequences: vec![0; units],
             logs: Victims::new(policy.gc, logical, flash.slots_per_unit, 0),
@@ -350,14 +362,6 @@ impl BlockRange {
         }
         if pair.log != NONE && !pair.stopped {
             self.logs.close(at as u32, pair.base_filled - pair.log_filled);
-        }
-    }
-
-    /// Takes a unit out of the free ones: it holds something, or is bad.
-    pub fn withhold(&mut self, unit: u32, bad: bool) {
-        self.free.retain(|free| *free != unit);
-        if bad {
-            self.bad.push(unit);
         }
     }
 

@@ -51,7 +51,7 @@ use block::BlockRange;
 use page::{MapError, PageRange};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -263,8 +263,8 @@ impl PolicyLevel {
                 let what = format!("{RANGES_MAX} ranges are the most; use one of them for more pages");
                 return Err(LevelError::BadRequest(what));
             }
-            let known = |number: &u16| ranges.values().any(|range| range.cell.number == *number);
-            (0..=u16::MAX).find(|number| !known(number)).unwrap_or(u16::MAX)
+            let known: HashSet<u16> = ranges.values().map(|range| range.cell.number).collect();
+            (0..=u16::MAX).find(|number| !known.contains(number)).unwrap_or(u16::MAX)
         };
         let units = self.take_units(&mut control, policy, self.units_for(policy))?;
         let made = match policy.mapping {
@@ -394,7 +394,8 @@ impl PolicyLevel {
             Kind::Page(kind) => kind.dispensable(most),
             Kind::Block(kind) => kind.dispensable(most),
         };
-        let kept: Vec<u32> = (0..have as u32).filter(|unit| !released.contains(unit)).collect();
+        let gone: HashSet<u32> = released.iter().copied().collect();
+        let kept: Vec<u32> = (0..have as u32).filter(|unit| !gone.contains(unit)).collect();
         debug_assert_eq!(kept.len() + released.len(), have as usize, "a unit is released twice");
         let mut units = Vec::new();
         units.extend(kept.iter().map(|unit| range.units[*unit as usize]).chain(added.iter().copied()));

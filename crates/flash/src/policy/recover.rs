@@ -13,7 +13,7 @@ use crate::error::LevelError;
 use crate::grant::Grant;
 use crate::level::LevelName;
 use crate::log::{OnUnreadable, RecordLog};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_core::Nanos;
 use weft_device::gc::{Outcome, RestoredBlock};
 
@@ -348,8 +348,8 @@ enum WholeWrite {
 
 fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRange, LevelError> {
     let slots = u64::from(flash.slots_per_unit);
-    let mut range = BlockRange::new(&saved.policy, saved.units.len(), flash);
     let mut groups: BTreeMap<u64, Vec<FoundUnit>> = BTreeMap::new();
+    let (mut free, mut bad_units) = (VecDeque::new(), Vec::new());
     // Units that hold nothing that counts.
     let mut dead = Vec::new();
     for (at, unit) in saved.units.iter().enumerate() {
@@ -358,18 +358,18 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
         // Its slots are programmed one by one: where one is missing, a crash of the host has taken it, and nobody was promised what
         // comes after it. The first that is missing is one that was interrupted.
         let Some(end) = filled else {
-            range.withhold(at, false);
             dead.push(at);
             continue;
         };
         let filled = end.min(in_order + 1);
         if filled == 0 {
             if bad {
-                range.withhold(at, true);
+                bad_units.push(at);
+            } else {
+                free.push_back(at);
             }
             continue;
         }
-        range.withhold(at, false);
         match flash.first_note(*unit, filled)? {
             // Of a logical unit that the range has lost.
             OobRead::Record(note)
@@ -393,6 +393,7 @@ fn block_range(flash: &Flash, number: u16, saved: &SavedRange) -> Result<BlockRa
             OobRead::Unreadable => return Err(flash.cannot_tell(*unit, 0)),
         }
     }
+    let mut range = BlockRange::restore(&saved.policy, saved.units.len(), free, bad_units, flash);
     for (logical, mut units) in groups {
         units.sort_by_key(|found| found.begun);
         dead.extend(settle(flash, &saved.units, &mut range, logical as usize, units)?);
