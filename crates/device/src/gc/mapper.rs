@@ -331,12 +331,30 @@ impl PageMapper {
         self.collect_this(media, victim)
     }
 
-    /// Cleans the block with the fewest valid slots, if that gains any; whether it did.
-    pub fn collect_emptiest<M: Media>(&mut self, media: &mut M) -> Result<bool, GcError<M::Error>> {
-        let closed = || self.victims.fewest().filter(|(_, valid)| *valid < self.setup.slots_per_block);
-        let failing = self.failing.last().copied();
-        let Some(block) = failing.or_else(|| closed().map(|(block, _)| block)) else { return Ok(false) };
-        self.collect_this(media, block)?;
+    /// Cleans until so many blocks are free, first the blocks that a program failed in and then those with the fewest valid
+    /// slots. Ends earlier when that gains nothing any more; whether so many are free.
+    pub fn free_up<M: Media>(&mut self, media: &mut M, wanted: u32) -> Result<bool, GcError<M::Error>> {
+        // One look at all blocks is enough: copies make nothing invalid in other closed blocks, and a block that is filled with
+        // copies alone gains nothing. Only the blocks that are open now may be closed with invalid slots.
+        let mut open: Vec<u32> = self.open.iter().copied().filter(|block| *block != NONE).collect();
+        let closed = (0..).zip(&self.blocks).filter(|(_, block)| block.state == State::Closed);
+        let mut closed: BinaryHeap<_> =
+            closed.map(|(number, block)| Reverse((block.valid, number))).collect();
+        while self.free_blocks() < wanted {
+            open.retain(|number| {
+                let Block { state, valid, .. } = self.blocks[*number as usize];
+                if state == State::Closed {
+                    closed.push(Reverse((valid, *number)));
+                }
+                state == State::Open
+            });
+            let victim = self.failing.last().copied().or_else(|| {
+                let Reverse((valid, number)) = closed.pop()?;
+                (valid < self.setup.slots_per_block).then_some(number)
+            });
+            let Some(victim) = victim else { return Ok(false) };
+            self.collect_this(media, victim)?;
+        }
         Ok(true)
     }
 
@@ -668,4 +686,86 @@ impl PageMapper {
 /// Whether these pages are copied: all of them are, or none.
 fn is_copy(pages: &[(u32, Option<u32>)]) -> bool {
     pages.iter().any(|(_, from)| from.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+    use weft_core::random::SplitMix;
+
+    const SLOTS: u32 = 8;
+    const PAGES: u32 = 300;
+
+    /// Flash some of whose programs and erases fail.
+    #[derive(Clone)]
+    struct Failing(SplitMix);
+
+    impl Failing {
+        fn outcome(&mut self) -> Outcome {
+            if self.0.below(400) == 0 { Outcome::Bad } else { Outcome::Done }
+        }
+    }
+
+    impl Media for Failing {
+        type Error = Infallible;
+
+        fn program(&mut self, _: u32, _: u32, _: Option<u32>, _: usize) -> Result<Outcome, Infallible> {
+            Ok(self.outcome())
+        }
+
+        fn erase(&mut self, _: u32) -> Result<Outcome, Infallible> {
+            Ok(self.outcome())
+        }
+    }
+
+    /// What [`PageMapper::free_up`] does, with a look at all blocks for each victim.
+    fn free_up_by_search(mapper: &mut PageMapper, media: &mut Failing, wanted: u32) -> Option<bool> {
+        while mapper.free_blocks() < wanted {
+            let closed = mapper.victims.fewest().filter(|(_, valid)| *valid < SLOTS).map(|(block, _)| block);
+            let Some(victim) = mapper.failing.last().copied().or(closed) else { return Some(false) };
+            mapper.collect_this(media, victim).ok()?;
+        }
+        Some(true)
+    }
+
+    #[test]
+    fn freeing_up_cleans_the_blocks_that_a_search_before_each_one_finds() {
+        let (mut met, mut with_bad) = (0, 0);
+        for seed in 0..200 {
+            let setup = MapperSetup {
+                blocks: 60,
+                slots_per_block: SLOTS,
+                pages: PAGES,
+                reserve_blocks: 2,
+                victim: crate::gc::VictimPolicy::ALL[seed as usize % 5],
+                relocation: vec![2, 2, 2],
+                seed,
+            };
+            let mut mapper = PageMapper::new::<Infallible>(setup).unwrap();
+            let mut random = SplitMix::new(seed, &[]);
+            let mut media = Failing(SplitMix::new(seed, &[1]));
+            for _ in 0..random.below(2000) {
+                let page = random.below(u64::from(PAGES)) as u32;
+                if random.below(4) == 0 {
+                    mapper.trim::<Infallible>(page).unwrap();
+                } else if mapper.write(&mut media, page, random.below(2) as usize).is_err() {
+                    break;
+                }
+            }
+            let wanted = random.below(60) as u32;
+            let (mut other, mut other_media) = (mapper.clone(), media.clone());
+            let found = mapper.free_up(&mut media, wanted).ok();
+            assert_eq!(found, free_up_by_search(&mut other, &mut other_media, wanted), "seed {seed}");
+            mapper.verify().unwrap();
+            assert_eq!(mapper.map, other.map, "seed {seed}");
+            assert_eq!(mapper.counts, other.counts, "seed {seed}");
+            met += u32::from(found == Some(false));
+            with_bad += u32::from(mapper.bad > 0);
+        }
+        assert!(
+            (20..180).contains(&met) && with_bad > 20,
+            "{met} found too few blocks, {with_bad} had bad ones"
+        );
+    }
 }

@@ -154,15 +154,14 @@ pub(super) fn open(
 /// Cleans until as many units are free as the drive keeps in reserve: when power goes in the middle of cleaning again and
 /// again, each time may leave one less.
 fn restore_reserve(state: &mut State) -> Result<(), SsdError> {
-    while state.mapper.free_blocks() < state.mapper.setup().reserve_blocks {
-        match state.mapper.collect_emptiest(&mut state.media) {
-            Ok(true) => {}
+    let wanted = state.mapper.setup().reserve_blocks;
+    loop {
+        match state.mapper.free_up(&mut state.media, wanted) {
             Err(GcError::OutOfSpace { .. }) if state.evacuate()? => {}
-            Ok(false) | Err(GcError::OutOfSpace { .. }) => break,
+            Ok(_) | Err(GcError::OutOfSpace { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
 }
 
 /// Writes blocks anew whose program did not succeed. As long as there is no room for them they stay in the drive's memory.

@@ -203,15 +203,11 @@ impl PageRange {
             taken: Vec::new(),
         };
         let wanted = units + u64::from(RESERVE_UNITS) + 1;
-        while u64::from(self.mapper.free_blocks()) < wanted {
-            let cleaned = self.mapper.collect_emptiest(&mut media);
-            match cleaned.map_err(|error| error.map_media(MapError::into_level)) {
-                Ok(true) => {}
-                Ok(false) | Err(GcError::OutOfSpace { .. }) => break,
-                Err(error) => return Err(error),
-            }
+        let freed = self.mapper.free_up(&mut media, u32::try_from(wanted).unwrap_or(u32::MAX));
+        match freed.map_err(|error| error.map_media(MapError::into_level)) {
+            Ok(_) | Err(GcError::OutOfSpace { .. }) => Ok(()),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// Units that the range can do without now, so many at most.
