@@ -382,7 +382,7 @@ fn what_is_wrong_with_a_grant_a_range_or_a_device_is_said_with_what_helps() {
         });
         for pages in [most + 1, 1 << 40, u64::MAX] {
             let text = refused(0, pages, mapping, 0);
-            assert!(text.contains(&format!("enough for a range of {most} pages")), "{text}");
+            assert!(text.contains(&format!("the range can have at most {most} pages")), "{text}");
         }
         // So many units that their number has no room.
         assert!(refused(0, u64::MAX, mapping, u32::MAX).contains("no room"));

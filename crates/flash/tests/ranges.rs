@@ -84,6 +84,38 @@ fn a_removed_range_gives_its_units_back_and_nothing_of_it_is_seen_again() {
 }
 
 #[test]
+fn the_error_of_a_change_that_needs_too_much_flash_names_the_largest_that_works() {
+    for mapping in [RangeMapping::Page, RangeMapping::Block] {
+        for over_provisioning_permille in [0, 100, 700] {
+            let device = Arc::new(support::device(1, 1, 60, 8));
+            let level = level(&device);
+            let given = RangePolicy { over_provisioning_permille, ..range(0, 96, mapping) };
+            level.ftl_ioctl(&given).unwrap();
+            level.ftl_ioctl(&range(1 << 40, 20, RangeMapping::Page)).unwrap();
+            (0..96).for_each(|page| write(&level, page, page + 1));
+            // Another over-provisioning, too: the range keeps its pages, or has to lose some.
+            for permille in [over_provisioning_permille, 0, 400, 2000] {
+                let policy =
+                    |pages| RangePolicy { pages, over_provisioning_permille: permille, ..given.clone() };
+                let most = level.changed_pages_max(&policy(1)).unwrap();
+                assert!(permille > over_provisioning_permille || most >= 96, "{most} pages");
+                for pages in [most + 1, 1 << 39] {
+                    let text = level.change(&policy(pages)).unwrap_err().to_string();
+                    assert!(text.contains(&format!("the range can have at most {most} pages")), "{text}");
+                }
+                level.change(&policy(most)).unwrap();
+                level.verify().unwrap();
+                level.change(&given).unwrap();
+            }
+            assert!(matches!(
+                level.changed_pages_max(&range(7, 1, mapping)),
+                Err(LevelError::NoRange { page: 7 })
+            ));
+        }
+    }
+}
+
+#[test]
 fn a_range_grows_and_shrinks_changes_its_policy_and_keeps_its_pages() {
     for mapping in [RangeMapping::Page, RangeMapping::Block] {
         let device = Arc::new(support::device(2, 1, 80, 8));

@@ -266,7 +266,8 @@ impl PolicyLevel {
             let known: HashSet<u16> = ranges.values().map(|range| range.cell.number).collect();
             (0..=u16::MAX).find(|number| !known.contains(number)).unwrap_or(u16::MAX)
         };
-        let units = self.take_units(&mut control, policy, self.units_for(policy))?;
+        let units = self
+            .take_units(&mut control, policy, self.units_for(policy), |free| self.pages_in(policy, free))?;
         let made = match policy.mapping {
             RangeMapping::Page => {
                 PageRange::new(policy, units.len(), &self.flash, &self.setup).map(Box::new).map(Kind::Page)
@@ -370,11 +371,11 @@ impl PolicyLevel {
         policy: &RangePolicy,
     ) -> Result<(), LevelError> {
         let wanted = range.units_for(policy, &self.flash);
-        let (wanted_before, good) = (range.units_for(&range.policy, &self.flash), range.good_units());
-        // What has become bad is no reason to refuse a change that takes no more flash than the range did.
-        let added = match wanted.saturating_sub(wanted_before.max(good)) {
+        let added = match wanted.saturating_sub(self.units_held(range)) {
             0 => Vec::new(),
-            more => self.take_units(control, policy, more)?,
+            more => {
+                self.take_units(control, policy, more, |free| self.pages_in_changed(range, policy, free))?
+            }
         };
         self.rebuild(control, cell, range, policy, added)
     }
@@ -501,12 +502,13 @@ impl PolicyLevel {
         ranges.get(&start).map(|listed| listed.cell.clone()).ok_or(LevelError::NoRange { page: start })
     }
 
-    /// Takes so many free units, which are clean then.
+    /// Takes so many free units, which are clean then. `pages_in` says for an error how many pages fit with so many free units.
     fn take_units(
         &self,
         control: &mut Control,
         policy: &RangePolicy,
         wanted: u64,
+        pages_in: impl FnOnce(u64) -> u64,
     ) -> Result<Vec<u32>, LevelError> {
         let enough = wanted <= control.free.len() as u64;
         let units = if enough { self.take_free(control, wanted)? } else { Vec::new() };
@@ -514,10 +516,10 @@ impl PolicyLevel {
             control.free.extend(units.into_iter().rev());
             let (free, bad) = (control.free.len() as u64, control.bad.len());
             let why = format!(
-                "{} pages take {wanted} units of flash more, and {free} are free and {bad} bad of those that no range has; \
-                 {free} units are enough for a range of {} pages",
+                "{} pages take {wanted} units of flash more, and {free} are free and {bad} bad of those that no range has; the \
+                 range can have at most {} pages",
                 policy.pages,
-                self.pages_in(policy, free)
+                pages_in(free)
             );
             return Err(LevelError::NoRoom { start: policy.start, why });
         }
@@ -551,21 +553,49 @@ impl PolicyLevel {
         }
     }
 
-    /// Most pages that a range kept like this can have, with the units that are free now: its own `pages` do not matter.
-    /// 0 when there are too few units for any.
+    /// Most pages that a new range kept like this can have, with the units that are free now: its own `pages` do not matter.
+    /// 0 when there are too few units for any. [`changed_pages_max`](PolicyLevel::changed_pages_max) is for a range that exists.
     pub fn pages_max(&self, policy: &RangePolicy) -> u64 {
         self.pages_in(policy, u64::from(self.free_units()))
     }
 
-    /// The same, with so many units.
-    fn pages_in(&self, policy: &RangePolicy, free: u64) -> u64 {
-        let fits = |pages| self.units_for(&RangePolicy { pages, ..policy.clone() }) <= free;
-        let (mut most, mut too_many) = (0, free * u64::from(self.flash.slots_per_unit) + 1);
+    /// Most pages that [`change`](PolicyLevel::change) can give the range that begins where this policy says, with the units that
+    /// the range has and those that are free now. The `pages` of the policy do not matter, nor do the pages of other ranges.
+    ///
+    /// [`LevelError::NoRange`] when no range begins there.
+    pub fn changed_pages_max(&self, policy: &RangePolicy) -> Result<u64, LevelError> {
+        let free = u64::from(self.free_units());
+        let cell = self.beginning_at(policy.start)?;
+        let range = cell.state.read();
+        Ok(self.pages_in_changed(&range, policy, free))
+    }
+
+    /// Most pages of a new range with so many units.
+    fn pages_in(&self, policy: &RangePolicy, units: u64) -> u64 {
+        self.most_pages(policy, units, |policy| self.units_for(policy))
+    }
+
+    /// Most pages of a range that is changed and gets up to so many free units.
+    fn pages_in_changed(&self, range: &Range, policy: &RangePolicy, free: u64) -> u64 {
+        let units = self.units_held(range) + free;
+        self.most_pages(policy, units, |policy| range.units_for(policy, &self.flash))
+    }
+
+    /// Most pages for which so many units are enough.
+    fn most_pages(&self, policy: &RangePolicy, units: u64, units_for: impl Fn(&RangePolicy) -> u64) -> u64 {
+        let fits = |pages| units_for(&RangePolicy { pages, ..policy.clone() }) <= units;
+        let (mut most, mut too_many) = (0, units * u64::from(self.flash.slots_per_unit) + 1);
         while too_many - most > 1 {
             let middle = most + (too_many - most) / 2;
             *(if fits(middle) { &mut most } else { &mut too_many }) = middle;
         }
         most
+    }
+
+    /// Units that a change of a range need not take: what has become bad is no reason to refuse one that takes no more flash than the
+    /// range did.
+    fn units_held(&self, range: &Range) -> u64 {
+        range.units_for(&range.policy, &self.flash).max(range.good_units())
     }
 
     /// What write amplification of the range with this page depends on
