@@ -17,7 +17,7 @@ use weft_flash::{
 
 const T: Nanos = Nanos(0);
 
-/// A block-mapped range of three logical units, on one LUN.
+/// A range of three units' worth of pages, on one LUN.
 struct Rig {
     flaky: Arc<Flaky>,
     monitor: Arc<Monitor>,
@@ -27,6 +27,10 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
+        Rig::with(RangeMapping::Block)
+    }
+
+    fn with(mapping: RangeMapping) -> Rig {
         let flaky = Flaky::new(support::device(1, 1, 80, 4), 0, 1);
         let monitor = Monitor::format(flaky.clone(), MonitorSetup::default()).unwrap();
         let request =
@@ -35,7 +39,7 @@ impl Rig {
         let range = RangePolicy {
             start: 0,
             pages: 3 * u64::from(level.unit_pages()),
-            mapping: RangeMapping::Block,
+            mapping,
             gc: VictimPolicy::Greedy,
             over_provisioning_permille: 0,
         };
@@ -140,7 +144,7 @@ fn a_range_that_was_made_smaller_ends_there_though_an_erase_failed_and_new_pages
     (0..12).for_each(|page| rig.write(page, 7).unwrap());
     rig.fail_erases(0, 2);
     let smaller = RangePolicy { pages: 4, ..rig.range.clone() };
-    assert!(is_of_the_host(&rig.level.change(&smaller).unwrap_err()));
+    rig.level.change(&smaller).unwrap();
     rig.level.verify().unwrap();
     let read = rig.level.ftl_read(T, 4, &mut [0; 4096]);
     assert!(matches!(read, Err(LevelError::NoRange { page: 4 })), "{read:?}");
@@ -149,6 +153,73 @@ fn a_range_that_was_made_smaller_ends_there_though_an_erase_failed_and_new_pages
     let rig = rig.reopen();
     rig.level.change(&rig.range).unwrap();
     (0..12).for_each(|page| assert_eq!(rig.read(page), if page < 4 { 7 } else { 0 }, "page {page}"));
+}
+
+#[test]
+fn removing_or_changing_a_range_fails_only_where_nothing_has_changed_and_what_is_left_to_clean_is_cleaned_later()
+ {
+    for (mapping, removes) in [
+        (RangeMapping::Page, false),
+        (RangeMapping::Page, true),
+        (RangeMapping::Block, false),
+        (RangeMapping::Block, true),
+    ] {
+        let smaller = |rig: &Rig| RangePolicy { pages: 4, ..rig.range.clone() };
+        let call = |rig: &Rig| if removes { rig.level.remove(0) } else { rig.level.change(&smaller(rig)) };
+        let written = || {
+            let rig = Rig::with(mapping);
+            (0..5).for_each(|_| (0..12).for_each(|page| rig.write(page, 7).unwrap()));
+            rig
+        };
+        let calm = written();
+        call(&calm).unwrap();
+        let free = calm.level.free_units();
+        let (mut errors, mut cleaned_later) = (0, 0);
+        for spared in 0..60 {
+            let rig = written();
+            rig.flaky.trouble(Trouble { call: None, spared, fails: u64::MAX });
+            let done = call(&rig);
+            rig.flaky.calm();
+            rig.level.verify().unwrap();
+            let what = format!("{mapping:?}, call {spared} of the host fails: {done:?}");
+            let wanted = match &done {
+                Ok(()) if removes => vec![],
+                Ok(()) => vec![smaller(&rig)],
+                Err(error) => {
+                    assert!(is_of_the_host(error), "{what}");
+                    errors += 1;
+                    vec![rig.range.clone()]
+                }
+            };
+            let ranges =
+                |rig: &Rig| rig.level.ranges().into_iter().map(|(range, _)| range).collect::<Vec<_>>();
+            assert_eq!(ranges(&rig), wanted, "{what}");
+            if done.is_ok() && !removes {
+                cleaned_later += u32::from(rig.level.free_units() != free);
+                call(&rig).unwrap();
+            }
+            if done.is_ok() {
+                assert_eq!(rig.level.free_units(), free, "{what}");
+            }
+            let rig = rig.reopen();
+            assert_eq!(ranges(&rig), wanted, "{what}");
+            if removes && done.is_ok() {
+                rig.level.ftl_ioctl(&rig.range).unwrap();
+            } else {
+                rig.level.change(&rig.range).unwrap();
+            }
+            let kept = if done.is_err() {
+                12
+            } else if removes {
+                0
+            } else {
+                4
+            };
+            (0..12).for_each(|page| assert_eq!(rig.read(page), if page < kept { 7 } else { 0 }, "{what}"));
+        }
+        assert!(errors > 0 && errors < 60, "{mapping:?}: {errors} errors");
+        assert_eq!(cleaned_later > 0, !removes, "{mapping:?}: {cleaned_later} were cleaned later");
+    }
 }
 
 /// A block of two pages is moved by wear leveling to another LUN, which is `worn`, and the host fails the erase of the old one; then it gets a third

@@ -306,14 +306,18 @@ impl PolicyLevel {
         self.ranges.write().remove(&start);
         let units = std::mem::take(&mut range.units);
         range.trims.clear();
-        let erased = units.iter().try_for_each(|unit| self.flash.clean(*unit).map(|_| ()));
+        // The range is gone whatever comes of this; a unit is cleaned, if it has to be, before another range gets it.
+        if let Err(error) = units.iter().try_for_each(|unit| self.flash.clean(*unit).map(|_| ())) {
+            tracing::warn!(start, "the units of a range that was removed were not cleaned: {error}");
+        }
         control.free.extend(units.into_iter().rev());
-        erased
+        Ok(())
     }
 
     /// Changes the range that begins where this policy says: its end, its victim policy and its over-provisioning. Pages beyond a
     /// new end are gone for good; those that are added read as zeros. Flash that the range does not need any more is cleaned and
-    /// becomes free. Calls on the range wait meanwhile.
+    /// becomes free; when that fails, the level logs it, and the next change of the range tries again. Calls on the range wait
+    /// meanwhile.
     ///
     /// [`LevelError::NoRange`] when no range begins there; [`LevelError::BadRequest`] when the mapping is another one, the new pages are
     /// another range's, or a block-mapped range would end in the middle of a unit's worth of pages that it has;
@@ -339,18 +343,33 @@ impl PolicyLevel {
         self.erase_given(&cell, &mut range, Nanos(0))?;
         self.replace(&mut control, &cell, &mut range, policy)?;
         self.ranges.write().insert(policy.start, Listed { end, cell: cell.clone() });
-        self.erase_given(&cell, &mut range, Nanos(0))?;
-        let excess = range.good_units().saturating_sub(range.units_for(policy, &self.flash));
-        if excess > 0 {
-            let Range { policy, units, kind, .. } = &mut *range;
-            let mut batch = units::IoBatch::new(&self.flash, units, cell.number, Nanos(0));
-            if let Kind::Page(kind) = kind {
-                kind.free_up(&mut batch, excess).map_err(|error| page::level_error(error, policy.start))?;
-            }
-            let policy = policy.clone();
-            self.replace(&mut control, &cell, &mut range, &policy)?;
+        // The range is changed whatever comes of this.
+        if let Err(error) = self.give_excess(&mut control, &cell, &mut range) {
+            let start = policy.start;
+            tracing::warn!(start, "a range keeps units that it does not need after a change: {error}");
         }
         Ok(())
+    }
+
+    /// Cleans what a range does not need any more, and lets it be free.
+    fn give_excess(
+        &self,
+        control: &mut Control,
+        cell: &RangeCell,
+        range: &mut Range,
+    ) -> Result<(), LevelError> {
+        self.erase_given(cell, range, Nanos(0))?;
+        let excess = range.good_units().saturating_sub(range.units_for(&range.policy, &self.flash));
+        if excess == 0 {
+            return Ok(());
+        }
+        let Range { policy, units, kind, .. } = range;
+        let mut batch = units::IoBatch::new(&self.flash, units, cell.number, Nanos(0));
+        if let Kind::Page(kind) = kind {
+            kind.free_up(&mut batch, excess).map_err(|error| page::level_error(error, policy.start))?;
+        }
+        let policy = policy.clone();
+        self.replace(control, cell, range, &policy)
     }
 
     /// Erases the units of a block-mapped range that are to be erased.
