@@ -8,10 +8,11 @@
 //!  out-of-band bytes of each page:  magic 4 | flags 1 | mapping 1 | moves 2 | id 8 | label 8 | page 4 | crc 4
 //! ```
 //!
-//! Each block that is taken has an **id**, never used again on this grant, and a **label** of the application's. Both are
-//! in the out-of-band bytes of each of its pages: after a power cut [`FunctionLevel::open`] finds every block that was
-//! written and whose erase was not finished ([`mapped_blocks`]); a block taken and never written is free again. A trim is
-//! durable when [`flush`] has returned; before that the block may be found again.
+//! Each block that is taken has an **id** and a **label** of the application's. The id is larger than those of all blocks that
+//! the level found when it was opened or has taken since; that of a block that was trimmed may be given again after the next
+//! opening. Both are in the out-of-band bytes of each of the block's pages: after a power cut [`FunctionLevel::open`] finds every
+//! block that was written and whose erase was not finished ([`mapped_blocks`]); a block taken and never written is free again. A
+//! trim is durable when [`flush`] has returned; before that the block may be found again.
 //!
 //! **Locks.** Each block has a read-write lock. Reads and writes by place share it; a write by number, a trim and a move hold it exclusively. It
 //! is held over the command of the flash. What blocks are used for is under one lock, that is held for look-ups only: an erase
@@ -94,7 +95,8 @@ pub struct BlockRead<'a> {
 pub struct FoundBlock {
     /// Block in the addresses of the grant.
     pub block: GrantBlock,
-    /// Its id: blocks taken later have larger ones.
+    /// Its id. A block that is taken while this one is mapped gets a larger one; the id of a block that was trimmed may be given
+    /// again after the next opening.
     pub id: u64,
     /// What the application wrote down when it took the block.
     pub label: u64,
