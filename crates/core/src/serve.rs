@@ -1,7 +1,8 @@
 //! A Unix socket that is served: a thread for each client, a bound on their number, an end that is waited for.
 //!
 //! Nobody can keep others from being served: a user who holds as many connections as are free gets no more, so that no user
-//! takes the last one; and within [`PacedFrame`]s a client's silence has an end.
+//! takes the last one; and within [`PacedFrame`]s a client's silence has an end. Nor can anybody fill the server's log: of bad
+//! connections it has one line a second, with the number of the others.
 
 use crate::frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,6 +23,8 @@ use std::time::{Duration, Instant};
 
 /// Until a connection is accepted again when one could not be.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
+/// Shortest time from one warning of a bad connection to the next.
+const WARN_AFTER: Duration = Duration::from_secs(1);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -113,6 +116,27 @@ pub struct SocketServer {
 struct Shared {
     ending: AtomicBool,
     connections: Mutex<Vec<Connection>>,
+    bad: Mutex<BadConnections>,
+}
+
+/// The warnings of bad connections. A client can make as many as it likes, and must not fill the log with them.
+#[derive(Debug, Default)]
+struct BadConnections {
+    warned: Option<Instant>,
+    /// Bad connections since the last warning.
+    left_out: u64,
+}
+
+impl BadConnections {
+    /// Counts one more. How many were left out before it, when it is to be in the log.
+    fn add(&mut self, now: Instant) -> Option<u64> {
+        if self.warned.is_some_and(|last| now.saturating_duration_since(last) < WARN_AFTER) {
+            self.left_out += 1;
+            return None;
+        }
+        self.warned = Some(now);
+        Some(std::mem::take(&mut self.left_out))
+    }
 }
 
 #[derive(Debug)]
@@ -244,6 +268,10 @@ impl Drop for SocketServer {
         for connection in connections {
             let _ = connection.thread.join();
         }
+        let left_out = self.shared.bad.lock().unwrap_or_else(PoisonError::into_inner).left_out;
+        if left_out > 0 {
+            tracing::warn!(left_out, "more connections ended badly");
+        }
         if identity(&self.path).is_ok_and(|found| found == self.made) {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -280,17 +308,27 @@ impl Shared {
                 let _ = frame::send(&mut stream, &serve.refusal(&why));
                 continue;
             }
-            let serve = serve.clone();
+            let (serve, shared) = (serve.clone(), self.clone());
             let thread = std::thread::Builder::new().spawn(move || {
                 let _ending = ending;
                 if let Err(error) = serve.serve(stream) {
-                    tracing::warn!(%error, "a connection ended badly");
+                    shared.warn(&error);
                 }
             });
             match thread {
                 Ok(thread) => connections.push(Connection { stream: ours, user, thread }),
-                Err(error) => tracing::warn!(%error, "a connection could not be served"),
+                Err(error) => self.warn(&error),
             }
+        }
+    }
+
+    /// Warns of a connection that ended badly, or could not be served; once in a while.
+    fn warn(&self, error: &io::Error) {
+        let left_out = self.bad.lock().unwrap_or_else(PoisonError::into_inner).add(Instant::now());
+        match left_out {
+            Some(0) => tracing::warn!(%error, "a connection ended badly"),
+            Some(left_out) => tracing::warn!(%error, left_out, "a connection ended badly, as did others"),
+            None => {}
         }
     }
 }
@@ -428,6 +466,16 @@ mod tests {
         assert!(timed_out(frame::receive(&mut next, 100)), "no request");
         drop(next);
         assert!(times >= 4, "{times}");
+    }
+
+    #[test]
+    fn bad_connections_are_in_the_log_once_a_second_and_those_between_are_counted() {
+        let (mut bad, begun) = (BadConnections::default(), Instant::now());
+        let at = |part: u32| begun + part * WARN_AFTER / 4;
+        let told: Vec<Option<u64>> = (0..9).map(|part| bad.add(at(part))).collect();
+        let (first, again) = (Some(0), Some(3));
+        assert_eq!(told, [first, None, None, None, again, None, None, None, again]);
+        assert_eq!(bad.add(at(20)), Some(0));
     }
 
     #[test]
