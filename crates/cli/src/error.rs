@@ -97,6 +97,11 @@ fn is_missing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
 
+/// Whether this user may not open a file as the command has to.
+fn is_forbidden(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EROFS | libc::EPERM))
+}
+
 impl From<VolumeError> for CliError {
     fn from(error: VolumeError) -> CliError {
         match error {
@@ -268,6 +273,13 @@ impl CliError {
                 if is_missing(source) =>
             {
                 "'weft flash create --presentation conventional IMAGE' makes a drive"
+            }
+            CliError::Flash(FlashError::Device(DeviceError::Io { source, .. }))
+            | CliError::Drive(SsdError::Flash(FlashError::Device(DeviceError::Io { source, .. })))
+                if is_forbidden(source) =>
+            {
+                "the command needs write permission on the image, or on the directory of a new one; read permission is enough \
+                 for 'weft flash info', 'wear', 'grants' and 'read'"
             }
             CliError::Drive(SsdError::BadSetup(_)) => {
                 "--size, --op, --reserve and --luns-per-unit decide this: a larger device, a larger --op, a smaller --reserve, \

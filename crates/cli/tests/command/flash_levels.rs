@@ -149,7 +149,8 @@ fn a_served_monitor_gives_flash_to_programs_and_keeps_it_over_a_restart() {
     let listed = bench.json(&["flash", "grants", "--json", "f.img.sock"]);
     assert_eq!(listed["grants"][1]["name"], "b");
     assert_eq!(listed["grants"][1]["in_use"], true);
-    bench.weft(&["flash", "release", "f.img.sock", "b"]).failure().stderr(contains("in use"));
+    let refused = bench.weft(&["flash", "release", "f.img.sock", "b"]).failure();
+    refused.stderr(contains("the grant 'b' is in use")).stderr(contains("end the program that uses it"));
     drop((raw, other));
     share::allocate(&socket, &request("c")).unwrap();
     bench.weft(&["flash", "release", "f.img.sock", "c"]).success();
@@ -193,14 +194,20 @@ fn what_only_looks_at_a_device_leaves_every_byte_of_its_image_and_needs_read_per
     let powerless = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"];
     // SAFETY: a system call without arguments.
     let prefix = if unsafe { libc::geteuid() } == 0 { &powerless[..] } else { &["env"] };
-    for command in ["info", "wear", "grants"] {
-        let output = std::process::Command::new(prefix[0])
+    let run = |command| {
+        std::process::Command::new(prefix[0])
             .args(&prefix[1..])
             .arg(bench.command().get_program())
             .args(["flash", command, "f.img"])
             .current_dir(bench.dir())
             .output()
-            .unwrap();
+            .unwrap()
+    };
+    let served = run("serve");
+    let told = String::from_utf8_lossy(&served.stderr);
+    assert!(!served.status.success() && told.contains("needs write permission on the image"), "{told}");
+    for command in ["info", "wear", "grants"] {
+        let output = run(command);
         let told = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command}: {told}");
         assert!(command != "grants" || output.stdout.starts_with(b"grant"), "{command}");

@@ -95,6 +95,11 @@ pub(super) fn of_target(target: &Path, error: LevelError) -> CliError {
                 target.display()
             ),
         ),
+        LevelError::GrantInUse(name) => CliError::of(
+            target,
+            format_args!("the grant '{name}' is in use"),
+            "end the program that uses it, then give the command again",
+        ),
         // These name it.
         error @ (LevelError::Connection(_) | LevelError::Serve(_) | LevelError::HostFull(_)) => error.into(),
         LevelError::Device(error) => error.into(),
