@@ -48,7 +48,8 @@ fn what_a_full_volume_takes_is_there_and_what_it_does_not_take_is_told() {
             .shell("rm -r /weft/fill-* && dd if=/dev/zero of=/weft/new bs=1M count=8 conv=fsync 2>/dev/null");
         assert_eq!(told, "[exit status: 0]", "seed {seed}");
     }
-    // To make a file longer takes no room.
-    let never: Vec<_> = kinds.iter().zip(met).filter(|(kind, met)| *met == 0 && **kind != "extend").collect();
+    // To make a file longer takes no room, and longer names have room of their own.
+    let is_taken = |kind: &str| kind == "extend" || kind == "rename";
+    let never: Vec<_> = kinds.iter().zip(met).filter(|(kind, met)| *met == 0 && !is_taken(kind)).collect();
     assert!(never.is_empty(), "never met a full volume: {never:?}");
 }
