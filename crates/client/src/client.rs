@@ -1,6 +1,7 @@
 //! The connection of one process, and the memory it shares with the server.
 
 use crate::duplicates::Duplicates;
+use crate::durable::LogFile;
 use crate::proto::FileRef;
 use crate::shared::channel::{Channel, ClientCounters, Slot};
 use crate::shared::names::Names;
@@ -51,6 +52,8 @@ pub(crate) struct Leases {
     pub names: *const Names,
     pub image: Image,
     pub device_blocks: u64,
+    /// Where appended bytes are made durable without the server.
+    pub append_log: Option<LogFile>,
 }
 
 /// How the device's data area is read.
@@ -139,12 +142,14 @@ impl Client {
     }
 
     /// The connection's own descriptors, which a program must neither close nor use; -1 for one that is not open.
-    pub fn own_descriptors(&self) -> [i32; 2] {
-        let image = match self.leases().map(|leases| leases.image) {
+    pub fn own_descriptors(&self) -> [i32; 3] {
+        let leases = self.leases();
+        let image = match leases.as_ref().map(|leases| leases.image) {
             Some(Image::File { fd, .. }) => fd,
             _ => -1,
         };
-        [self.socket(), image]
+        let log = leases.as_ref().and_then(|leases| leases.append_log).map_or(-1, |log| log.fd);
+        [self.socket(), image, log]
     }
 
     /// Tells this volume from others, whoever serves it.
@@ -233,6 +238,9 @@ impl Leases {
                     sys::unmap(table.cast_mut().cast(), table_bytes + slot_count as usize * CHUNK_BYTES);
                 }
                 Image::File { fd, .. } => drop(sys::close(fd)),
+            }
+            if let Some(log) = self.append_log {
+                let _ = sys::close(log.fd);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Makes a connection: sends the hello, and maps the memory that the reply carries.
 
 use crate::client::{Child, Client, ForkTicket, Image, Leases};
+use crate::durable::LogFile;
 use crate::identity::IDENTITY_TRIES;
 use crate::proto::{
     HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
@@ -18,7 +19,9 @@ use weft_core::{BLOCK_BYTES, refuse};
 
 /// Sockets and memory files of the connection are kept out of the way of programs that count on low numbers.
 const FD_FLOOR: i32 = 700;
-const FDS: usize = 7;
+const FDS: usize = 8;
+/// Of these, those that come with leases; the last one only where there is an append log.
+const LEASE_FDS: usize = 7;
 
 /// How to connect.
 #[derive(Clone, Copy, Debug)]
@@ -224,7 +227,7 @@ impl Drop for Mappings {
 
 /// Maps what comes with the answer. When it fails, nothing of it is left, neither mapped nor open.
 fn map_leases(accepted: &Accepted) -> Result<Option<Leases>, Errno> {
-    if accepted.reply.leases == 0 || accepted.fd_count < FDS {
+    if accepted.reply.leases == 0 || accepted.fd_count < LEASE_FDS {
         close_all(accepted);
         return Ok(None);
     }
@@ -245,7 +248,7 @@ fn close_all(accepted: &Accepted) {
 }
 
 fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno> {
-    let [_, control_fd, map_fd, crc_fd, ring_fd, image_fd, names_fd] = accepted.fds;
+    let [_, control_fd, map_fd, crc_fd, ring_fd, image_fd, names_fd, log_fd] = accepted.fds;
     let control: *const Control = mappings.add(control_fd, 0, size_of::<Control>(), true)?.cast();
     // SAFETY: just mapped, of the type's size.
     let page = unsafe { &(*control).volume };
@@ -277,8 +280,24 @@ fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno
         }
         _ => Image::File { fd: lift(image_fd, true)?, base },
     };
+    let append_log = if accepted.fd_count < FDS { None } else { log_file(log_fd, page)? };
     for fd in [control_fd, map_fd, crc_fd, ring_fd, names_fd] {
         let _ = sys::close(fd);
     }
-    Ok(Leases { control, map, crc, rings, names, image, device_blocks })
+    Ok(Leases { control, map, crc, rings, names, image, device_blocks, append_log })
+}
+
+fn log_file(fd: i32, page: &volume::VolumePage) -> Result<Option<LogFile>, Errno> {
+    let fd = lift(fd, true)?;
+    let Some(file) = sys::file_id(fd) else {
+        let _ = sys::close(fd);
+        return Ok(None);
+    };
+    let log = &page.append_log;
+    let mut image = [0; 16];
+    for (part, word) in image.as_chunks_mut::<8>().0.iter_mut().zip(&log.image) {
+        *part = word.load(Relaxed).to_le_bytes();
+    }
+    let (offset, end) = (log.offset.load(Relaxed), log.end.load(Relaxed));
+    Ok(Some(LogFile { fd, file, offset, end, image, session: log.session.load(Relaxed) }))
 }

@@ -435,7 +435,11 @@ impl Client {
     /// Makes a file's data durable.
     pub fn fsync(&self, file: FileRef) -> Result<(), Errno> {
         let clock = sys::ticks();
-        let result = self.call(Op::Fsync, &[file.0])?.run().map(drop);
+        let here = self.leases().map_or(Ok(false), |leases| self.sync_here(&leases, file));
+        let result = match here {
+            Ok(false) => self.call(Op::Fsync, &[file.0])?.run().map(drop),
+            here => here.map(drop),
+        };
         self.measured().syncs.record(sys::ticks_to_ns(sys::ticks().wrapping_sub(clock)));
         result
     }

@@ -15,6 +15,9 @@ const READ_TRIES: u32 = 16;
 /// Ask the flusher to work once this much of a ring is used; the other half takes appends meanwhile.
 const KICK_BYTES: u64 = RING_BYTES as u64 / 4;
 
+/// Bytes that one append puts into a ring, at most.
+pub(crate) const APPEND_MAX: usize = RING_BYTES / 2;
+
 /// Blocks that this process has verified lately.
 ///
 /// Summing 4 KiB for a read of a few hundred bytes costs more than the read. A block's place in the table holds its
@@ -101,7 +104,7 @@ impl Client {
         if !is_writable(flags) {
             return Err(libc::EBADF);
         }
-        if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 || len > RING_BYTES / 2 {
+        if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 || len > APPEND_MAX {
             return Ok(Written::NotHere);
         }
         if !leases.control().volume.is_alive() {
@@ -399,7 +402,7 @@ fn copy_into_ring(ring: *mut u8, at: u64, bytes: &[u8]) {
     }
 }
 
-fn copy_from_ring(ring: *const u8, at: u64, out: &mut [u8]) {
+pub(crate) fn copy_from_ring(ring: *const u8, at: u64, out: &mut [u8]) {
     let (start, first) = ring_split(at, out.len().min(RING_BYTES));
     let rest = out.len().min(RING_BYTES) - first;
     // SAFETY: both parts lie within the ring. Bytes that are overwritten at the same time are discarded by the caller,
@@ -468,6 +471,7 @@ pub(crate) mod tests {
                 names,
                 image: Image::Mapped { data: image },
                 device_blocks: 16,
+                append_log: None,
             };
             let client = Client {
                 socket: AtomicI32::new(-1),

@@ -19,6 +19,7 @@ mod call;
 mod client;
 mod connect;
 mod duplicates;
+mod durable;
 mod files;
 mod identity;
 mod lease;
@@ -29,6 +30,7 @@ mod names;
 mod opening;
 mod overwrite;
 mod records;
+pub mod stepping;
 
 pub use client::{Child, Client, ForkTicket, OpenFile};
 pub use connect::ConnectOptions;

@@ -11,6 +11,7 @@
 //! - [`text`]: the characters that a name must not have.
 //! - [`units`]: the one place where a number changes its unit.
 
+pub mod append_log;
 pub mod cached;
 pub mod checksum;
 pub mod codec;

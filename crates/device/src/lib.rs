@@ -35,7 +35,7 @@ pub use error::DeviceError;
 pub use faults::FaultPlan;
 pub use geometry::Geometry;
 pub use host_queue::HostQueue;
-pub use model::ZonedModel;
+pub use model::{AppendLogPlace, ZonedModel};
 pub use power::PowerCut;
 pub use timing::Timing;
 pub use wear::{FlashReport, Wear};

@@ -11,12 +11,13 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::format_size;
-use weft_sys::file::{DirectFile, LockedFile, free_bytes, memory_file};
+use weft_sys::file::{DirectFile, LockedFile, free_bytes, is_record_locked, memory_file};
 
 /// Bytes that creation writes at once, and after which it reports progress.
 const CREATE_CHUNK_BYTES: usize = 4 << 20;
@@ -28,6 +29,8 @@ pub struct Image {
     pub frame: Frame,
     /// Its path, for errors.
     pub path: PathBuf,
+    /// Its id.
+    pub id: [u8; 16],
     /// Byte offset of the data area.
     pub base: u64,
     /// Bytes from one zone to the next.
@@ -38,6 +41,8 @@ pub struct Image {
     pub lasting: bool,
     /// What is written to an image that is only looked at: it stays in memory.
     changes: Option<Box<RwLock<Changes>>>,
+    /// Where the append log is, in the file's bytes; of an image from before there was one, nowhere.
+    pub append_log: Option<Range<u64>>,
     /// The log of small flushes; none where the file system has no direct writes, or after one failed.
     pub log: Mutex<Option<Box<FlushLog>>>,
 }
@@ -68,7 +73,7 @@ impl Image {
         overwrite: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Image, DeviceError> {
-        let bytes = header::image_bytes(&header.geometry);
+        let bytes = header.image_bytes();
         let file = make(path, overwrite, bytes, |file| {
             fill_with_zeros(file, bytes, progress).map_err(|source| DeviceError::of_image(path, source))
         })?;
@@ -78,7 +83,7 @@ impl Image {
     /// Makes a new image in memory.
     pub fn memory_file(header: &Header) -> Result<Image, DeviceError> {
         let path = PathBuf::from("(memory)");
-        let file = memory_file("weft-device", header::image_bytes(&header.geometry))
+        let file = memory_file("weft-device", header.image_bytes())
             .map_err(|source| DeviceError::Io { path: path.clone(), source })?;
         let file = lock(file, &path)?;
         Image::fresh(file, &path, header, false)
@@ -93,10 +98,12 @@ impl Image {
         let log = lasting.then(|| flush_log(&frame, header)).flatten();
         Ok(Image {
             log: Mutex::new(log),
+            id: header.id,
+            append_log: append_log(header),
             path: path.to_path_buf(),
             base: header::data_offset(zones),
             stride: header.geometry.zone_bytes,
-            bytes: header::image_bytes(&header.geometry),
+            bytes: header.image_bytes(),
             frame,
             lasting,
             changes: None,
@@ -128,7 +135,7 @@ impl Image {
         let copied = file.read_exact_at(&mut copy, spare.header());
         let header_damaged = header_damaged || copied.is_err() || copy != header.encode();
         let length = file.metadata().map_err(io)?.len();
-        let wanted = header::image_bytes(&header.geometry);
+        let wanted = header.image_bytes();
         let base = header::data_offset(header.geometry.zones());
         if length < wanted && (!look || length < base) {
             return Err(bad(cut_short(length, wanted)));
@@ -158,7 +165,10 @@ impl Image {
         let log = if look { None } else { flush_log(&frame, &header) };
         let changes = look.then(Box::default);
         let (path, stride, log) = (path.to_path_buf(), header.geometry.zone_bytes, Mutex::new(log));
-        let image = Image { frame, path, base, stride, bytes: wanted, lasting: !look, changes, log };
+        let append_log = append_log(&header);
+        let id = header.id;
+        let image =
+            Image { frame, path, id, base, stride, bytes: wanted, lasting: !look, changes, append_log, log };
         Ok(Opened { image, header, torn: last.torn_slots(), host_crashed, flushed, header_damaged })
     }
 
@@ -249,6 +259,12 @@ impl Image {
     }
 }
 
+/// The bytes of an image's append log.
+fn append_log(header: &Header) -> Option<Range<u64>> {
+    let from = header::append_log_offset(&header.geometry);
+    header.has_append_log.then(|| from..from + log::log_bytes(&header.geometry))
+}
+
 /// The log of small flushes, where direct writes are possible.
 fn flush_log(frame: &Frame, header: &Header) -> Option<Box<FlushLog>> {
     match DirectFile::of(&frame.file) {
@@ -276,6 +292,10 @@ pub fn make(
     options.read(true).write(true).create(true).create_new(!overwrite).truncate(false);
     let file = options.open(path).map_err(|source| DeviceError::Io { path: path.to_path_buf(), source })?;
     let file = lock(file, path)?;
+    // Programs of a server that was killed may still write to its append log.
+    if is_record_locked(&file) {
+        return Err(DeviceError::Busy(path.to_path_buf()));
+    }
     // Before what stood there is given up, and before others find the file system full.
     if let Err(source) = has_room(&file, bytes) {
         if !overwrite {
@@ -424,7 +444,7 @@ impl ZoneBlocks {
 #[derive(Debug)]
 pub enum Store {
     /// In an image.
-    Image(Image),
+    Image(Box<Image>),
     /// In memory, one lock a zone.
     Memory(Box<[RwLock<ZoneBlocks>]>),
 }

@@ -87,6 +87,22 @@ impl Lfs {
         Ok(state)
     }
 
+    /// Does something during which a full volume takes more, by [`room_beyond_full`](Self::room_beyond_full): for what was accepted
+    /// when there was room, which a power cut has taken back.
+    pub fn beyond_full<T>(&self, work: impl FnOnce() -> T) -> T {
+        let bytes = self.room_beyond_full();
+        self.state.lock().beyond_full = bytes;
+        let done = work();
+        self.state.lock().beyond_full = 0;
+        done
+    }
+
+    /// Half of the dead space that a full volume has for its cleaner, in bytes.
+    pub fn room_beyond_full(&self) -> u64 {
+        let reserve = &self.state.lock().reserve;
+        u64::from(reserve.slack_zones) * u64::from(reserve.data_blocks()) * layout::BLOCK / 2
+    }
+
     /// What the volume counts.
     pub fn stats(&self) -> LfsStats {
         let state = self.state.lock();

@@ -91,6 +91,7 @@ fn state(shared: Arc<Shared>, volume: Volume, tree: Tree, zones: ZoneTable, opti
         death_observer: None,
         bounce: Vec::new(),
         settling: false,
+        beyond_full: 0,
         failed: None,
         shared,
     }

@@ -239,6 +239,12 @@ fn flush(volume: &Arc<Volume>, stop: &AtomicBool) {
             // With the rings of files that are closed, others can append.
             volume.take_all_closed();
             volume.drain_all();
+            if let Some(log) = volume.inodes.log() {
+                log.try_again(volume);
+            }
+        }
+        if let Some(log) = volume.inodes.log() {
+            log.go_on(volume);
         }
         if !worked {
             page.flusher_sleeps.store(1, SeqCst);

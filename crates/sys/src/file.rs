@@ -32,6 +32,14 @@ pub fn try_record_lock(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Whether another opening of the file has a record lock on it.
+pub fn is_record_locked(file: &File) -> bool {
+    let mut lock = libc::flock { l_type: libc::F_WRLCK as _, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 };
+    // SAFETY: the lock outlives the call, which writes to it.
+    let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
 /// Descriptors that this process may have open at once; 0 when the system does not say.
 pub fn descriptors_max() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -133,6 +141,11 @@ impl DirectFile {
     /// Opens the same file once more; fails where the file system has no direct writes.
     pub fn of(file: &File) -> io::Result<DirectFile> {
         open_again(file, OpenOptions::new().write(true).custom_flags(libc::O_DIRECT)).map(DirectFile)
+    }
+
+    /// The descriptor itself.
+    pub fn file(&self) -> &File {
+        &self.0
     }
 
     /// Writes `bytes`, which begin at a page's address, at `offset`. They are durable when this returns; of

@@ -50,6 +50,14 @@ impl Device {
         }
     }
 
+    /// The modelled device, if it is one.
+    pub fn model(&self) -> Option<&ZonedModel> {
+        match self {
+            Device::Model(model) => Some(model),
+            Device::Drive(_) => None,
+        }
+    }
+
     /// The interface that the core works on.
     pub fn zoned(&self) -> Arc<dyn ZonedDevice> {
         match self {

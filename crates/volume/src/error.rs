@@ -40,6 +40,16 @@ pub enum VolumeError {
         /// Why.
         source: LfsError,
     },
+    /// What programs had made durable in the append log of an image cannot be stored.
+    #[error(
+        "{volume}: what is left in the image's append log cannot be stored: {source}; it stays there for the next mount"
+    )]
+    AppendLog {
+        /// Name of the volume.
+        volume: String,
+        /// Why.
+        source: FsError,
+    },
     /// A core cannot be closed.
     #[error("{volume}: {source}")]
     Close {

@@ -1,6 +1,7 @@
 //! Mounted volumes: what lies between the name of a volume and a file core that can be served.
 //!
 //! - [`spec`]: what a user calls a volume; [`device`]: the device under it;
+//! - [`append_log`]: what clients make durable without the server;
 //! - [`mod@mount`]: opening, mounting and closing; [`direct`]: what programs may reach without the server;
 //! - [`policy`]: reading placement policies; [`recorder`]: a recording of what programs do to their files;
 //! - [`report`]: what a volume has counted, as reports show it.
@@ -17,6 +18,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod append_log;
 pub mod device;
 pub mod direct;
 pub mod error;
@@ -27,10 +29,14 @@ pub mod recorder;
 pub mod report;
 pub mod spec;
 
+pub use append_log::AppendLog;
 pub use device::Device;
 pub use direct::{DirectImage, ImageKind};
 pub use error::VolumeError;
-pub use mount::{MountChoice, Mounted, SHARED_MEMORY_DEFAULT, format, mount, mount_memfs, open, open_memory};
+pub use mount::{
+    MountChoice, Mounted, SHARED_MEMORY_DEFAULT, format, mount, mount_memfs, open, open_memory,
+    settle_append_log,
+};
 pub use policy::{read_policy, read_settings};
 pub use recorder::{Record, Recorder};
 pub use report::{ProgramView, SharedUse, Snapshot};

@@ -1,11 +1,13 @@
 //! Opening, mounting and closing volumes.
 
+use crate::append_log::{AppendLog, Pending, store_pending};
 use crate::device::{self, Device};
 use crate::direct::{DirectImage, ImageKind};
 use crate::error::VolumeError;
 use crate::policy::read_policy;
 use crate::recorder::{Record, Recorder};
 use crate::spec::path_of;
+use parking_lot::Mutex;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
 use std::os::fd::OwnedFd;
@@ -17,7 +19,7 @@ use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
 use weft_sys::effective_user;
-use weft_vfs::{Core, Death, FileKind, FileSystem, MemFs};
+use weft_vfs::{Core, Death, FileKind, FileSystem, FsError, MemFs};
 
 /// Names shown to the engine at the mount.
 const NAMES_MAX: usize = 100_000;
@@ -105,8 +107,11 @@ pub struct Mounted {
     id: u64,
     leases: bool,
     shared_memory_bytes: u64,
+    real_time: bool,
     damage: Option<LfsError>,
     recording: Option<(Record, Arc<Recorder>)>,
+    /// The append log, once a server has asked for it.
+    append_log: Mutex<Option<Arc<AppendLog>>>,
 }
 
 /// Makes a volume on a fresh device. It belongs to whoever makes it.
@@ -154,13 +159,63 @@ fn mount_lfs(
         Lfs::mount(device.zoned(), options)
     };
     let failed = |source| VolumeError::lfs(&name, source);
+    let log_failed = |source| VolumeError::Io { what: "the append log of", path: (&name).into(), source };
+    let pending = device.model().and_then(Pending::of);
+    if choice.read_only && pending.is_some() {
+        // What the log holds belongs to the volume: it is stored before nothing may change any more.
+        settle_append_log(&device, &name);
+    }
     let (lfs, damage) = match mount(false) {
         Err(damage) if choice.look && damage.is_damage() => (mount(true).map_err(failed)?, Some(damage)),
         mounted => (mounted.map_err(failed)?, None),
     };
+    if let (Some(pending), None, false) = (&pending, &damage, lfs.is_read_only()) {
+        match store_pending(pending, &lfs, &name) {
+            // The rest can be seen.
+            Err(error) if choice.look => tracing::warn!(%error, "the append log is not read"),
+            stored => stored?,
+        }
+        if !choice.look {
+            close_log(&device).map_err(log_failed)?;
+        }
+    }
     let id = id_of(&lfs.uuid(), place);
     let mounted = Mounted::new(name, Store::Lfs { lfs: Arc::new(lfs), device }, id, engine, choice)?;
     Ok(Mounted { damage, ..mounted })
+}
+
+/// Stores what the append log of a device holds, before the device is read without changes: one that is only looked at keeps it in
+/// memory. Whether all of it is stored; otherwise it stays in the log.
+pub fn settle_append_log(device: &Device, name: &str) -> bool {
+    let Some(pending) = device.model().and_then(Pending::of).filter(Pending::has_any) else { return true };
+    let settled = settle(device, &pending, name);
+    if let Err(error) = &settled {
+        tracing::warn!(%error, "bytes that programs had made durable in the append log are not read");
+    }
+    settled.is_ok()
+}
+
+fn settle(device: &Device, pending: &Pending, name: &str) -> Result<(), VolumeError> {
+    let failed = |source| VolumeError::lfs(name, source);
+    let lfs = Lfs::mount(device.zoned(), MountOptions::default()).map_err(failed)?;
+    if lfs.is_read_only() {
+        return Err(VolumeError::AppendLog {
+            volume: name.to_string(),
+            source: FsError::ReadOnly("it takes no changes".into()),
+        });
+    }
+    store_pending(pending, &lfs, name)?;
+    lfs.unmount().map_err(failed)?;
+    close_log(device).map_err(|source| VolumeError::Io {
+        what: "the append log of",
+        path: name.into(),
+        source,
+    })
+}
+
+/// No entry of the append log of a device counts any more.
+fn close_log(device: &Device) -> std::io::Result<()> {
+    device.model().map_or(Ok(()), AppendLog::close_of)
 }
 
 /// Mounts files in memory without a device: nothing of them outlives the process, and nothing is placed.
@@ -210,8 +265,20 @@ impl Mounted {
             Some((_, recorder)) => recorder.before(core),
             None => core,
         };
-        let MountChoice { leases, shared_memory_bytes, .. } = *choice;
-        Ok(Mounted { name, store, engine, core, id, leases, shared_memory_bytes, damage: None, recording })
+        let MountChoice { leases, shared_memory_bytes, real_time, .. } = *choice;
+        Ok(Mounted {
+            name,
+            store,
+            engine,
+            core,
+            id,
+            leases,
+            shared_memory_bytes,
+            real_time,
+            damage: None,
+            recording,
+            append_log: Mutex::default(),
+        })
     }
 
     /// Memory that a server may share with its clients, in bytes.
@@ -287,6 +354,26 @@ impl Mounted {
         }))
     }
 
+    /// The append log of the image, for clients that make appended bytes durable by themselves; `None` where there is none, the
+    /// device keeps time as flash would, or clients of an earlier server still have the log.
+    pub fn append_log(&self) -> Result<Option<Arc<AppendLog>>, VolumeError> {
+        let failed =
+            |source| VolumeError::Io { what: "the append log of", path: (&self.name).into(), source };
+        let Some(device) = self.device().and_then(Device::model) else { return Ok(None) };
+        if self.core.is_read_only() || self.real_time || self.recording.is_some() {
+            return Ok(None);
+        }
+        let room = self.lfs().map_or(0, |lfs| lfs.room_beyond_full());
+        let Some(log) = AppendLog::of(device).and_then(|log| log.within(room)) else { return Ok(None) };
+        if !log.claim().map_err(failed)? {
+            tracing::warn!("programs of an earlier server still run: each fsync of others asks the server");
+            return Ok(None);
+        }
+        let log = Arc::new(log);
+        *self.append_log.lock() = Some(log.clone());
+        Ok(Some(log))
+    }
+
     /// Notes how many reads and bytes clients read of the device by themselves.
     pub fn count_direct_reads(&self, reads: u64, bytes: u64) {
         if let Some(device) = self.device() {
@@ -297,6 +384,12 @@ impl Mounted {
     /// Unmounts, checks that the device's counters agree with one another, and ends the recording.
     pub fn close(&self) -> Result<(), VolumeError> {
         self.core.close().map_err(|source| VolumeError::Close { volume: self.name.clone(), source })?;
+        let log = self.append_log.lock().take();
+        if let Some(log) = log.filter(|log| log.is_begun() && !log.holds_the_only_copy()) {
+            let failed =
+                |source| VolumeError::Io { what: "the append log of", path: (&self.name).into(), source };
+            log.close().map_err(failed)?;
+        }
         if let Some(device) = self.device() {
             device.verify_identity()?;
         }

@@ -70,6 +70,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     }
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
         .map_err(|e| CliError::unsalvageable(&name, Kind::Volume, e))?;
+    let has_all_appends = weft_volume::settle_append_log(&device, &name);
     let options = MountOptions { salvage: true, ..MountOptions::default() };
     let from =
         Lfs::mount(device.zoned(), options).map_err(|e| CliError::unsalvageable(&name, Kind::Volume, e))?;
@@ -82,7 +83,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     };
     say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))
         .map_err(no_volume)?;
-    if report.is_complete() {
+    if report.is_complete() && has_all_appends {
         return Ok(());
     }
     Err(CliError::said(

@@ -241,6 +241,19 @@ pub struct Identity {
     pub groups: [AtomicU32; GROUPS_MAX],
 }
 
+/// Threads of a process that write to the append log at once, at most.
+pub const LOG_WRITERS: usize = 16;
+
+/// Who of the process is writing to the append log. The server begins no turn of the log while anybody does who may have a place
+/// of the turn before.
+#[repr(C, align(4096))]
+pub struct LogWriters {
+    /// The turn that a thread found before it took its place; 0 in a free cell.
+    pub turns: [AtomicU32; LOG_WRITERS],
+    /// Whether the server looks at these cells; 0 = the process writes nothing to the log.
+    pub is_served: AtomicU32,
+}
+
 /// A whole channel.
 #[repr(C)]
 pub struct Channel {
@@ -254,6 +267,8 @@ pub struct Channel {
     pub closed: Closed,
     /// What it may open by itself.
     pub grants: Grants,
+    /// Who writes to the append log.
+    pub log_writers: LogWriters,
     /// Slots.
     pub slots: [Slot; SLOTS],
     /// Payloads, one per slot.

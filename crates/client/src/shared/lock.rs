@@ -52,6 +52,12 @@ impl Lock {
         }
     }
 
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self, holder: u32) -> bool {
+        debug_assert!(holder != 0 && holder & WAITERS == 0, "{holder:#x} cannot hold a lock");
+        self.0.compare_exchange(0, holder, Acquire, Relaxed).is_ok()
+    }
+
     /// Gives the lock back; false if it was taken from `holder` meanwhile.
     pub fn unlock(&self, holder: u32) -> bool {
         if self.0.compare_exchange(holder, 0, Release, Relaxed).is_ok() {

@@ -6,11 +6,12 @@
 //!  crc memfd     (ro)   one CRC32C per device block
 //!  ring memfd    (rw)   append rings and overwrite areas, RING_BYTES each
 //!  image fd      (ro)   the device's data area
+//!  append log fd (rw)   the image, for entries of its append log
 //!  names memfd   (ro)   names and attributes that the server has looked up lately
 //!  channel memfd (rw)   one per client process: call slots, latency histograms
 //! ```
 //!
-//! Only clients that run as the server's user (or root) get the first six: whoever can map the image can read every
+//! Only clients that run as the server's user (or root) get the first seven: whoever can map the image can read every
 //! file on it. Others do everything through their channel. The server keeps its own copy of everything it relies on
 //! (ring heads, slots, references) and treats what it reads from shared memory as a hint to be validated.
 //!
@@ -30,4 +31,4 @@ pub mod turn;
 pub mod volume;
 
 /// Version of every layout in this module and of the protocol; both sides must have the same.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;

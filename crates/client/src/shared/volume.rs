@@ -2,7 +2,7 @@
 
 use super::lock::Lock;
 use super::records::Records;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
 /// "weftvol1" in memory.
@@ -74,12 +74,56 @@ pub struct VolumePage {
     pub image_base: AtomicU64,
     /// Device blocks, the length of the CRC table.
     pub device_blocks: AtomicU64,
+    /// The append log of the image.
+    pub append_log: AppendLog,
+}
+
+/// The [append log](weft_core::append_log) of the image, for clients that make appended bytes durable by themselves.
+#[repr(C)]
+pub struct AppendLog {
+    /// Where the next entry begins ([`log_place`]); 0 while clients ask the server.
+    pub next: AtomicU64,
+    /// Byte offset of the log in the image.
+    pub offset: AtomicU64,
+    /// The first block behind those for entries.
+    pub end: AtomicU32,
+    /// What entries name as their server.
+    pub session: AtomicU64,
+    /// The image's id, little-endian.
+    pub image: [AtomicU64; 2],
+}
+
+/// The word of [`AppendLog::next`]: a turn, and a block in it.
+pub fn log_place(turn: u32, block: u32) -> u64 {
+    u64::from(turn) << 32 | u64::from(block)
+}
+
+/// Bits of [`Inode::durable`] that hold the size.
+const DURABLE_BITS: u32 = 44;
+/// The size in [`Inode::durable`] is below this.
+pub const DURABLE_MAX: u64 = 1 << DURABLE_BITS;
+
+/// The value of [`Inode::durable`]: how many bytes are durable, or `None` when the server has to be asked, and a number that
+/// tells values of the same size apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Durable(pub u64);
+
+impl Durable {
+    /// Bytes below this are durable, and with them all else that an `fsync` is about.
+    pub fn size(self) -> Option<u64> {
+        (self.0 & (DURABLE_MAX - 1)).checked_sub(1)
+    }
+
+    /// The next value.
+    pub fn then(self, size: Option<u64>) -> Durable {
+        let size = size.map(|size| size + 1).filter(|word| *word < DURABLE_MAX).unwrap_or(0);
+        Durable((self.0 >> DURABLE_BITS).wrapping_add(1) << DURABLE_BITS | size)
+    }
 }
 
 impl VolumePage {
     /// Whether the server still serves.
     pub fn is_alive(&self) -> bool {
-        use std::sync::atomic::Ordering::Relaxed;
         self.alive[0].load(Relaxed) & OWNER_DIED == 0 && self.stopped.load(Relaxed) == 0
     }
 }
@@ -134,9 +178,19 @@ pub struct Inode {
     pub directories: [AtomicU32; DIRECTORIES],
     /// Map entries of the first blocks, so that a small file needs no pages; [`UNKNOWN`] where the chunk tells.
     pub first: [AtomicU64; FIRST_BLOCKS],
+    /// What of it is durable, as a [`Durable`]. What follows is in its ring, all of it.
+    pub durable: AtomicU64,
+    /// The turn of the append log in which a client has written, or was about to write, an entry of it; 0 = none.
+    pub logged: AtomicU32,
 }
 
 impl Inode {
+    /// The server has to be asked to make it durable.
+    pub fn must_ask_for_sync(&self) {
+        // All that follow must see it: a client looks again after it has taken its place in the log.
+        let _ = self.durable.fetch_update(SeqCst, SeqCst, |word| Some(Durable(word).then(None).0));
+    }
+
     /// Notes a read at `now_ns`; most are not the first.
     pub fn note_read(&self, now_ns: impl FnOnce() -> i64) {
         let changed = self.mtime_ns.load(Relaxed);

@@ -125,6 +125,29 @@ pub fn pread(fd: i32, out: &mut [u8], offset: u64) -> Result<usize, Errno> {
     call!(pread64, fd, out.as_mut_ptr(), out.len(), offset)
 }
 
+/// Writes at an offset of a file; durable when it returns. An error leaves open what was written.
+pub fn write_durably(fd: i32, bytes: &[u8], offset: u64) -> Result<(), Errno> {
+    let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // The offset is in one register, and the one for its high half is not looked at.
+    let wrote = call!(pwritev2, fd, &raw const part, 1usize, offset, 0usize, libc::RWF_DSYNC)?;
+    if wrote == bytes.len() { Ok(()) } else { Err(libc::EIO) }
+}
+
+/// Whether the process may not write to files beyond some size, or that is not known.
+pub fn has_file_size_limit() -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let asked = call!(prlimit64, 0usize, libc::RLIMIT_FSIZE, 0usize, &raw mut limit);
+    asked.is_err() || limit.rlim_cur != libc::RLIM_INFINITY
+}
+
+/// Device and inode of an open file.
+pub fn file_id(fd: i32) -> Option<(u64, u64)> {
+    // SAFETY: an all-zero stat is valid.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    call!(fstat, fd, &raw mut stat).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
 /// A connected Unix stream socket to the server that listens at `path`.
 pub fn connect_unix(path: &[u8]) -> Result<i32, Errno> {
     // SAFETY: an all-zero sockaddr_un is valid.

@@ -10,7 +10,9 @@ use weft_core::codec::{Reader, Truncated, put, seal_page, unseal};
 /// First bytes of an image.
 pub const MAGIC: [u8; 8] = *b"WEFTZNS\0";
 /// The format's version. A reader refuses another one.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
+/// The version before, whose images have no append log.
+const VERSION_WITHOUT_LOG: u32 = 3;
 /// Bytes of each of the fixed pages.
 pub const PAGE_BYTES: usize = 4096;
 /// Where the session page begins.
@@ -29,6 +31,8 @@ pub struct Header {
     /// Random id of the image.
     pub id: [u8; 16],
     pub geometry: Geometry,
+    /// Whether the image has an append log.
+    pub has_append_log: bool,
 }
 
 /// Byte offset of the data area of a device with so many zones.
@@ -36,22 +40,29 @@ pub fn data_offset(zones: u64) -> u64 {
     (TABLE_OFFSET + zones * RECORD_BYTES as u64).next_multiple_of(PAGE_BYTES as u64)
 }
 
-/// Byte offset of the flush log; the copy of what stands before the data follows it.
+/// Byte offset of the flush log.
 pub fn log_offset(geometry: &Geometry) -> u64 {
     data_offset(geometry.zones()) + geometry.zones() * geometry.zone_bytes
 }
 
-/// Bytes of the whole image of a device.
-pub fn image_bytes(geometry: &Geometry) -> u64 {
-    log_offset(geometry) + log_bytes(geometry) + data_offset(geometry.zones())
+/// Byte offset of the append log, which follows the flush log and is as long.
+pub fn append_log_offset(geometry: &Geometry) -> u64 {
+    log_offset(geometry) + log_bytes(geometry)
 }
 
 impl Header {
+    /// Bytes of the whole image.
+    pub fn image_bytes(&self) -> u64 {
+        let append_log = if self.has_append_log { log_bytes(&self.geometry) } else { 0 };
+        append_log_offset(&self.geometry) + append_log + data_offset(self.geometry.zones())
+    }
+
     /// The header page.
     pub fn encode(&self) -> Vec<u8> {
         let g = &self.geometry;
         let mut page = Vec::with_capacity(PAGE_BYTES);
-        put(&mut page, &[&MAGIC, &VERSION, &(BLOCK_BYTES as u32), &self.id]);
+        let version = if self.has_append_log { VERSION } else { VERSION_WITHOUT_LOG };
+        put(&mut page, &[&MAGIC, &version, &(BLOCK_BYTES as u32), &self.id]);
         let bytes = [g.total_bytes, g.zone_bytes, g.zone_capacity_bytes, data_offset(g.zones())];
         let limits = [g.open_max, g.active_max, g.endurance];
         let shape = [g.channels, g.luns_per_channel, g.planes, g.pages_per_block, g.page_bytes];
@@ -74,9 +85,9 @@ impl Header {
             }
         }
         let version = r.u32().map_err(short)?;
-        if version != VERSION {
+        if ![VERSION, VERSION_WITHOUT_LOG].contains(&version) {
             return Err(format!(
-                "the image has format version {version}, and this program reads version {VERSION}; use the program \
+                "the image has format version {version}, and this program reads versions {VERSION_WITHOUT_LOG} and {VERSION}; use the program \
                  that wrote it"
             ));
         }
@@ -87,7 +98,7 @@ impl Header {
         if block != BLOCK_BYTES as u32 {
             return Err(format!("blocks of {block} bytes; this program has blocks of {BLOCK_BYTES}"));
         }
-        let header = Header::fields(&mut r).map_err(short)?;
+        let header = Header::fields(&mut r, version == VERSION).map_err(short)?;
         header.0.geometry.validate().map_err(|e| e.to_string())?;
         let wanted = data_offset(header.0.geometry.zones());
         if header.1 != wanted {
@@ -96,7 +107,7 @@ impl Header {
         Ok(header.0)
     }
 
-    fn fields(r: &mut Reader<'_>) -> Result<(Header, u64), Truncated> {
+    fn fields(r: &mut Reader<'_>, has_append_log: bool) -> Result<(Header, u64), Truncated> {
         let id = r.array()?;
         let [total_bytes, zone_bytes, zone_capacity_bytes, data_offset] =
             [r.u64()?, r.u64()?, r.u64()?, r.u64()?];
@@ -115,7 +126,7 @@ impl Header {
             timing: Timing::read(r)?,
         };
         geometry.timing.queue_depth = r.u32()?;
-        Ok((Header { id, geometry }, data_offset))
+        Ok((Header { id, geometry, has_append_log }, data_offset))
     }
 }
 
@@ -157,7 +168,10 @@ mod tests {
 
     #[test]
     fn a_header_survives_encoding_and_no_bit_of_it_may_flip() {
-        let header = Header { id: [9; 16], geometry: Geometry::tlc().with_size(64 << 20) };
+        let geometry = Geometry::tlc().with_size(64 << 20);
+        let header = Header { id: [9; 16], geometry, has_append_log: true };
+        let before = Header { has_append_log: false, ..header.clone() };
+        assert_eq!(Header::decode(&before.encode()), Ok(before));
         let page = header.encode();
         assert_eq!(page.len(), PAGE_BYTES);
         assert_eq!(Header::decode(&page), Ok(header));
@@ -173,7 +187,7 @@ mod tests {
 
     #[test]
     fn another_version_is_named_in_the_error() {
-        let mut page = Header { id: [9; 16], geometry: Geometry::tlc() }.encode();
+        let mut page = Header { id: [9; 16], geometry: Geometry::tlc(), has_append_log: true }.encode();
         page[8] = 9;
         assert!(Header::decode(&page).unwrap_err().contains("format version 9"));
     }

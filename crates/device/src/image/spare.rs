@@ -7,7 +7,7 @@
 //! records change all the time, so their copy is made when the image is closed, and counts only of an image that was
 //! closed since: both session pages say so, with the same number of the session.
 
-use super::header::{COUNTERS_OFFSET, Header, PAGE_BYTES, SESSION_OFFSET, data_offset, image_bytes};
+use super::header::{COUNTERS_OFFSET, Header, PAGE_BYTES, SESSION_OFFSET, data_offset};
 use super::slot::RECORD_BYTES;
 use super::table::Record;
 use std::fs::File;
@@ -26,7 +26,7 @@ impl Spare {
     /// That of an image with this header.
     pub fn of(header: &Header) -> Spare {
         let zones = header.geometry.zones();
-        Spare::at(image_bytes(&header.geometry) - data_offset(zones), zones)
+        Spare::at(header.image_bytes() - data_offset(zones), zones)
     }
 
     /// That of an image with records of so many zones or erase blocks; it takes `data_offset(zones)` bytes.
@@ -79,5 +79,5 @@ pub fn header_of(file: &File) -> Option<Header> {
     let bytes = file.metadata().ok()?.len();
     let mut page = vec![0; PAGE_BYTES];
     file.read_exact_at(&mut page, bytes.checked_sub(PAGE_BYTES as u64)?).ok()?;
-    Header::decode(&page).ok().filter(|header| image_bytes(&header.geometry) == bytes)
+    Header::decode(&page).ok().filter(|header| header.image_bytes() == bytes)
 }

@@ -23,6 +23,8 @@ use crate::totals::Totals;
 use crate::wear::FlashReport;
 use crate::zoned::{DeviceCounters, DirectRead, ZoneReport, ZoneState, ZonedDevice, ZonedInfo};
 use parking_lot::Mutex;
+use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -82,6 +84,18 @@ pub struct ZonedModel {
     replaced: AtomicU32,
 }
 
+/// An [append log](weft_core::append_log) in the file of an image.
+pub struct AppendLogPlace<'a> {
+    /// The file.
+    pub file: &'a File,
+    /// The log's bytes in it.
+    pub bytes: Range<u64>,
+    /// The image's id.
+    pub image: [u8; 16],
+    /// Whether the file outlives the device, and may be written to.
+    pub lasting: bool,
+}
+
 impl std::fmt::Debug for ZonedModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ZonedModel").field("geometry", &self.geometry).finish_non_exhaustive()
@@ -126,6 +140,14 @@ impl ZonedModel {
             }
         }
         self
+    }
+
+    /// Where the append log of the image is; `None` without an image, and of one from before there was such a log. The device
+    /// does not use it.
+    pub fn append_log(&self) -> Option<AppendLogPlace<'_>> {
+        let image = self.store.image()?;
+        let bytes = image.append_log.clone()?;
+        Some(AppendLogPlace { file: &image.frame.file, bytes, image: image.id, lasting: image.lasting })
     }
 
     /// Delays each command until its modelled completion, or lets virtual time run free again, which is the default.

@@ -101,7 +101,7 @@ impl ZonedModel {
         if opened.header_damaged && !look {
             opened.image.commit_header(&opened.header)?;
         }
-        let model = ZonedModel::assemble(geometry, Store::Image(opened.image), records, totals);
+        let model = ZonedModel::assemble(geometry, Store::Image(Box::new(opened.image)), records, totals);
         model.counters_slot.store(slot, Relaxed);
         model.power_on(opened.host_crashed, &repaired)?;
         Ok(model)
@@ -111,7 +111,7 @@ impl ZonedModel {
         geometry.validate()?;
         let id = weft_sys::file::random()
             .map_err(|source| DeviceError::Io { path: PathBuf::from("(random)"), source })?;
-        Ok(Header { id, geometry: geometry.clone() })
+        Ok(Header { id, geometry: geometry.clone(), has_append_log: true })
     }
 
     fn format(image: Image, header: Header) -> Result<ZonedModel, DeviceError> {
@@ -121,7 +121,7 @@ impl ZonedModel {
         let totals = Totals::default();
         let slot = image.frame.table.set(Record::Counters, 1, &totals.encode());
         image.commit_header(&header)?;
-        let model = ZonedModel::assemble(header.geometry, Store::Image(image), records, totals);
+        let model = ZonedModel::assemble(header.geometry, Store::Image(Box::new(image)), records, totals);
         model.counters_slot.store(slot, Relaxed);
         Ok(model)
     }

@@ -92,6 +92,8 @@ pub(crate) struct State {
     pub bounce: Vec<u8>,
     /// Whether what only the journal has is being written back, which must not begin anew meanwhile.
     pub settling: bool,
+    /// Bytes that may be stored though the volume is full.
+    pub beyond_full: u64,
     /// Why the volume is read-only, if it is.
     pub failed: Option<String>,
 }
@@ -206,7 +208,8 @@ impl State {
     /// Bytes that programs and longer names can fill when metadata has grown by `bytes`.
     pub(crate) fn usable_after(&self, bytes: usize) -> u64 {
         let saved = self.saved();
-        self.reserve.usable_bytes(CheckpointSize { bytes: saved.bytes + bytes as u64, ..saved })
+        self.beyond_full
+            + self.reserve.usable_bytes(CheckpointSize { bytes: saved.bytes + bytes as u64, ..saved })
     }
 
     /// Free zones that data may take, those for the cleaner included.

@@ -137,6 +137,7 @@ impl Session<'_> {
         }
         let perm = perm.map(|perm| cred.perm_for_chmod(perm, gid.unwrap_or(attr.gid)));
         volume.fs.setattr(ino, &SetAttr { perm, uid, gid, size: None, atime, mtime })?;
+        volume.inodes.must_ask_for_sync(ino);
         if let Some(owner) = uid
             && owner != attr.uid
         {
@@ -212,7 +213,9 @@ impl Session<'_> {
             self.check_xattr(&attr, name, access::WRITE)?;
             refuse(how == BOTH && self.volume.fs.getxattr(attr.ino, name).is_ok(), Errno(libc::EEXIST))?;
             let _alone = self.alone()?;
-            Ok(self.volume.fs.setxattr(attr.ino, name, value, mode)?)
+            self.volume.fs.setxattr(attr.ino, name, value, mode)?;
+            self.volume.inodes.must_ask_for_sync(attr.ino);
+            Ok(())
         })
     }
 
@@ -238,7 +241,9 @@ impl Session<'_> {
             self.check_writable()?;
             self.check_xattr(&attr, name, access::WRITE)?;
             let _alone = self.alone()?;
-            Ok(self.volume.fs.removexattr(attr.ino, name)?)
+            self.volume.fs.removexattr(attr.ino, name)?;
+            self.volume.inodes.must_ask_for_sync(attr.ino);
+            Ok(())
         })
     }
 }

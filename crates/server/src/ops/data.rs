@@ -150,6 +150,15 @@ impl Session<'_> {
                 volume.orphans.expect_stores();
             }
         };
+        let begins = match position {
+            Position::InPlace { offset, .. } => offset,
+            _ if flags & libc::O_APPEND != 0 => u64::MAX,
+            Position::FileOffset => volume.files.shared(open.file).offset.load(Relaxed),
+            Position::At(offset) => offset,
+        };
+        if begins < volume.inodes.size(inode) {
+            volume.inodes.before_rewrite(inode).map_err(Error::from).inspect_err(remember)?;
+        }
         let (offset, len) = self.write_alone(&open, flags, position, data).inspect_err(remember)?;
         if !in_place {
             volume.orphans.forget(volume, inode.ino, offset, len as u64);
@@ -201,6 +210,9 @@ impl Session<'_> {
         };
         let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
         let end = end.ok_or(Errno(libc::EFBIG))?;
+        if offset < size || volume.inodes.appends_rewrite() {
+            volume.inodes.before_rewrite(inode)?;
+        }
         if data.len() >= THROUGH_BYTES {
             volume.fs.write_through(inode.ino, offset, data)?;
         } else {
@@ -256,7 +268,9 @@ impl Session<'_> {
     pub fn fsync(&self, file: FileRef) -> Result<()> {
         let open = self.open_data(file)?;
         let volume = self.volume;
+        let (before, _) = volume.inodes.durable_and_stored(&open.inode);
         let drained = volume.inodes.drain(&open.inode, true);
+        let (_, stored) = volume.inodes.durable_and_stored(&open.inode);
         volume.inodes.pass_times(&open.inode);
         let synced = drained.and_then(|()| {
             let synced = volume.fs.fsync(open.inode.ino);
@@ -265,7 +279,13 @@ impl Session<'_> {
         // This error or one before it: each open file reports it.
         match open.inode.errors.check_and_advance(&open.errors_seen) {
             Some(errno) => Err(Errno(errno)),
-            None => Ok(synced?),
+            None => {
+                synced?;
+                if let (Some(log), true) = (volume.inodes.log(), self.may_lease()) {
+                    log.grant(volume, &open.inode, before, stored);
+                }
+                Ok(())
+            }
         }
     }
 
@@ -293,6 +313,7 @@ impl Session<'_> {
         let lock_pages = self.alone()?;
         let Some(perm) = self.cred().perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
         volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
+        volume.inodes.must_ask_for_sync(ino);
         let to_revoke = volume.inodes.perm_changed(ino, perm);
         drop(lock_pages);
         if let Some(open) = to_revoke {
@@ -317,7 +338,13 @@ impl Session<'_> {
 
     fn set_open_size(&self, open: &OpenInode, size: u64) -> Result<()> {
         let inodes = &self.volume.inodes;
+        if size < inodes.size(open) {
+            inodes.before_rewrite(open)?;
+        }
         let _guard = self.alone_with(open)?;
+        if size < inodes.size(open) {
+            inodes.before_rewrite(open)?;
+        }
         let replaces = size == 0 && inodes.size(open) > 0;
         self.volume.fs.setattr(open.ino, &SetAttr { size: Some(size), ..SetAttr::default() })?;
         inodes.size_changed(open, size);
@@ -358,7 +385,14 @@ impl Session<'_> {
         let _reserved = takes.then(|| {
             volume.inodes.reserve(if len <= volume.fs.statfs().map_or(0, |s| s.free_bytes) { len } else { 0 })
         });
+        let rewrites = !matches!(mode, FallocateMode::Allocate | FallocateMode::KeepSize);
+        if rewrites {
+            volume.inodes.before_rewrite(inode)?;
+        }
         let guard = self.alone_with(inode)?;
+        if rewrites {
+            volume.inodes.before_rewrite(inode)?;
+        }
         volume.fs.fallocate(inode.ino, mode, offset, len)?;
         let size = volume.fs.getattr(inode.ino)?.size;
         volume.inodes.size_changed(inode, size);

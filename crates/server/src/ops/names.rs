@@ -205,6 +205,7 @@ impl Session<'_> {
             cred.check_add(&fs.getattr(place.dir)?)?;
             refuse(attr.kind == FileKind::Directory, Errno(libc::EPERM))?;
             fs.link(attr.ino, place.dir, &place.name)?;
+            self.volume.inodes.must_ask_for_sync(attr.ino);
             Ok(())
         })
     }

@@ -5,6 +5,7 @@
 //!
 //! Lock order: an inode's shared write lock, the table of open inodes, `OpenInode::ring`, the core, the maps.
 
+use super::append_log::LogTurns;
 use super::grants::GrantBook;
 use super::locks::{Lending, Locks};
 use super::maps::Maps;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::time::{Duration, Instant};
 use weft_client::shared::lock;
-use weft_client::shared::volume::{FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
+use weft_client::shared::volume::{Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
 use weft_core::{BLOCK_BYTES, Ino};
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
@@ -138,6 +139,8 @@ pub struct Inodes {
     reserved: AtomicU64,
     /// Write-backs that failed, of any inode.
     pub errors: WritebackErrors,
+    /// By which clients make appends durable, where there is one.
+    log: Option<Arc<LogTurns>>,
 }
 
 /// Space that a call is about to take; see [`Inodes::reserve`].
@@ -205,6 +208,8 @@ pub struct WriteGuard<'a> {
 
 impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
+        // What was done under the lock is durable only by a sync that began after it.
+        self.inode.must_ask_for_sync();
         self.inode.write_lock.unlock(lock::SERVER);
     }
 }
@@ -236,7 +241,74 @@ impl Inodes {
             rings_used: AtomicU32::new(0),
             reserved: AtomicU64::new(0),
             errors: WritebackErrors::default(),
+            log: None,
         })
+    }
+
+    /// The same with an append log.
+    pub(crate) fn with_log(self, log: Option<Arc<LogTurns>>) -> Inodes {
+        Inodes { log, ..self }
+    }
+
+    /// The append log, where there is one.
+    pub(crate) fn log(&self) -> Option<&Arc<LogTurns>> {
+        self.log.as_ref()
+    }
+
+    /// Makes everything durable that the core has.
+    pub(super) fn sync_core(&self) -> FsResult<()> {
+        self.fs.sync()
+    }
+
+    /// Whoever wants the inode durable asks the server from now on: something changed that is no append.
+    pub fn must_ask_for_sync(&self, ino: Ino) {
+        if self.log.is_some()
+            && let Some(open) = self.find(ino)
+        {
+            self.shared(open.slot).must_ask_for_sync();
+        }
+    }
+
+    /// Before something but an append changes the content of an inode: without its write lock, and again under it.
+    pub fn before_rewrite(&self, open: &OpenInode) -> FsResult<()> {
+        self.log.as_ref().map_or(Ok(()), |log| log.before_rewrite(self, open))
+    }
+
+    /// Whether bytes behind the end of an inode come in the way of what the append log has: then an append is no mere append.
+    pub fn appends_rewrite(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.log().holds_the_only_copy())
+    }
+
+    /// The first `durable` bytes of an inode are durable, and all that an `fsync` is about: clients go on by themselves, unless it
+    /// has changed since its word was `before`.
+    pub(super) fn grant_sync(&self, open: &OpenInode, before: Durable, durable: u64) {
+        let shared = self.shared(open.slot);
+        // Who holds the lock may be about to change more than its end.
+        if !shared.write_lock.try_lock(lock::SERVER) {
+            return;
+        }
+        {
+            let Some(ring) = open.ring.try_lock() else {
+                shared.write_lock.unlock(lock::SERVER);
+                return;
+            };
+            let is_fit = ring.number.is_some_and(|number| shared.ring.load(Relaxed) == number + 1)
+                && ring.area.is_none()
+                && shared.by_call.load(SeqCst) == 0
+                && !open.is_haunted.load(Relaxed)
+                && !open.errors.has_any();
+            if is_fit {
+                let next = before.then(Some(durable));
+                let _ = shared.durable.compare_exchange(before.0, next.0, SeqCst, Relaxed);
+            }
+        }
+        shared.write_lock.unlock(lock::SERVER);
+    }
+
+    /// The word that says what of an inode is durable, and the bytes that the core has of it.
+    pub fn durable_and_stored(&self, open: &OpenInode) -> (Durable, u64) {
+        let word = Durable(self.shared(open.slot).durable.load(SeqCst));
+        (word, open.ring.lock().head)
     }
 
     /// The memory that holds the rings.
@@ -308,6 +380,10 @@ impl Inodes {
         shared.ring.store(0, Relaxed);
         shared.overwrites.store(0, Relaxed);
         shared.write_lock.clear();
+        match &self.log {
+            Some(log) => log.opened(attr.ino, shared),
+            None => shared.must_ask_for_sync(),
+        }
         self.locks.begin(slot);
         // It may have lost its last name on the way here, or never had one.
         shared.attended.store(u32::from(links == 0), Relaxed);
@@ -449,6 +525,9 @@ impl Inodes {
         }
         let by_both = (table.by_ino.remove(&open.ino), table.by_slot.remove(&open.slot));
         assert!(by_both.0.is_some() && by_both.1.is_some(), "an inode that is not open is closed");
+        if let Some(log) = &self.log {
+            log.given_up(open.ino, shared);
+        }
         self.locks.forget(open.ino);
         self.maps.remove(open.ino);
         self.publish_slot(open.ino, None);
@@ -485,6 +564,16 @@ impl Inodes {
         self.attend(open);
         open.errors.record(errno);
         self.errors.record(errno);
+        self.shared(open.slot).must_ask_for_sync();
+    }
+
+    /// Accepted bytes of an inode cannot be stored, and are given up.
+    fn lost(&self, open: &OpenInode, error: &FsError) {
+        tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+        // Of a damaged file, the next mount could not store them, either.
+        if let (Some(log), false) = (&self.log, matches!(error, FsError::Checksum(_))) {
+            log.bytes_lost(self.shared(open.slot));
+        }
     }
 
     /// The core may not be able to store what it has accepted: every open file that may have written reports it.
@@ -492,13 +581,14 @@ impl Inodes {
         for open in self.all().iter().filter(|open| open.users.load(Relaxed) > 0) {
             self.attend(open);
             open.errors.record(errno);
+            self.shared(open.slot).must_ask_for_sync();
         }
         self.errors.record(errno);
     }
 
     fn hand_over(&self, open: &OpenInode) {
         if let Err(error) = self.drain(open, true) {
-            tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+            self.lost(open, &error);
         }
         self.pass_times(open);
     }
@@ -514,6 +604,7 @@ impl Inodes {
         if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
             || open.set_id.load(Relaxed)
             || open.is_haunted.load(Relaxed)
+            || self.log.as_ref().is_some_and(|log| log.log().holds_the_only_copy())
             || !self.has_headroom(1)
         {
             return false;
@@ -557,7 +648,7 @@ impl Inodes {
             shared.write_lock.free_if_held_by(shared.write_lock.holder());
         }
         let taken = self.drain_and_take(open).unwrap_or_else(|error| {
-            tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+            self.lost(open, &error);
             shared.overwrites.store(0, Release);
             open.ring.lock().take()
         });
@@ -571,6 +662,7 @@ impl Inodes {
     fn drain_and_take(&self, open: &OpenInode) -> FsResult<[Option<u32>; 2]> {
         let shared = self.shared(open.slot);
         shared.ring.store(0, Release);
+        shared.must_ask_for_sync();
         self.drain(open, true)?;
         // Only now: readers find in the area what the core does not have.
         shared.overwrites.store(0, Release);
@@ -687,6 +779,7 @@ impl Inodes {
     /// Excludes writers, and lets the core know of all that they have written before.
     pub fn exclude_and_drain<'a>(&'a self, open: &OpenInode) -> FsResult<WriteGuard<'a>> {
         let guard = self.exclude_writers(open);
+        self.shared(open.slot).must_ask_for_sync();
         self.drain(open, true)?;
         self.forget_overwrites(open);
         self.pass_times(open);
@@ -756,6 +849,7 @@ impl Inodes {
     pub fn size_changed(&self, open: &OpenInode, size: u64) {
         let mut ring = open.ring.lock();
         let shared = self.shared(open.slot);
+        shared.must_ask_for_sync();
         ring.head = size;
         // Shrinking: readers must not look into the ring below the new head; growing: not beyond what is there.
         shared.seq.fetch_add(1, AcqRel);

@@ -1,10 +1,12 @@
 //! State of a served volume, whichever fronts its processes use.
 //!
 //! [`volume`] holds it together: open [`inodes`] with their append rings, their block [`maps`] and
-//! [`writeback_errors`]; names and attributes for clients to look up (`names`), and which are looked up next (`readahead`); [`open_files`], for which descriptors stand, and those that processes open by themselves (`grants`); [`locks`]; [`processes`]; what
+//! [`writeback_errors`]; the log by which clients make appends durable (`append_log`); names and attributes for clients to look up (`names`), and which
+//! are looked up next (`readahead`); [`open_files`], for which descriptors stand, and those that processes open by themselves (`grants`); [`locks`]; [`processes`]; what
 //! killed programs left ([`orphans`]); and how much [`memory`] is shared. Clients share parts of it in memory ([`weft_client::shared`]); the server validates
 //! what they can write. Nothing here knows how a request arrives.
 
+mod append_log;
 mod grants;
 pub mod inodes;
 pub mod locks;

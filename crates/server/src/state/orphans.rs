@@ -410,7 +410,9 @@ fn merge(volume: &Volume, ino: Ino, pages: &File, base: &File) -> FsResult<()> {
     let open = volume.inodes.open(ino)?;
     let merged = (|| {
         let failed = |error: io::Error| FsError::Device(error.to_string());
+        volume.inodes.before_rewrite(&open)?;
         let _guard = volume.inodes.exclude_and_drain(&open)?;
+        volume.inodes.before_rewrite(&open)?;
         let mut raw = [0; HEADER_BYTES];
         read_at(base, &mut raw, 0).map_err(failed)?;
         let header = Header::decode(&raw);

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
 use weft_client::FileRef;
 use weft_client::shared::channel::{ClientCounters, Grants};
 use weft_core::{BLOCK_BYTES, Ino};
@@ -33,6 +34,19 @@ pub trait Peer: Send + Sync {
     /// Where the process opens files by itself, if it can.
     fn grants(&self) -> Option<&Grants> {
         None
+    }
+
+    /// Whether a thread of the process may be writing to the append log.
+    fn writes_to_log(&self) -> bool {
+        false
+    }
+
+    /// Lets the process write to the append log.
+    fn let_into_log(&self) {}
+
+    /// Ends that; whether a thread of it may be writing still.
+    fn shut_out_of_log(&self) -> bool {
+        false
     }
 
     /// Locks have changed for which threads of the process wait: they ask again.
@@ -178,6 +192,8 @@ impl Volume {
             self.give_back(&process, None);
             return None;
         }
+        // Not before turns of the log wait for it.
+        process.peer.let_into_log();
         Some(process)
     }
 
@@ -206,6 +222,7 @@ impl Volume {
 
     /// An inode has lost a name, perhaps its last one: what of it is closed is given back now and from now on.
     pub(crate) fn name_lost(&self, ino: Ino) {
+        self.inodes.must_ask_for_sync(ino);
         let Some(open) = self.inodes.find(ino) else { return };
         self.inodes.attend(&open);
         self.take_all_closed();
@@ -216,6 +233,9 @@ impl Volume {
     /// `heir`.
     pub fn end_process(&self, process: &Process, heir: Option<&Process>) {
         self.give_back(process, heir);
+        if let Some(log) = self.inodes.log() {
+            log.process_ends(&self.processes, process);
+        }
         self.processes.remove(process, &|reads, bytes| self.mounted.count_direct_reads(reads, bytes));
     }
 
@@ -237,6 +257,9 @@ impl Volume {
     }
 }
 
+/// How long after its socket has closed a process may be in a write to the append log.
+const WRITE_AFTER_END: Duration = Duration::from_secs(10);
+
 /// All processes that use a volume.
 #[derive(Default)]
 pub(crate) struct Processes {
@@ -249,6 +272,8 @@ pub(crate) struct Processes {
 #[derive(Default)]
 struct Table {
     live: FxHashMap<u32, Live>,
+    /// Processes that were removed in the middle of a write to the append log, perhaps, and since when.
+    leaving: Vec<(Instant, Arc<Process>)>,
     /// No process may come any more.
     stopped: bool,
 }
@@ -321,6 +346,26 @@ impl Processes {
 
     pub(super) fn all(&self) -> Vec<Arc<Process>> {
         self.table.lock().live.values().map(|live| live.process.clone()).collect()
+    }
+
+    /// Whether a thread of some process may be writing to the append log.
+    pub(super) fn any_writes_to_log(&self) -> bool {
+        let mut table = self.table.lock();
+        table.leaving.retain(|(left, process)| {
+            // A process that has been killed leaves its cells as they were. One that has closed the socket in another way
+            // began what it writes before it was shut out.
+            let is_gone = process.peer.has_ended() && left.elapsed() > WRITE_AFTER_END;
+            process.peer.writes_to_log() && !is_gone
+        });
+        !table.leaving.is_empty() || table.live.values().any(|live| live.process.peer.writes_to_log())
+    }
+
+    /// A process that is about to be removed may still be writing to the append log.
+    pub(super) fn leaves_with_log(&self, process: &Process) {
+        let mut table = self.table.lock();
+        if let Some(process) = table.live.get(&process.id).map(|live| live.process.clone()) {
+            table.leaving.push((Instant::now(), process));
+        }
     }
 
     /// Whether some process has ended and not yet given back everything.

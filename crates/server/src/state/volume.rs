@@ -1,5 +1,6 @@
 //! A served volume: its core and all state.
 
+use super::append_log::LogTurns;
 use super::grants::GrantBook;
 use super::inodes::Inodes;
 use super::locks::{Locks, Owner};
@@ -86,9 +87,17 @@ impl Volume {
         let grants = Arc::<GrantBook>::default();
         let locks = Arc::new(Locks::new(control.clone()));
         let shared = (control.clone(), maps.clone());
+        let session = secret().map_err(system("a random number"))?.max(1);
+        let log = match direct {
+            Some(_) => {
+                mounted.append_log()?.map(|log| Arc::new(LogTurns::new(log, control.clone(), session)))
+            }
+            None => None,
+        };
         let inodes = Inodes::new(shared, fs.clone(), names.clone(), grants.clone(), locks.clone())
             .map_err(system("ring memory"))?
-            .with_rings(limits.rings);
+            .with_rings(limits.rings)
+            .with_log(log);
         let page = &control.volume;
         if let Some(direct) = &direct {
             page.zone_bytes.store(direct.zone_bytes, Relaxed);
@@ -104,7 +113,7 @@ impl Volume {
             mounted,
             fs,
             direct,
-            session: secret().map_err(system("a random number"))?.max(1),
+            session,
             control,
             maps,
             inodes,
@@ -144,7 +153,7 @@ impl Volume {
         let (Some(direct), Some(names)) = (&self.direct, &self.names) else { return Ok(None) };
         let owned =
             vec![self.maps.memory().read_only_fd()?, direct.crc.read_only_fd()?, names.read_only_fd()?];
-        let fds = vec![
+        let mut fds = vec![
             self.control.memory().fd(),
             owned[0].as_raw_fd(),
             owned[1].as_raw_fd(),
@@ -152,6 +161,7 @@ impl Volume {
             direct.file.as_raw_fd(),
             owned[2].as_raw_fd(),
         ];
+        fds.extend(self.inodes.log().map(|log| log.log().fd().as_raw_fd()));
         Ok(Some((fds, owned)))
     }
 
@@ -187,6 +197,7 @@ impl Volume {
 
     /// A file that is open somewhere, perhaps, has got another name.
     pub(crate) fn renamed(&self, ino: Ino, from: &Name, to: &Name) {
+        self.inodes.must_ask_for_sync(ino);
         if let Some(open) = self.inodes.find(ino) {
             self.bind_inode(open.slot);
             self.files.renamed(ino, from, to);

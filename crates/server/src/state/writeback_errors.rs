@@ -60,6 +60,11 @@ impl WritebackErrors {
         Some((seen & ERRNO) as i32).filter(|errno| *errno != 0)
     }
 
+    /// Whether there was one.
+    pub fn has_any(&self) -> bool {
+        self.0.load(Acquire) & ERRNO != 0
+    }
+
     /// The error that no open file has reported.
     pub fn unseen(&self) -> Option<i32> {
         let now = self.0.load(Acquire);

@@ -121,6 +121,20 @@ impl Peer for Link {
         Some(&self.channel().grants)
     }
 
+    fn writes_to_log(&self) -> bool {
+        self.channel().log_writers.turns.iter().any(|turn| turn.load(SeqCst) != 0)
+    }
+
+    fn let_into_log(&self) {
+        self.channel().log_writers.is_served.store(1, SeqCst);
+    }
+
+    fn shut_out_of_log(&self) -> bool {
+        self.channel().log_writers.is_served.store(0, SeqCst);
+        fence(SeqCst);
+        self.writes_to_log()
+    }
+
     fn locks_changed(&self) {
         let changes = &self.channel().events.locks;
         changes.fetch_add(1, SeqCst);

@@ -68,6 +68,9 @@ impl Inodes {
             return;
         }
         open.overwritten.store(0, Relaxed);
+        if self.before_rewrite(open).is_err() {
+            return;
+        }
         let mut table = self.table.lock();
         // As for a ring: what is in the slot may not be the caller's any more.
         if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
@@ -79,6 +82,7 @@ impl Inodes {
         }
         let mut ring = open.ring.lock();
         if ring.area.is_none()
+            && self.log.as_ref().is_none_or(|log| log.is_free_of(shared))
             && let Some(number) = self.take_ring(&mut table)
         {
             ring.area = Some(number);

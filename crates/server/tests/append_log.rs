@@ -1,0 +1,436 @@
+//! Appends that clients make durable without the server, which is killed again and again.
+//!
+//! The server is a process of its own, on an image in a file. Each round makes random changes to some files, some of them
+//! followed by an `fsync`, and kills the server: between two calls, or while one is under way. The next server has to show of
+//! each file what was synced last, or something later. `WEFT_CAMPAIGN=1` makes 600 rounds, otherwise a slice of them.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod rig;
+
+use rig::Dice;
+use std::cell::Cell;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use weft_client::stepping::{self, Point};
+use weft_client::{Client, FileRef};
+use weft_core::append_log::{Append, ENTRY_HEAD_BYTES, FIRST_BLOCK, LogHead, seal};
+use weft_core::{BLOCK_BYTES, Ino};
+use weft_device::{Geometry, ZonedModel};
+use weft_server::{Server, Volume};
+use weft_volume::MountChoice;
+
+const IMAGE: &str = "WEFT_TEST_IMAGE";
+const FILES: usize = 6;
+const THREADS: usize = 3;
+
+fn image_in(dir: &Path) -> PathBuf {
+    let image = dir.join("image");
+    let geometry = Geometry::preset("bbssd").unwrap().with_size(64 << 20).with_zone_bytes(1 << 20);
+    let device = ZonedModel::create(&image, &geometry, false, &mut |_, _| {}).unwrap();
+    weft_volume::format(std::sync::Arc::new(device), "test", "").unwrap();
+    image
+}
+
+fn socket_of(image: &Path) -> PathBuf {
+    image.with_extension("sock")
+}
+
+/// Serves until it is killed, or its standard input ends. The other tests run it as a process of its own.
+#[test]
+#[ignore = "run by the other tests"]
+fn serve() {
+    let image = PathBuf::from(std::env::var_os(IMAGE).unwrap());
+    let mounted = std::sync::Arc::new(weft_volume::open(&image, &MountChoice::default()).unwrap());
+    let server = Server::start(Volume::new(mounted.clone()).unwrap(), &socket_of(&image)).unwrap();
+    println!("serving");
+    let _ = std::io::stdin().read_line(&mut String::new());
+    server.stop();
+    mounted.close().unwrap();
+}
+
+/// A server in another process.
+struct Served(Child);
+
+impl Served {
+    fn begin(image: &Path) -> Served {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", "serve"])
+            .env(IMAGE, image)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("serving")), "the server did not start");
+        // What it prints later goes nowhere, and must not fail.
+        std::thread::spawn(move || lines.for_each(drop));
+        Served(child)
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A file and what it may hold after a kill: what was synced last comes first, what it holds now last.
+struct Known {
+    path: String,
+    states: Vec<Vec<u8>>,
+}
+
+impl Known {
+    fn now(&self) -> &Vec<u8> {
+        self.states.last().unwrap()
+    }
+
+    fn check(&mut self, found: Vec<u8>, round: u64) {
+        let (least, most) = (
+            self.states.iter().map(Vec::len).min().unwrap(),
+            self.states.iter().map(Vec::len).max().unwrap(),
+        );
+        assert!(
+            (least..=most).contains(&found.len()),
+            "round {round}: {} has {} bytes, not {least} to {most}",
+            self.path,
+            found.len()
+        );
+        for (at, byte) in found.iter().enumerate() {
+            let is_known = self.states.iter().any(|state| state.get(at).copied().unwrap_or(0) == *byte);
+            assert!(is_known, "round {round}: byte {at} of {} is {byte}", self.path);
+        }
+        self.states = vec![found];
+    }
+}
+
+fn open(client: &Client, path: &str) -> FileRef {
+    client.open(FileRef::ROOT, path.as_bytes(), libc::O_RDWR | libc::O_CREAT, 0o644).unwrap().file
+}
+
+fn content(client: &Client, file: FileRef) -> Vec<u8> {
+    let mut out = vec![0; client.fstat(file).unwrap().size as usize];
+    let mut done = 0;
+    while done < out.len() {
+        let n = client.pread(file, &mut out[done..], done as u64).unwrap();
+        assert!(n > 0);
+        done += n;
+    }
+    out
+}
+
+/// One change of a file; the result of the call that tells whether the server is still there.
+fn change(client: &Client, file: &mut FileRef, known: &mut Known, dice: &mut Dice) -> Result<(), i32> {
+    let fill = dice.roll(255) as u8 + 1;
+    let size = known.now().len() as u64;
+    match dice.roll(40) {
+        0..24 => {
+            let most = [100, 3000, 9000][dice.roll(3) as usize];
+            let len = 1 + dice.roll(most) as usize;
+            append(client, *file, known, vec![fill; len])
+        }
+        // More than a ring takes.
+        24 if size < 4 << 20 => append(client, *file, known, vec![fill; 700_000]),
+        25 | 26 => {
+            let to = dice.roll(size + 1);
+            let mut next = known.now().clone();
+            next.truncate(to as usize);
+            known.states.push(next);
+            client.ftruncate(*file, to)
+        }
+        27 | 28 if size > 0 => {
+            let at = dice.roll(size) as usize;
+            let len = (1 + dice.roll(5000) as usize).min(size as usize - at);
+            let mut next = known.now().clone();
+            next[at..at + len].fill(fill);
+            known.states.push(next);
+            client.pwrite(*file, &vec![fill; len], at as u64).map(drop)
+        }
+        29 if size > 0 => {
+            let at = dice.roll(size) as usize;
+            let len = (1 + dice.roll(9000) as usize).min(size as usize - at);
+            let mut next = known.now().clone();
+            next[at..at + len].fill(0);
+            known.states.push(next);
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            client.fallocate(*file, mode, at as u64, len as u64)
+        }
+        30 => client.fallocate(*file, libc::FALLOC_FL_KEEP_SIZE, size, 1 << 16),
+        31 | 32 => {
+            client.close(*file)?;
+            let opened = client.open(FileRef::ROOT, known.path.as_bytes(), libc::O_RDWR, 0)?;
+            *file = opened.file;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn append(client: &Client, file: FileRef, known: &mut Known, bytes: Vec<u8>) -> Result<(), i32> {
+    let at = known.now().len() as u64;
+    known.states.push([known.now(), &bytes[..]].concat());
+    client.pwrite(file, &bytes, at).map(drop)
+}
+
+/// Steps of each thread until it is held at one of the client's points.
+const STEPS_BETWEEN: u64 = 24;
+
+/// Entries that clients have written.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static HOLDS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Holds a thread at a point of the client now and then: for a moment, or so long that the server ends turns meanwhile.
+fn hold(point: Point) {
+    if point == Point::EntryWritten {
+        WRITTEN.fetch_add(1, Relaxed);
+    }
+    HOLDS.with(|state| {
+        let seed = match state.get() {
+            // A thread that is not one of a round.
+            0 => return,
+            seed => seed,
+        };
+        let mut dice = Dice(seed);
+        if dice.roll(STEPS_BETWEEN) == 0 {
+            let most = if dice.roll(8) == 0 { 20_000 } else { 300 };
+            std::thread::sleep(Duration::from_micros(dice.roll(most)));
+        }
+        state.set(dice.0);
+    });
+}
+
+/// Changes files at random until the server is gone, or so many times; each change of a file is followed by an `fsync` mostly.
+fn work(client: &Client, files: &mut [(FileRef, &mut Known)], dice: &mut Dice, steps: u64) -> u64 {
+    let mut syncs = 0;
+    for _ in 0..steps {
+        let at = dice.roll(files.len() as u64) as usize;
+        let (file, known) = &mut files[at];
+        if change(client, file, known, dice).is_err() {
+            break;
+        }
+        if dice.roll(4) > 0 {
+            if client.fsync(*file).is_err() {
+                break;
+            }
+            syncs += 1;
+            known.states = vec![known.now().clone()];
+        }
+    }
+    syncs
+}
+
+fn rounds(seed: u64, rounds: u64) {
+    stepping::set_hook(hold);
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let mut dice = Dice(seed | 1);
+    let mut files: Vec<Known> =
+        (0..FILES).map(|at| Known { path: format!("/f{at}"), states: vec![Vec::new()] }).collect();
+    let mut syncs = 0;
+    for round in 0..rounds {
+        let mut served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let open_files: Vec<FileRef> = files.iter().map(|known| open(&client, &known.path)).collect();
+        for (file, known) in open_files.iter().zip(&mut files) {
+            known.check(content(&client, *file), round);
+            client.fsync(*file).unwrap();
+        }
+        client.sync().unwrap();
+        if dice.roll(8) == 0 {
+            drop(client);
+            served.end();
+            continue;
+        }
+        // In the middle of something, or between two calls of each thread.
+        let after = Duration::from_micros(dice.roll(120_000));
+        let in_the_middle = dice.roll(2) == 0;
+        let steps = if in_the_middle { u64::MAX } else { dice.roll(300) };
+        let mut all: Vec<(FileRef, &mut Known)> = open_files.into_iter().zip(&mut files).collect();
+        syncs += std::thread::scope(|scope| {
+            let threads: Vec<_> = all
+                .chunks_mut(FILES / THREADS)
+                .map(|files| {
+                    let (mut dice, client) = (Dice(dice.roll(u64::MAX) | 1), &client);
+                    scope.spawn(move || {
+                        HOLDS.set(dice.roll(u64::MAX) | 1);
+                        work(client, files, &mut dice, steps)
+                    })
+                })
+                .collect();
+            if in_the_middle {
+                std::thread::sleep(after);
+                served.kill();
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>()
+        });
+        served.kill();
+    }
+    let written = WRITTEN.load(Relaxed);
+    println!("{rounds} rounds: {syncs} flushes, {written} of them by clients");
+    assert!(written > syncs / 4, "{written} of {syncs} flushes were the clients'");
+}
+
+#[test]
+fn what_a_program_has_made_durable_survives_kills_of_the_server() {
+    let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
+    let seed = std::env::var("WEFT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    rounds(seed, if campaign { 600 } else { 12 });
+}
+
+/// Changes the first byte of each copy of some bytes in an image, as a drive that loses them does; the places.
+fn damage(image: &Path, bytes: &[u8]) -> Vec<usize> {
+    let file = std::fs::File::options().read(true).write(true).open(image).unwrap();
+    let content = std::fs::read(image).unwrap();
+    let found: Vec<usize> = content
+        .windows(8)
+        .enumerate()
+        .filter(|(at, window)| *window == &bytes[..8] && content[*at..].starts_with(bytes))
+        .map(|(at, _)| at)
+        .collect();
+    found.iter().for_each(|at| file.write_all_at(&[!bytes[0]], *at as u64).unwrap());
+    found
+}
+
+#[test]
+fn a_file_that_is_damaged_where_it_ends_keeps_no_other_from_being_changed() {
+    for is_closed in [false, true] {
+        change_beside_a_damaged_file(is_closed);
+    }
+}
+
+fn change_beside_a_damaged_file(is_closed: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (damaged, sound) = (open(&client, "/damaged"), open(&client, "/sound"));
+    let tail: Vec<u8> = (0..1000u32).map(|n| (n * n % 251) as u8).collect();
+    client.pwrite(damaged, &[&[7; 8192], &tail[..]].concat(), 0).unwrap();
+    let (mut end, mut sound_end) = (9192, 0);
+    for _ in 0..8 {
+        end += client.pwrite(damaged, b"more", end).unwrap() as u64;
+        client.fsync(damaged).unwrap();
+        sound_end += client.pwrite(sound, &[1; 5000], sound_end).unwrap() as u64;
+        client.fsync(sound).unwrap();
+    }
+    client.sync().unwrap();
+    let places = damage(&image, &tail[..500]);
+    assert!(!places.is_empty());
+    // Made durable by the client; the server cannot store it.
+    let before = client.measured().calls.load(Relaxed);
+    client.pwrite(damaged, b"lost", end).unwrap();
+    client.fsync(damaged).unwrap();
+    client.pwrite(sound, &[2; 5000], sound_end).unwrap();
+    client.fsync(sound).unwrap();
+    assert_eq!(client.measured().calls.load(Relaxed), before, "the flushes were the client's");
+    if is_closed {
+        assert_eq!(client.close(damaged), Err(libc::EIO));
+    }
+    client.ftruncate(sound, 3).unwrap();
+    client.pwrite(sound, &[3; 10], 0).unwrap();
+    client.fsync(sound).unwrap();
+    if !is_closed {
+        assert_eq!(client.fsync(damaged), Err(libc::EIO));
+    }
+    drop(client);
+    drop(served);
+    // The journal, too, has a copy, and the volume would be damaged without it.
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    places.iter().for_each(|at| file.write_all_at(&tail[..1], *at as u64).unwrap());
+    let served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    assert_eq!(content(&client, open(&client, "/sound")), [3; 10]);
+    drop(client);
+    served.end();
+}
+
+/// The newest head of the append log in an image, and where the log begins.
+fn head_of(image: &Path) -> (LogHead, u64) {
+    let content = std::fs::read(image).unwrap();
+    let heads = content.chunks(BLOCK_BYTES).enumerate().filter(|(_, block)| block.starts_with(b"WEFTAPLG"));
+    let heads: Vec<_> = heads.map(|(at, block)| (at * BLOCK_BYTES, block)).collect();
+    let id: [u8; 16] = heads[0].1[8..24].try_into().unwrap();
+    let newest =
+        heads.iter().map(|(_, block)| LogHead::decode(block, id).unwrap()).max_by_key(|head| head.count);
+    (newest.unwrap(), heads[0].0 as u64)
+}
+
+#[test]
+fn what_a_program_of_a_killed_server_writes_late_is_not_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let mut served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let file = open(&client, "/f");
+    let mut end = 0;
+    for _ in 0..8 {
+        end += client.pwrite(file, b"old ", end).unwrap() as u64;
+        client.fsync(file).unwrap();
+    }
+    // This ends the turn, and the next one has no entries.
+    client.ftruncate(file, 5).unwrap();
+    client.fsync(file).unwrap();
+    let ino = client.fstat(file).unwrap().ino;
+    served.kill();
+    let (head, log) = head_of(&image);
+    assert!(head.is_live && head.turn.number > 1, "{head:?}");
+    drop(client);
+    // The next server knows nothing of an entry.
+    Served::begin(&image).end();
+    let mut entry = vec![0; BLOCK_BYTES];
+    entry[ENTRY_HEAD_BYTES..ENTRY_HEAD_BYTES + 5].copy_from_slice(b"stale");
+    let append = Append { ino: Ino(ino), offset: 0, mtime_ns: 1 };
+    seal(&mut entry, &head.turn, FIRST_BLOCK, &append, 5);
+    let raw = std::fs::File::options().write(true).open(&image).unwrap();
+    raw.write_all_at(&entry, log + u64::from(FIRST_BLOCK) * BLOCK_BYTES as u64).unwrap();
+    let served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    assert_eq!(content(&client, open(&client, "/f")), b"old o");
+    drop(client);
+    served.end();
+    assert!(!head_of(&image).0.is_live);
+}
+
+#[test]
+fn a_name_that_is_removed_is_gone_after_the_next_flush_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let mut served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let file = open(&client, "/a");
+    client.link(FileRef::ROOT, b"/a", FileRef::ROOT, b"/b", 0).unwrap();
+    let mut end = 0;
+    for _ in 0..8 {
+        end += client.pwrite(file, b"more", end).unwrap() as u64;
+        client.fsync(file).unwrap();
+    }
+    client.unlink(FileRef::ROOT, b"/b", 0).unwrap();
+    client.fsync(file).unwrap();
+    served.kill();
+    drop(client);
+    let served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    assert_eq!(client.fstat(open(&client, "/a")).unwrap().links, 1);
+    assert_eq!(client.stat(FileRef::ROOT, b"/b", 0).err(), Some(libc::ENOENT));
+    drop(client);
+    served.end();
+}
