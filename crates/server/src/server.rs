@@ -87,6 +87,9 @@ impl Server {
         remove_dead_socket(socket).map_err(listen)?;
         let listener = Arc::new(UnixListener::bind(socket).map_err(listen)?);
         let volume = Arc::new(volume);
+        if volume.mounted.is_looked_at() {
+            volume.orphans.leave_alone();
+        }
         volume.orphans.begin(volume.id());
         let keeper = keep_alive(&volume)?;
         let mut server = Server {

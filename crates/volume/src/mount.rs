@@ -108,6 +108,7 @@ pub struct Mounted {
     leases: bool,
     shared_memory_bytes: u64,
     real_time: bool,
+    look: bool,
     damage: Option<LfsError>,
     recording: Option<(Record, Arc<Recorder>)>,
     /// The append log, once a server has asked for it.
@@ -265,7 +266,7 @@ impl Mounted {
             Some((_, recorder)) => recorder.before(core),
             None => core,
         };
-        let MountChoice { leases, shared_memory_bytes, real_time, .. } = *choice;
+        let MountChoice { leases, shared_memory_bytes, real_time, look, .. } = *choice;
         Ok(Mounted {
             name,
             store,
@@ -275,10 +276,16 @@ impl Mounted {
             leases,
             shared_memory_bytes,
             real_time,
+            look,
             damage: None,
             recording,
             append_log: Mutex::default(),
         })
+    }
+
+    /// Whether what is done to the volume is gone when it is closed.
+    pub fn is_looked_at(&self) -> bool {
+        self.look
     }
 
     /// Memory that a server may share with its clients, in bytes.

@@ -168,6 +168,50 @@ fn a_file_that_is_truncated_and_written_anew_is_not_empty_after_a_kill_of_the_se
     }
 }
 
+const STORES: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+int main(void) {
+    static char data[8192];
+    memset(data, 'a', sizeof data);
+    int fd = open("/weft/f", O_RDWR | O_CREAT, 0644);
+    if (write(fd, data, sizeof data) != sizeof data || fsync(fd)) return 1;
+    char *map = mmap(0, sizeof data, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) return 2;
+    map[100] = 'b';
+    printf("%d\n", getpid());
+    fflush(stdout);
+    pause();
+}
+"#;
+
+#[test]
+fn what_a_killed_program_stored_to_a_map_is_not_lost_by_a_look_at_the_volume() {
+    let bench = Bench::with_volume();
+    bench.file("stores.c", STORES);
+    let built = Command::new("cc").args(["-o", "stores", "stores.c"]).current_dir(bench.dir()).status();
+    assert!(built.unwrap().success());
+    let mut server = Serving::start(&bench);
+    let mut program = bench.spawn(&["run", "-q", "--volume", "vol.img", "--", "./stores"]);
+    let mut line = String::new();
+    BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    server.signal("-KILL");
+    server.child.wait().unwrap();
+    assert!(Command::new("kill").args(["-9", line.trim()]).status().unwrap().success());
+    let _ = program.wait();
+    for _ in 0..2 {
+        assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "a".repeat(8192));
+        bench.weft(&["export", "-f", "vol.img", "vol.tar"]).success();
+    }
+    let server = Serving::start(&bench);
+    let found = bench.stdout(&["run", "-q", "--volume", "vol.img", "--", "cat", "/weft/f"]);
+    assert_eq!((found.len(), found.find('b')), (8192, Some(100)));
+    assert_eq!(server.stop(), 0);
+}
+
 #[test]
 fn the_next_command_removes_the_private_socket_of_one_that_was_killed() {
     let bench = Bench::empty();

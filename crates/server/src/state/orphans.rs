@@ -53,6 +53,8 @@ pub struct Orphans {
     at_work: Mutex<FxHashSet<Ino>>,
     /// One of them is free again.
     free: Condvar,
+    /// What the volume takes does not last: pages, pipes and sockets stay as they are, for a server with which it does.
+    stay: AtomicBool,
 }
 
 /// The lock of the pages of an inode.
@@ -66,6 +68,11 @@ impl Drop for PagesGuard<'_> {
 }
 
 impl Orphans {
+    /// The volume is only looked at. To be called before anything else.
+    pub fn leave_alone(&self) {
+        self.stay.store(true, Release);
+    }
+
     /// A process runs as this user.
     pub fn meet(&self, user: u32) {
         self.users.lock().entry(user).or_insert(0);
@@ -95,6 +102,9 @@ impl Orphans {
     /// A file is about to be opened: what was stored by a process that has ended without the server knowing yet is in the file
     /// afterwards. Whether there was anything, or may be again: some process maps it.
     pub fn settle(&self, volume: &Volume, attr: &Attr) -> bool {
+        if self.stay.load(Acquire) {
+            return false;
+        }
         let path = directory(volume.id(), effective_user().0);
         let name = name_of(attr);
         // For nearly all files there is none.
@@ -111,7 +121,7 @@ impl Orphans {
     }
 
     fn may_hold_stores(&self) -> bool {
-        self.settled.load(Acquire) != self.expected.load(Acquire)
+        !self.stay.load(Acquire) && self.settled.load(Acquire) != self.expected.load(Acquire)
     }
 
     /// Bytes of a file have been cut off (`len` is `u64::MAX` then), or written: what was stored there before may not come
@@ -135,6 +145,9 @@ impl Orphans {
 
     /// Whatever an earlier server left is to be looked at.
     pub fn begin(&self, tag: u64) {
+        if self.stay.load(Acquire) {
+            return;
+        }
         self.meet(effective_user().0);
         let prefix = format!("{ROOT}{tag}-");
         let Ok(entries) = std::fs::read_dir("/dev/shm") else { return };
@@ -185,6 +198,10 @@ impl Orphans {
 
     /// Looks once through each directory that may hold something. Returns whether anything is left that may be free soon.
     pub fn look(&self, volume: &Volume) -> bool {
+        if self.stay.load(Acquire) {
+            self.users.lock().values_mut().for_each(|looks| *looks = 0);
+            return false;
+        }
         let expected = self.expected.load(Acquire);
         let all: Vec<(u32, u32)> = self.users.lock().iter().map(|(user, looks)| (*user, *looks)).collect();
         let mut left = false;
@@ -212,6 +229,9 @@ impl Orphans {
 
     /// The server ends: no more programs meet by the names of pipes and sockets. What is open stays open.
     pub fn end(&self, volume: &Volume) {
+        if self.stay.load(Acquire) {
+            return;
+        }
         let users: Vec<u32> = self.users.lock().keys().copied().collect();
         for user in users {
             let path = directory(volume.id(), user);
