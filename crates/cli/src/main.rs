@@ -58,7 +58,10 @@ fn main() -> ExitCode {
         Err(error) if is_reader_gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
             tell(&error);
-            ExitCode::from(error.status().max(own_failure))
+            // Whatever it was doing then, it ended for the signal. Statuses of programs are their own.
+            let ended_by_signal = own_failure == 0 && sys::signal::was_interrupted();
+            let status = if ended_by_signal { sys::signal::status_of_interrupt() } else { error.status() };
+            ExitCode::from(status.max(own_failure))
         }
     }
 }

@@ -101,6 +101,9 @@ pub fn cat(args: &PathsArgs) -> Result<(), CliError> {
         }
         out.flush().map_err(unwritten)
     })?;
+    if signal::was_interrupted() {
+        return Err(CliError::said("interrupted", ""));
+    }
     failures.result()
 }
 

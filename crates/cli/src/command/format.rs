@@ -87,7 +87,7 @@ fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
             bar.finish_and_clear();
             // Half an image is of no use to anybody. What it cannot be removed for, the next format will say.
             let _ = std::fs::remove_file(path);
-            std::process::exit(signal::status_of_interrupt());
+            std::process::exit(signal::status_of_interrupt().into());
         }
     });
     bar.finish_and_clear();

@@ -111,8 +111,8 @@ impl Drop for RemovedWhenEnded {
 }
 
 /// Exit status of a command that the signal ended, as shells have it.
-pub fn status_of_interrupt() -> i32 {
-    128 + FIRST.load(Relaxed)
+pub fn status_of_interrupt() -> u8 {
+    128 + FIRST.load(Relaxed) as u8
 }
 
 /// Whether the user wants the command to end.

@@ -1,7 +1,8 @@
 use crate::volume::{Bench, noise};
 use predicates::str::contains;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 fn tar(bench: &Bench, args: &[&str]) {
     let ran = Command::new("tar").current_dir(bench.dir()).args(args).output().unwrap();
@@ -319,4 +320,51 @@ fn an_archive_goes_into_a_pipe_and_behind_a_symlink() {
     bench.file("read.tar", reader.join().unwrap());
     tar(&bench, &["-tf", "read.tar"]);
     assert!(!bench.path("pipe.tar").is_file(), "the pipe stays");
+}
+
+#[test]
+fn the_status_of_a_command_names_the_signal_that_ended_it() {
+    let bench = Bench::with_volume();
+    bench.file("tree/large", noise(3_000_000, 5));
+    bench.file("tree/other", noise(3_000_000, 6));
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    bench.weft(&["export", "vol.img:/tree", "vol.tar"]).success();
+    let archive = std::fs::read(bench.path("vol.tar")).unwrap();
+    // More than a pipe holds, so that the command reads.
+    let (some, rest) = archive.split_at(1 << 20);
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        let mut import = Command::new(assert_cmd::cargo::cargo_bin("weft"));
+        import.args(["import", "-q", "vol.img:/again"]).current_dir(bench.dir());
+        let mut import = import.env("XDG_RUNTIME_DIR", bench.dir()).stdin(Stdio::piped()).spawn().unwrap();
+        let mut input = import.stdin.take().unwrap();
+        input.write_all(some).unwrap();
+        // SAFETY: a system call on numbers; the child is not yet waited for.
+        unsafe { libc::kill(import.id() as i32, signal) };
+        // It may have ended.
+        let _ = input.write_all(rest);
+        drop(input);
+        assert_eq!(import.wait().unwrap().code(), Some(128 + signal), "import");
+
+        for args in [&["export", "-q", "vol.img:/tree", "-"][..], &["cat", "vol.img:/tree/large"]] {
+            let mut export = bench.spawn(args);
+            let mut output = export.stdout.take().unwrap();
+            output.read_exact(&mut [0; 1]).unwrap();
+            // SAFETY: as above.
+            unsafe { libc::kill(export.id() as i32, signal) };
+            std::io::copy(&mut output, &mut std::io::sink()).unwrap();
+            assert_eq!(export.wait().unwrap().code(), Some(128 + signal), "{args:?}");
+        }
+    }
+}
+
+#[test]
+fn a_symlink_that_leads_nowhere_is_exported_by_its_name() {
+    let bench = Bench::with_volume();
+    tree(&bench);
+    bench.weft(&["cp", "-r", "tree", "vol.img:/"]).success();
+    bench.weft(&["export", "vol.img:/tree/dangling", "vol.tar"]).success();
+    bench.weft(&["export", "vol.img:/missing", "no.tar"]).code(1).stderr(contains("No such file"));
+    bench.file("back/here", "");
+    tar(&bench, &["-C", "back", "-xf", "vol.tar"]);
+    assert_eq!(std::fs::read_link(bench.path("back/dangling")).unwrap().to_str().unwrap(), "x".repeat(300));
 }

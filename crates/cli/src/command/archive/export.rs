@@ -173,7 +173,7 @@ fn write_tree<W: Write>(
     writer: Writer<W>,
     name: &Path,
 ) -> Result<(W, Failures), CliError> {
-    let meta = tree.stat(path, true).map_err(|e| CliError::file("export", tree, path, e))?;
+    let meta = named_file(tree, path).map_err(|e| CliError::file("export", tree, path, e))?;
     let bar = progress::bytes("export", weigh(tree, path, true, 0), args.quiet);
     let mut export = Export {
         tree,
@@ -195,6 +195,11 @@ fn write_tree<W: Write>(
     }
     let output = export.writer.finish().map_err(failed)?;
     Ok((output, export.failures))
+}
+
+/// What a named symlink leads to, or the symlink when that is nowhere: it is still something to keep.
+fn named_file(tree: &dyn Tree, path: &[u8]) -> io::Result<Meta> {
+    tree.stat(path, true).or_else(|error| tree.stat(path, false).map_err(|_| error))
 }
 
 /// Takes what is read of a file.
@@ -223,7 +228,8 @@ impl<W: Write> Export<'_, W> {
         } else if depth > DEPTH_MAX {
             Err(crate::tree::too_deep())
         } else {
-            self.tree.stat(path, depth == 0).and_then(|meta| self.write(path, called, &meta, depth))
+            let meta = if depth == 0 { named_file(self.tree, path) } else { self.tree.stat(path, false) };
+            meta.and_then(|meta| self.write(path, called, &meta, depth))
         };
         if let Err(error) = done {
             let shown = self.tree.show(path);
