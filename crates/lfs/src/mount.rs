@@ -58,6 +58,7 @@ fn shared(dev: Arc<dyn ZonedDevice>, options: &MountOptions) -> Result<Arc<Share
         info,
         crc: Arc::new(crc),
         pins: (0..info.zones).map(|_| AtomicU32::new(0)).collect(),
+        turns: (0..info.zones).map(|_| Default::default()).collect(),
         observer: Default::default(),
         written_seq: AtomicU64::new(0),
         durable_seq: AtomicU64::new(0),

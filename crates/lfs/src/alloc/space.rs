@@ -32,12 +32,14 @@ pub struct Space {
     reserved: u64,
     /// For buffered blocks, over what is mapped below them, in bytes.
     buffered: u64,
+    /// For blocks that are being written and mapped afterwards, over what is mapped below them, in bytes.
+    held: u64,
 }
 
 impl Space {
     /// What the pieces and promises on a device are charged, in bytes.
     pub fn new(mapped: u64, reserved: u64) -> Space {
-        Space { mapped, reserved, buffered: 0 }
+        Space { mapped, reserved, buffered: 0, held: 0 }
     }
 
     /// Bytes charged for mapped pieces.
@@ -80,9 +82,20 @@ impl Space {
         self.buffered = (self.buffered + u64::from(now)).saturating_sub(u64::from(before));
     }
 
+    /// Charges what is being written.
+    pub fn hold(&mut self, bytes: u64) {
+        self.held += bytes;
+    }
+
+    /// Takes the charge of what was being written back: it is about to be mapped.
+    pub fn let_go(&mut self, bytes: u64) {
+        debug_assert!(self.held >= bytes, "{} bytes are held, not {bytes}", self.held);
+        self.held = self.held.saturating_sub(bytes);
+    }
+
     /// Charged bytes in all.
     pub fn used(&self) -> u64 {
-        self.mapped.saturating_add(self.reserved).saturating_add(self.buffered)
+        self.mapped.saturating_add(self.reserved).saturating_add(self.buffered).saturating_add(self.held)
     }
 
     /// Fails unless `more` bytes fit into `usable`.
@@ -105,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_takes_nothing_more_is_accepted_on_a_full_volume() {
-        let space = Space { mapped: 80, reserved: 10, buffered: 20 };
+        let space = Space { mapped: 80, reserved: 10, buffered: 20, held: 0 };
         assert!(space.check(0, 100).is_ok());
         assert!(matches!(space.check(1, 100), Err(FsError::NoSpace)));
         assert!(space.check(10, 120).is_ok());

@@ -66,6 +66,17 @@ pub struct Zone {
     pub cleaned: bool,
     /// What was written, in order.
     pub summary: Vec<SummaryEntry>,
+    /// Writers that have taken blocks, and have no file mapped to them yet.
+    pub writers: u32,
+    /// Writers that have taken blocks since the zone was opened.
+    pub turns: u32,
+}
+
+impl Zone {
+    /// Whether nothing lives in it, nor is about to.
+    fn is_dead(&self) -> bool {
+        self.live == 0 && self.writers == 0
+    }
 }
 
 /// All zones. It alone changes a zone, by the transitions above; so its counts and lists agree with the zones.
@@ -188,7 +199,26 @@ impl ZoneTable {
     pub fn end(&mut self, zone: ZoneId, written: u32, footer: bool, seq: u64) {
         let z = self.get_mut(zone);
         (z.write_pointer, z.footer, z.state) = (written, footer, ZoneUse::Full);
-        if z.live == 0 && z.kind != Some(ZoneKind::Meta) {
+        if z.is_dead() && z.kind != Some(ZoneKind::Meta) {
+            self.set_dying(zone, seq);
+        }
+    }
+
+    /// Takes the next blocks of an open zone for a writer. Returns its turn.
+    pub fn take(&mut self, zone: ZoneId, blocks: u32) -> u32 {
+        let z = self.get_mut(zone);
+        z.write_pointer += blocks;
+        z.writers += 1;
+        z.turns += 1;
+        z.turns - 1
+    }
+
+    /// A writer that took blocks is through. A full zone in which nothing lives dies with frame `seq`.
+    pub fn leave(&mut self, zone: ZoneId, seq: u64) {
+        let z = self.get_mut(zone);
+        debug_assert!(z.writers > 0, "nobody writes to zone {zone}");
+        z.writers -= 1;
+        if z.state == ZoneUse::Full && z.is_dead() {
             self.set_dying(zone, seq);
         }
     }
@@ -219,7 +249,7 @@ impl ZoneTable {
     /// Notes that nothing lives in a zone any more as soon as frame `seq` is durable.
     pub fn set_dying(&mut self, zone: ZoneId, seq: u64) {
         let z = &mut self.zones[zone.index()];
-        debug_assert_eq!(z.live, 0, "zone {zone}");
+        debug_assert!(z.is_dead(), "zone {zone}");
         if !matches!(z.state, ZoneUse::Dying(_)) {
             z.state = ZoneUse::Dying(seq);
             z.summary = Vec::new();
@@ -297,11 +327,43 @@ impl ZoneTable {
         debug_assert!(z.live >= lost, "zone {zone} has {} live bytes, loses {lost}", z.live);
         z.live = z.live.saturating_sub(lost);
         z.live_pieces = z.live_pieces.saturating_sub(charge_piece(run));
-        (z.live == 0 && z.state == ZoneUse::Full).then_some(zone)
+        (z.is_dead() && z.state == ZoneUse::Full).then_some(zone)
     }
 }
 
 /// What a run is charged if it is part of a block.
 fn charge_piece(run: &FileRun) -> u64 {
     if run.run.is_whole() { 0 } else { charge_run(&run.run) }
+}
+
+#[cfg(test)]
+mod tests {
+    // What a test unwraps is what it asserts.
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::layout::record::Run;
+
+    #[test]
+    fn a_zone_dies_when_nothing_lives_in_it_and_nobody_is_about_to_map_to_it() {
+        let mut zones = ZoneTable::new(2, 64, 1);
+        let zone = ZoneId(1);
+        zones.set_opened(zone, ZoneKind::Data, Tag::default(), 1);
+        let turns = [zones.take(zone, 8), zones.take(zone, 8)];
+        assert_eq!(turns, [0, 1]);
+        assert_eq!(zones.get(zone).write_pointer, HEADER_BLOCKS + 16);
+        let first = (64 + u64::from(HEADER_BLOCKS)) * BLOCK_BYTES as u64;
+        let run = Run { address: first, count: 8, len: BLOCK_BYTES as u32 };
+        let run = FileRun { block: 0, run };
+        zones.add_live(&run);
+        zones.leave(zone, 5);
+        zones.end(zone, 64, false, 6);
+        // The first one's data is gone, and the second one has not mapped its own yet.
+        assert_eq!(zones.remove_live(&run), None);
+        assert_eq!(zones.get(zone).state, ZoneUse::Full);
+        assert_eq!(zones.take_dead(u64::MAX, |_| true), None);
+        zones.leave(zone, 7);
+        assert_eq!(zones.get(zone).state, ZoneUse::Dying(7));
+        assert_eq!(zones.take_dead(7, |_| true), Some(zone));
+    }
 }

@@ -170,6 +170,7 @@ impl State {
         let fit = self.zones.iter().filter(|(_, z)| {
             z.state == ZoneUse::Full
                 && z.kind == Some(ZoneKind::Data)
+                && z.live > 0
                 && !z.damaged
                 && needed_bytes(z, self.reserve.data_blocks()) < size
         });
@@ -212,7 +213,8 @@ impl State {
     }
 
     fn end_victim(&mut self, zone: ZoneId) {
-        if self.zones.get(zone).state == ZoneUse::Full {
+        let z = self.zones.get(zone);
+        if z.state == ZoneUse::Full && z.live > 0 {
             // Something lives there that could not be read, or that no summary names. It is left where it is.
             if !self.zones.set_damaged(zone) {
                 tracing::warn!(%zone, live = self.zones.get(zone).live, "zone cannot be cleaned");

@@ -3,9 +3,15 @@
 //! they are methods of one [`State`]; what they work on is in `alloc`, `state`, `journal` and `gc`.
 //!
 //! # Locks
-//! One mutex guards [`State`]: everything but what [`Shared`] holds. It is held during device writes of data and
-//! journal frames, never during reads for programs and never during the flush of an `fsync`. The group-commit mutex
+//! One mutex guards [`State`]: everything but what [`Shared`] holds. It is held during device writes of journal frames and of
+//! buffered data, never during reads for programs and never during the flush of an `fsync`. The group-commit mutex
 //! ([`group_commit`]) is taken only without it. Observers are called with it held.
+//!
+//! # Writing without the lock
+//! A writer of many blocks takes them of a zone with the lock held, writes them without, and maps its file to them with the lock
+//! held again ([`write_order`]). Until then the zone counts it among its writers, so it does not die, and the space that the
+//! file is about to take is held. The last blocks of a zone are written with the lock held: a zone that takes no more data is
+//! closed before anybody opens another one.
 //!
 //! # Reading without the lock
 //! With the lock held, a reader looks up device addresses in the map and pins their zones. It reads without the lock,
@@ -19,8 +25,10 @@ mod journal;
 pub(crate) mod pack;
 mod relocate;
 mod write_back;
+pub(crate) mod write_order;
 
 use self::clean::Destination;
+use self::write_order::{TakenBlocks, Unwritten, ZoneTurns};
 use crate::RENAMES_RESERVE_BYTES;
 use crate::alloc::reserve::{CLEANER_ZONES, CheckpointSize, Reserve};
 use crate::alloc::slot::Slots;
@@ -55,6 +63,8 @@ pub(crate) struct Shared {
     /// Number of reads in progress in each zone. A reader increments it with the lock held and decrements it without
     /// (release); a reset checks it with the lock held (acquire).
     pub pins: Box<[AtomicU32]>,
+    /// Who writes to each zone next.
+    pub turns: Box<[ZoneTurns]>,
     pub observer: OnceLock<Arc<dyn MapObserver>>,
     /// The last frame that was written. Stored (release) after the write returned, with the lock held.
     pub written_seq: AtomicU64,
@@ -260,6 +270,7 @@ impl State {
                 continue;
             }
             self.zones.set_opened(zone, kind, tag, sequence);
+            self.shared.turns[zone.index()].begin();
             tracing::debug!(%zone, ?kind, stream = tag.stream.0, group = tag.group.0, "zone opened");
             return Ok(zone);
         }
@@ -275,10 +286,17 @@ impl State {
             return false;
         }
         tracing::warn!(%zone, %error, "zone given up");
-        let written = self.shared.dev.report(zone).map_or(0, |report| report.write_pointer);
-        self.slots.forget(zone);
-        self.zones.end(zone, written, false, self.journal.next_seq);
+        self.end_unfilled(zone);
         true
+    }
+
+    /// Ends a zone that takes no more, though it is not full; of several writers that find it so, the first one does.
+    fn end_unfilled(&mut self, zone: ZoneId) {
+        if !matches!(self.zones.get(zone).state, ZoneUse::Full | ZoneUse::Dying(_)) {
+            let written = self.shared.dev.report(zone).map_or(0, |report| report.write_pointer);
+            self.slots.forget(zone);
+            self.zones.end(zone, written, false, self.journal.next_seq);
+        }
     }
 
     /// A data zone for this tag, and the blocks that it can still take.
@@ -338,44 +356,68 @@ impl State {
     }
 
     /// Writes whole blocks to the zone for this tag: as many as one device write and the zone take. Returns the first
-    /// device block and the number.
+    /// device block and the number. When the files are mapped to them, [`end_write`](Self::end_write) has to follow.
     pub(crate) fn write_data(&mut self, tag: &Tag, data: &[u8]) -> FsResult<(u64, u32)> {
         let mut attempts = 0;
         loop {
-            let (zone, room) = self.data_zone(tag)?;
-            let count = room.min((data.len() / BLOCK_BYTES) as u32).min(WRITE_BLOCKS_MAX);
-            let bytes = &data[..count as usize * BLOCK_BYTES];
-            let z = self.zones.get(zone);
-            let at = z.write_pointer;
-            assert!(
-                at >= HEADER_BLOCKS && count > 0 && at + count <= self.reserve.data_end,
-                "{count} blocks at block {at} are not within the data of zone {zone}"
-            );
-            assert_eq!(z.kind, Some(ZoneKind::Data), "zone {zone}");
-            debug_assert!(matches!(z.state, ZoneUse::Open | ZoneUse::Parked), "zone {zone} is {:?}", z.state);
-            if let Err(error) = self.shared.dev.write(zone, at, bytes, tag) {
-                attempts += 1;
-                if attempts > 3 || !self.abandon_zone(zone, &error) {
-                    return Err(self.fail(device_failed(error)));
-                }
-                continue;
+            let taken = self.take_blocks(tag, data.len() / BLOCK_BYTES)?;
+            let written = self.shared.write_taken(&taken, &data[..taken.count as usize * BLOCK_BYTES], tag);
+            if self.note_written(&taken, tag, written, &mut attempts)? {
+                return Ok((self.shared.device_block(taken.zone, taken.at), taken.count));
             }
-            let first = self.shared.device_block(zone, at);
-            let table = &self.shared.crcs()[first as usize..];
-            for (block, crc) in bytes.chunks_exact(BLOCK_BYTES).zip(table) {
-                crc.store(crc32c(block), Relaxed);
-            }
-            self.zones.wrote(zone, count);
-            self.slots.wrote(tag, bytes.len() as u64);
+        }
+    }
+
+    /// Takes the next blocks of the zone for this tag, as many of `blocks` as one device write and the zone take.
+    pub(crate) fn take_blocks(&mut self, tag: &Tag, blocks: usize) -> FsResult<TakenBlocks> {
+        let (zone, room) = self.data_zone(tag)?;
+        let count = room.min(WRITE_BLOCKS_MAX).min(blocks.try_into().unwrap_or(u32::MAX));
+        let z = self.zones.get(zone);
+        let at = z.write_pointer;
+        assert!(
+            at >= HEADER_BLOCKS && count > 0 && at + count <= self.reserve.data_end,
+            "{count} blocks at block {at} are not within the data of zone {zone}"
+        );
+        assert_eq!(z.kind, Some(ZoneKind::Data), "zone {zone}");
+        debug_assert!(matches!(z.state, ZoneUse::Open | ZoneUse::Parked), "zone {zone} is {:?}", z.state);
+        let turn = self.zones.take(zone, count);
+        Ok(TakenBlocks { zone, at, count, turn, are_last: at + count == self.reserve.data_end })
+    }
+
+    /// Notes how the write of taken blocks ended. False when another zone has to take the data.
+    pub(crate) fn note_written(
+        &mut self,
+        taken: &TakenBlocks,
+        tag: &Tag,
+        written: Result<(), Unwritten>,
+        attempts: &mut u32,
+    ) -> FsResult<bool> {
+        let Err(error) = written else {
+            let bytes = u64::from(taken.count) * BLOCK_BYTES as u64;
+            self.slots.wrote(tag, bytes);
             let group = self.stats.groups.entry((tag.stream.0, tag.group.0)).or_default();
             if tag.origin == Origin::Gc {
-                group.gc_bytes += bytes.len() as u64;
-                self.stats.gc_bytes += bytes.len() as u64;
+                group.gc_bytes += bytes;
+                self.stats.gc_bytes += bytes;
             } else {
-                group.bytes_written += bytes.len() as u64;
+                group.bytes_written += bytes;
             }
-            return Ok((first, count));
+            return Ok(true);
+        };
+        match error {
+            Unwritten::Refused(error) => {
+                *attempts += 1;
+                if *attempts > 3 || !self.abandon_zone(taken.zone, &error) {
+                    return Err(self.fail(device_failed(error)));
+                }
+            }
+            Unwritten::Behind => {
+                self.check_writable()?;
+                self.end_unfilled(taken.zone);
+            }
         }
+        self.zones.leave(taken.zone, self.journal.next_seq);
+        Ok(false)
     }
 
     /// CRCs of device blocks, as they stand in the table.
@@ -385,9 +427,10 @@ impl State {
         self.shared.crcs()[first..first + count as usize].iter().map(|crc| crc.load(Relaxed))
     }
 
-    /// Ends a data zone that is written up to its footer. Called only after the records of what was written last are
-    /// logged, because a zone in which nothing lives dies here.
-    pub(crate) fn close_if_full(&mut self, zone: ZoneId) -> FsResult<()> {
+    /// A writer is through with a data zone: the records of what it wrote are logged. Ends the zone when it is written up to
+    /// its footer.
+    pub(crate) fn end_write(&mut self, zone: ZoneId) -> FsResult<()> {
+        self.zones.leave(zone, self.journal.next_seq);
         if self.zones.get(zone).write_pointer < self.reserve.data_end
             || self.zones.get(zone).state != ZoneUse::Open
         {

@@ -108,7 +108,7 @@ impl State {
             packed = later;
             written += count;
             let (zone, _) = self.shared.zone_block(first);
-            self.close_if_full(zone)?;
+            self.end_write(zone)?;
         }
         Ok(())
     }

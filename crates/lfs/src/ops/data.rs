@@ -5,8 +5,9 @@ use crate::core::{Shared, State, WRITE_BLOCKS_MAX};
 use crate::layout::BLOCK;
 use crate::layout::record::{FileRun, Run};
 use crate::state::dirty::DirtyBlock;
+use parking_lot::MutexGuard;
 use std::sync::atomic::Ordering::{Relaxed, Release};
-use weft_core::{BLOCK_BYTES, Ino, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
 use weft_vfs::{FsError, FsResult, SeekTarget, TimeSpec};
 
 /// A part of a read that the device has to give.
@@ -179,33 +180,12 @@ impl State {
             }
         }
     }
-
-    /// Writes whole blocks to the device without buffering them.
-    fn write_whole(&mut self, ino: Ino, mut block: u64, mut data: &[u8]) -> FsResult<()> {
-        while !data.is_empty() {
-            let most = WRITE_BLOCKS_MAX.min((data.len() / BLOCK_BYTES) as u32);
-            let tag = self.file(ino)?.tag;
-            self.clean_for_write(&tag, most)?;
-            let (first, count) = self.write_data(&tag, &data[..most as usize * BLOCK_BYTES])?;
-            self.begin_transaction()?;
-            self.drop_dirty(ino, block, block + u64::from(count));
-            if let Some(inode) = self.tree.get_mut(ino) {
-                inode.size = inode.size.max((block + u64::from(count)) * BLOCK);
-            }
-            let run = FileRun { block, run: Run { address: first * BLOCK, count, len: BLOCK as u32 } };
-            let crcs: Vec<u32> = self.crcs(first, count).collect();
-            self.map_runs(ino, &[run], &crcs, false)?;
-            self.close_if_full(self.shared.zone_block(first).0)?;
-            block += u64::from(count);
-            data = &data[count as usize * BLOCK_BYTES..];
-        }
-        Ok(())
-    }
 }
 
 impl Lfs {
     pub(crate) fn op_write(&self, ino: Ino, offset: u64, data: &[u8], through: bool) -> FsResult<()> {
-        let state = &mut *self.locked()?;
+        let mut guard = self.locked()?;
+        let state = &mut *guard;
         state.file(ino)?;
         if data.is_empty() {
             return Ok(());
@@ -223,10 +203,95 @@ impl Lfs {
         } else {
             let head = (whole_first * BLOCK - offset) as usize;
             let tail = (end - whole_end * BLOCK) as usize;
-            state.write_ends(ino, offset, data, head, tail)
+            self.write_ends(&mut guard, ino, offset, data, head, tail)
         };
         self.stall_ends(began);
         written
+    }
+
+    /// Writes whole blocks through, and what is before and after them into the buffer.
+    fn write_ends(
+        &self,
+        guard: &mut MutexGuard<'_, State>,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        head: usize,
+        tail: usize,
+    ) -> FsResult<()> {
+        let (first, rest) = data.split_at(head);
+        let (whole, last) = rest.split_at(rest.len() - tail);
+        if !first.is_empty() {
+            guard.write_buffered(ino, offset, first)?;
+        }
+        // What is buffered before goes first, so that a file written in order lies in order.
+        guard.write_back_full(ino)?;
+        self.write_whole(guard, ino, (offset + head as u64) / BLOCK, (whole, !last.is_empty()))?;
+        if !last.is_empty() {
+            guard.write_buffered(ino, offset + (data.len() - tail) as u64, last)?;
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks to the device without buffering them; whether part of a block is to follow them, is said for the
+    /// space that is held meanwhile. Others change the volume while the device writes, maybe this file.
+    fn write_whole(
+        &self,
+        guard: &mut MutexGuard<'_, State>,
+        ino: Ino,
+        mut block: u64,
+        (mut data, has_tail): (&[u8], bool),
+    ) -> FsResult<()> {
+        let end = block + (data.len() / BLOCK_BYTES) as u64 + u64::from(has_tail);
+        while !data.is_empty() {
+            let state = &mut **guard;
+            let tag = state.file(ino)?.tag;
+            let most = WRITE_BLOCKS_MAX.min((data.len() / BLOCK_BYTES) as u32);
+            state.clean_for_write(&tag, most)?;
+            let bytes = &data[..most as usize * BLOCK_BYTES];
+            let (first, count) = if state.free_for_data() < state.start_mark() {
+                // The cleaner counts on what it gains: no zone may stay alive for a writer then.
+                state.write_data(&tag, bytes)?
+            } else {
+                let more = state.charge_to_write(ino, block, end);
+                state.space.hold(more);
+                let written = self.write_aside(guard, &tag, bytes);
+                guard.space.let_go(more);
+                written?
+            };
+            let state = &mut **guard;
+            let (zone, _) = self.shared.zone_block(first);
+            if let Err(removed) = state.file(ino) {
+                state.end_write(zone)?;
+                return Err(removed);
+            }
+            state.begin_transaction()?;
+            state.drop_dirty(ino, block, block + u64::from(count));
+            if let Some(inode) = state.tree.get_mut(ino) {
+                inode.size = inode.size.max((block + u64::from(count)) * BLOCK);
+            }
+            let run = FileRun { block, run: Run { address: first * BLOCK, count, len: BLOCK as u32 } };
+            let crcs: Vec<u32> = state.crcs(first, count).collect();
+            state.map_runs(ino, &[run], &crcs, false)?;
+            state.end_write(zone)?;
+            block += u64::from(count);
+            data = &data[count as usize * BLOCK_BYTES..];
+        }
+        Ok(())
+    }
+
+    /// As [`State::write_data`], without the lock while the device writes.
+    fn write_aside(&self, guard: &mut MutexGuard<'_, State>, tag: &Tag, data: &[u8]) -> FsResult<(u64, u32)> {
+        let mut attempts = 0;
+        loop {
+            let taken = guard.take_blocks(tag, data.len() / BLOCK_BYTES)?;
+            let bytes = &data[..taken.count as usize * BLOCK_BYTES];
+            let write = || self.shared.write_taken(&taken, bytes, tag);
+            let written = if taken.are_last { write() } else { MutexGuard::unlocked(guard, write) };
+            if guard.note_written(&taken, tag, written, &mut attempts)? {
+                return Ok((self.shared.device_block(taken.zone, taken.at), taken.count));
+            }
+        }
     }
 
     pub(crate) fn op_read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
@@ -341,24 +406,6 @@ impl Lfs {
         if let Some(began) = began {
             self.stalls.record(self.shared.dev.counters().now.0.saturating_sub(began));
         }
-    }
-}
-
-impl State {
-    /// Writes whole blocks through, and what is before and after them into the buffer.
-    fn write_ends(&mut self, ino: Ino, offset: u64, data: &[u8], head: usize, tail: usize) -> FsResult<()> {
-        let (first, rest) = data.split_at(head);
-        let (whole, last) = rest.split_at(rest.len() - tail);
-        if !first.is_empty() {
-            self.write_buffered(ino, offset, first)?;
-        }
-        // What is buffered before goes first, so that a file written in order lies in order.
-        self.write_back_full(ino)?;
-        self.write_whole(ino, (offset + head as u64) / BLOCK, whole)?;
-        if !last.is_empty() {
-            self.write_buffered(ino, offset + (data.len() - tail) as u64, last)?;
-        }
-        Ok(())
     }
 }
 
