@@ -87,20 +87,23 @@ impl Lfs {
         Ok(state)
     }
 
-    /// Does something during which a full volume takes more, by [`room_beyond_full`](Self::room_beyond_full): for what was accepted
-    /// when there was room, which a power cut has taken back.
+    /// Does something during which a full volume takes more, by half of the dead space that it has for its cleaner: for what was
+    /// accepted when there was room, which a power cut has taken back.
     pub fn beyond_full<T>(&self, work: impl FnOnce() -> T) -> T {
-        let bytes = self.room_beyond_full();
-        self.state.lock().beyond_full = bytes;
+        {
+            let mut state = self.state.lock();
+            state.beyond_full = state.beyond_full_max();
+        }
         let done = work();
         self.state.lock().beyond_full = 0;
         done
     }
 
-    /// Half of the dead space that a full volume has for its cleaner, in bytes.
+    /// What [`beyond_full`](Self::beyond_full) can store when the volume is full, in bytes: less where it has stored something before.
     pub fn room_beyond_full(&self) -> u64 {
-        let reserve = &self.state.lock().reserve;
-        u64::from(reserve.slack_zones) * u64::from(reserve.data_blocks()) * layout::BLOCK / 2
+        let state = self.state.lock();
+        let beyond = state.space.used().saturating_sub(state.usable());
+        state.beyond_full_max().saturating_sub(beyond)
     }
 
     /// What the volume counts.

@@ -658,3 +658,31 @@ fn a_promise_outlives_a_cut_at_any_operation_on_a_full_volume() {
         }
     }
 }
+
+#[test]
+fn what_was_stored_beyond_full_leaves_less_room_for_more() {
+    let (device, fs) = fresh(&small(128 << 20, 1 << 20));
+    let args =
+        CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false };
+    let ino = fs.create(Ino::ROOT, b"f", &args).unwrap().ino;
+    let room = fs.room_beyond_full();
+    let mut size = 0;
+    while fs.write_through(ino, size, &[1; 4096]).is_ok() {
+        size += BLOCK;
+    }
+    assert!(room > 1 << 20);
+    assert_eq!(fs.room_beyond_full(), room);
+    let more = room / 2 / BLOCK * BLOCK;
+    fs.beyond_full(|| fs.write_through(ino, size, &vec![2; more as usize])).unwrap();
+    let left = fs.room_beyond_full();
+    assert!(left <= room - more + BLOCK, "{left} of {room} bytes, {more} are used");
+    assert!(matches!(
+        fs.beyond_full(|| fs.write_through(ino, size + more, &vec![2; room as usize])),
+        Err(FsError::NoSpace)
+    ));
+    fs.unmount().unwrap();
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    assert!(fs.room_beyond_full() <= left);
+    fs.unmount().unwrap();
+    assert_sound(&device);
+}

@@ -222,6 +222,11 @@ impl State {
             + self.reserve.usable_bytes(CheckpointSize { bytes: saved.bytes + bytes as u64, ..saved })
     }
 
+    /// Half of the dead space that a full volume has for its cleaner, in bytes.
+    pub(crate) fn beyond_full_max(&self) -> u64 {
+        u64::from(self.reserve.slack_zones) * self.zone_data_bytes() / 2
+    }
+
     /// Free zones that data may take, those for the cleaner included.
     pub(crate) fn free_for_data(&self) -> u32 {
         let wanted = self.reserve.meta_zones(self.saved());
