@@ -300,7 +300,7 @@ fn mount_writable(
     shared.written_seq.store(restored.last_seq, Release);
     shared.durable_seq.store(restored.last_seq, Release);
     for zone in torn {
-        shared.dev.finish(zone)?;
+        shared.finish(zone)?;
     }
     park_at_most(&mut state)?;
     let mut chain = restored.chain;
@@ -328,7 +328,7 @@ fn mount_writable(
     chain.extend(restored.spare);
     for zone in &chain {
         if found.zones[zone.index()].report.state.is_active() {
-            shared.dev.finish(*zone)?;
+            shared.finish(*zone)?;
         }
     }
     state.journal.zones = chain;
@@ -430,7 +430,7 @@ fn park_at_most(state: &mut State) -> Result<(), LfsError> {
     let open: Vec<ZoneId> = state.slots.open_zones().collect();
     for zone in open.into_iter().skip(state.slots.open_max()) {
         state.slots.forget(zone);
-        state.shared.dev.finish(zone)?;
+        state.shared.finish(zone)?;
         state.zones.end(zone, state.zones.get(zone).write_pointer, false, 0);
     }
     Ok(())

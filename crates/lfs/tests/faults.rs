@@ -8,8 +8,10 @@ mod rig;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rig::failing::{Failing, Kind};
 use rig::{options, small};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use weft_core::{Ino, Tag};
 use weft_device::{FaultPlan, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, ZoneCondition, fsck};
@@ -92,6 +94,27 @@ fn programs_that_fail_take_their_zone_and_nothing_else() {
         fs.unmount().unwrap();
     }
     assert!(failures > 3, "only {failures} zones failed");
+}
+
+#[test]
+fn a_zone_whose_end_cannot_be_programmed_stops_nothing() {
+    let model = faulty(FaultPlan::default());
+    let device = Failing::new(model.clone(), Kind::Finishes, 0..u64::MAX);
+    let mut files = Vec::new();
+    for round in 0..16 {
+        let fs = Lfs::mount(device.clone(), options()).unwrap();
+        let mut rng = StdRng::seed_from_u64(round);
+        churn(&fs, &mut rng, &mut files, 40);
+        assert_eq!(compare(&fs, &files), 0);
+        if round % 2 == 0 {
+            fs.unmount().unwrap();
+            assert!(fsck::check(device.clone()).unwrap().is_clean());
+        } else {
+            fs.sync().unwrap();
+        }
+    }
+    let ends = device.commands.load(Relaxed);
+    assert!(ends >= 8, "{ends} zones were ended before they were full");
 }
 
 #[test]

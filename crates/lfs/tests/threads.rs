@@ -16,7 +16,7 @@ use std::time::Duration;
 use weft_core::{Ino, LifetimeGroup, StreamId, Tag, ZoneId};
 use weft_device::zoned::DeviceCounters;
 use weft_device::{DeviceError, FaultPlan, ZoneReport, ZonedDevice, ZonedInfo, ZonedModel};
-use weft_lfs::{FormatOptions, Lfs, fsck};
+use weft_lfs::{FormatOptions, Lfs, ZoneCondition, fsck};
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode, RenameFlags, SetAttr};
 
 const THREADS: u64 = 4;
@@ -317,7 +317,8 @@ impl ZonedDevice for Holding {
         self.inner.report(zone)
     }
     fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
-        if data.len() >= 512 << 10 && tag.stream == StreamId(1) {
+        if data.len() >= 512 << 10 && tag.stream == StreamId(1) && *self.state.lock().unwrap() == Held::Nobody
+        {
             self.set(Held::Writer);
             self.wait_for(Held::GoOn);
         }
@@ -392,6 +393,52 @@ fn what_is_being_written_leaves_less_room_for_others() {
     });
     assert_eq!(fs.recount(), [""; 0]);
     fs.unmount().unwrap();
+}
+
+#[test]
+fn space_that_others_free_and_fill_while_the_device_writes_is_checked_again() {
+    let device = Holding::new();
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    let (held, other) = (file(&fs, b"held", 1), file(&fs, b"other", 2));
+    let room = (fs.statfs().unwrap().free_bytes - (64 << 10)) as usize;
+    device.set(Held::GoOn);
+    fs.write_through(held, 0, &vec![1; room]).unwrap();
+    device.set(Held::Nobody);
+    std::thread::scope(|scope| {
+        // It overwrites what it has, for which there is always room.
+        let writer = scope.spawn(|| fs.write_through(held, 0, &vec![2; room]));
+        assert!(device.wait_for(Held::Writer));
+        fs.setattr(held, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+        fs.write_through(other, 0, &vec![3; room - (1 << 20)]).unwrap();
+        device.set(Held::GoOn);
+        assert!(matches!(writer.join().unwrap(), Err(FsError::NoSpace)));
+    });
+    assert_eq!(fs.recount(), [""; 0]);
+    fs.unmount().unwrap();
+    assert!(fsck::check(device).unwrap().is_clean());
+}
+
+#[test]
+fn a_zone_that_a_removed_file_was_to_take_is_free_after_the_next_sync() {
+    let device = Holding::new();
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    let (held, other) = (file(&fs, b"held", 1), file(&fs, b"other", 1));
+    let free = |fs: &Lfs| fs.zones().iter().filter(|zone| zone.state == ZoneCondition::Free).count();
+    let before = free(&fs);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| fs.write_through(held, 0, &[1; 600 << 10]));
+        assert!(device.wait_for(Held::Writer));
+        fs.unlink(Ino::ROOT, b"held").unwrap();
+        let filler = scope.spawn(|| fs.write_through(other, 0, &vec![3; 1800 << 10]));
+        device.set(Held::GoOn);
+        assert!(matches!(writer.join().unwrap(), Err(FsError::Stale)));
+        filler.join().unwrap().unwrap();
+    });
+    fs.unlink(Ino::ROOT, b"other").unwrap();
+    fs.sync().unwrap();
+    assert!(free(&fs) + 1 >= before, "{before} zones were free, {} are", free(&fs));
+    fs.unmount().unwrap();
+    assert!(fsck::check(device).unwrap().is_clean());
 }
 
 #[test]

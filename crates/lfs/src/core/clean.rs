@@ -159,18 +159,23 @@ impl State {
     /// The zone that is being cleaned, or will be.
     fn current_victim(&mut self) -> Option<ZoneId> {
         match self.cleaner.victim() {
-            Some(zone) if self.zones.get(zone).state == ZoneUse::Full => Some(zone),
+            Some(zone) if self.can_be_emptied(zone) => Some(zone),
             _ => self.pick_victim(),
         }
     }
 
-    /// The zone that is cleaned next.
+    /// Whether a victim still is one: it may have died on its own meanwhile.
+    fn can_be_emptied(&self, zone: ZoneId) -> bool {
+        self.zones.get(zone).state == ZoneUse::Full
+    }
+
+    /// The zone that is cleaned next. To empty one to which a writer is about to map gains nothing.
     fn pick_victim(&mut self) -> Option<ZoneId> {
         let size = self.zone_data_bytes();
         let fit = self.zones.iter().filter(|(_, z)| {
             z.state == ZoneUse::Full
                 && z.kind == Some(ZoneKind::Data)
-                && z.live > 0
+                && z.writers == 0
                 && !z.damaged
                 && needed_bytes(z, self.reserve.data_blocks()) < size
         });
@@ -193,8 +198,7 @@ impl State {
             let begun = self.cleaner.place();
             let Some((zone, place)) = begun.or_else(|| Some((self.pick_victim()?, (0, 0)))) else { break };
             worked = true;
-            // It may have died on its own meanwhile.
-            if self.zones.get(zone).state != ZoneUse::Full {
+            if !self.can_be_emptied(zone) {
                 self.cleaner.forget(zone);
                 continue;
             }

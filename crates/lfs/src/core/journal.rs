@@ -133,7 +133,7 @@ impl State {
         let written = self.zones.get(zone).write_pointer;
         self.zones.end(zone, written, false, self.journal.next_seq);
         if written < self.reserve.capacity {
-            self.shared.dev.finish(zone).map_err(|e| self.fail(device_failed(e)))?;
+            self.shared.finish(zone).map_err(|e| self.fail(device_failed(e)))?;
         }
         Ok(())
     }

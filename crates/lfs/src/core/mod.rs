@@ -125,6 +125,18 @@ impl Shared {
         self.pins.iter().all(|pin| pin.load(Acquire) == 0)
     }
 
+    /// Ends a zone that is not full, to which nothing more comes. Where flash refuses that, it ends the zone, and what was written
+    /// can be read.
+    pub(crate) fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        match self.dev.finish(zone) {
+            Err(error @ (DeviceError::Media { .. } | DeviceError::ZoneReadOnly(_))) => {
+                tracing::warn!(%zone, %error, "the end of a zone cannot be programmed");
+                Ok(())
+            }
+            finished => finished,
+        }
+    }
+
     /// CRC32C of each device block.
     #[inline]
     pub(crate) fn crcs(&self) -> &[AtomicU32] {
@@ -297,10 +309,11 @@ impl State {
 
     /// Ends a zone that takes no more, though it is not full; of several writers that find it so, the first one does.
     fn end_unfilled(&mut self, zone: ZoneId) {
-        if !matches!(self.zones.get(zone).state, ZoneUse::Full | ZoneUse::Dying(_)) {
-            let written = self.shared.dev.report(zone).map_or(0, |report| report.write_pointer);
+        let z = self.zones.get(zone);
+        if !matches!(z.state, ZoneUse::Full | ZoneUse::Dying(_)) {
+            let written = self.shared.dev.report(zone).map_or(z.write_pointer, |report| report.write_pointer);
             self.slots.forget(zone);
-            self.zones.end(zone, written, false, self.journal.next_seq);
+            self.zones.end(zone, written, false, self.journal.seq_of_last_record());
         }
     }
 
@@ -421,7 +434,7 @@ impl State {
                 self.end_unfilled(taken.zone);
             }
         }
-        self.zones.leave(taken.zone, self.journal.next_seq);
+        self.zones.leave(taken.zone, self.journal.seq_of_last_record());
         Ok(false)
     }
 
@@ -435,9 +448,9 @@ impl State {
     /// A writer is through with a data zone: the records of what it wrote are logged. Ends the zone when it is written up to
     /// its footer.
     pub(crate) fn end_write(&mut self, zone: ZoneId) -> FsResult<()> {
-        self.zones.leave(zone, self.journal.next_seq);
+        self.zones.leave(zone, self.journal.seq_of_last_record());
         if self.zones.get(zone).write_pointer < self.reserve.data_end
-            || self.zones.get(zone).state != ZoneUse::Open
+            || !matches!(self.zones.get(zone).state, ZoneUse::Open | ZoneUse::Parked)
         {
             return Ok(());
         }
@@ -450,7 +463,7 @@ impl State {
         self.slots.forget(zone);
         match self.shared.dev.write(zone, end, &raw, &Tag::METADATA) {
             Ok(()) => {
-                self.zones.end(zone, end + blocks, true, self.journal.next_seq);
+                self.zones.end(zone, end + blocks, true, self.journal.seq_of_last_record());
                 Ok(())
             }
             Err(error) if self.abandon_zone(zone, &error) => Ok(()),

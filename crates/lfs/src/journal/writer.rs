@@ -55,6 +55,11 @@ impl Journal {
         self.changed = true;
     }
 
+    /// The frame of the last record that was added, written or not. While a frame is being written, the one before it.
+    pub fn seq_of_last_record(&self) -> u64 {
+        self.next_seq - u64::from(self.buffer.len() <= HEADER_BYTES)
+    }
+
     /// Bytes of records that are not written yet.
     pub fn pending(&self) -> usize {
         self.buffer.len() - HEADER_BYTES

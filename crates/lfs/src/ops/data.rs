@@ -74,6 +74,12 @@ impl State {
         }
     }
 
+    /// Fails when the blocks `first..end` now take more space than when it was checked, and there is no room for it.
+    fn check_again(&self, ino: Ino, (first, end): (u64, u64), checked: u64) -> FsResult<()> {
+        let now = self.charge_to_write(ino, first, end);
+        if now > checked { self.space.check(now, self.usable()) } else { Ok(()) }
+    }
+
     /// What of [`charge_to_write`](Self::charge_to_write) is for pieces that only change their bytes.
     pub(crate) fn charge_of_overwrite(&self, ino: Ino, offset: u64, end: u64) -> u64 {
         let Some(inode) = self.tree.get(ino).filter(|inode| end <= inode.size) else { return 0 };
@@ -249,11 +255,11 @@ impl Lfs {
             let most = WRITE_BLOCKS_MAX.min((data.len() / BLOCK_BYTES) as u32);
             state.clean_for_write(&tag, most)?;
             let bytes = &data[..most as usize * BLOCK_BYTES];
+            let more = state.charge_to_write(ino, block, end);
             let (first, count) = if state.free_for_data() < state.start_mark() {
                 // The cleaner counts on what it gains: no zone may stay alive for a writer then.
                 state.write_data(&tag, bytes)?
             } else {
-                let more = state.charge_to_write(ino, block, end);
                 state.space.hold(more);
                 let written = self.write_aside(guard, &tag, bytes);
                 guard.space.let_go(more);
@@ -261,9 +267,10 @@ impl Lfs {
             };
             let state = &mut **guard;
             let (zone, _) = self.shared.zone_block(first);
-            if let Err(removed) = state.file(ino) {
+            // Others may have removed the file, or what it had there, and filled the space.
+            if let Err(error) = state.file(ino).and_then(|_| state.check_again(ino, (block, end), more)) {
                 state.end_write(zone)?;
-                return Err(removed);
+                return Err(error);
             }
             state.begin_transaction()?;
             state.drop_dirty(ino, block, block + u64::from(count));

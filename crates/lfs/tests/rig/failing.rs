@@ -11,6 +11,8 @@ use weft_device::{DeviceError, ZoneReport, ZonedDevice, ZonedInfo};
 pub enum Kind {
     Reads,
     Changes,
+    /// Ends of zones that are not full, which flash refuses for good.
+    Finishes,
 }
 
 /// A device with errors that are not damage: the next attempt may succeed.
@@ -60,6 +62,8 @@ impl ZonedDevice for Failing {
         self.turn(Kind::Changes)?.close(zone)
     }
     fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
+        let refused = DeviceError::Media { zone, at: 0, what: "program" };
+        self.turn(Kind::Finishes).map_err(|_| refused)?;
         self.turn(Kind::Changes)?.finish(zone)
     }
     fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
