@@ -1,5 +1,6 @@
 /* Calls on names and attributes. */
 #include "differential.h"
+#include <linux/capability.h>
 #include <sys/syscall.h>
 
 static void op_stat(struct actor *a) {
@@ -61,6 +62,13 @@ static void op_rename(struct actor *a) {
   }
 }
 
+/* Whether the caller may search any directory, which its identity alone does not tell after changes of it. */
+static int may_search(void) {
+  struct __user_cap_header_struct head = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct sets[2] = {{0, 0, 0}, {0, 0, 0}};
+  return !syscall(SYS_capget, &head, sets) && sets[0].effective >> CAP_DAC_READ_SEARCH & 1;
+}
+
 static void op_link(struct actor *a) {
   int d1, d2, flags = PICK(a, 0, 0, AT_SYMLINK_FOLLOW, AT_EMPTY_PATH, 1);
   if (one_in(a, 2)) {
@@ -69,8 +77,8 @@ static void op_link(struct actor *a) {
     return;
   }
   const char *p = a_path_at(a, below(a, 3), &d1), *pn = shown(a, p), *q = a_path_at(a, below(a, 3), &d2);
-  /* From a directory that was opened before a fork this is not for everybody. */
-  if (geteuid() && flags == AT_EMPTY_PATH) flags = 0;
+  /* From a directory that was opened before a fork this is not for everybody, with a path either. */
+  if (!may_search() && flags == AT_EMPTY_PATH) flags = 0;
   RECORDED(a, linkat(d1, p, d2, q, flags), "linkat(%s, %s, %s, %s, %#x)", shown_fd(a, d1), pn, shown_fd(a, d2), shown(a, q), flags);
 }
 
