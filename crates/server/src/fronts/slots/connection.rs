@@ -200,6 +200,7 @@ fn serve_connection(
     // Before the process reads the answer: the kernel adds the sender's credentials to all that it sends from then on.
     tell_senders(&socket)?;
     let link = Arc::new(Link::new(socket.try_clone()?)?);
+    let is_new = parent.is_none();
     let predecessor = parent.as_deref();
     let begun =
         volume.begin_process(comm_of(hello), mount_point, predecessor.map(|f| &*f.process), link.clone());
@@ -223,7 +224,7 @@ fn serve_connection(
     volume.orphans.meet(user);
     tracing::info!(connection = id, user, "a process uses the volume");
     publish_cpu_load(&connection, 1);
-    let served = connection.answer_hello(&socket).and_then(|()| connection.read_socket(&socket));
+    let served = connection.answer_hello(&socket).and_then(|()| connection.read_socket(&socket, is_new));
     connection.process.set_ending();
     let heir = connection.heir.lock().upgrade();
     volume.orphans.meet(connection.process_caller().effective.uid);
@@ -265,28 +266,33 @@ impl Connection {
         message::send(socket, bytes_of(&reply), &fds)
     }
 
-    /// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
-    fn read_socket(self: &Arc<Self>, socket: &UnixStream) -> io::Result<()> {
-        let mut threads: Vec<JoinHandle<()>> = Vec::new();
+    /// Starts the thread of a slot, unless there is one.
+    fn serve_slot(self: &Arc<Self>, index: usize, threads: &mut [Option<JoinHandle<()>>]) -> io::Result<()> {
+        self.link.channel().slots[index].served.store(1, Release);
         // The slot says so too, but that is the client's to write: one that takes it back must not get a second thread.
-        let mut served = [false; SLOTS];
+        if threads[index].is_none() {
+            let mine = self.clone();
+            let name = format!("weft-{}.{index}", self.process.id);
+            threads[index] = Some(std::thread::Builder::new().name(name).spawn(move || serve(&mine, index))?);
+        }
+        Ok(())
+    }
+
+    /// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
+    fn read_socket(self: &Arc<Self>, socket: &UnixStream, is_new: bool) -> io::Result<()> {
+        let mut threads: [Option<JoinHandle<()>>; SLOTS] = [const { None }; SLOTS];
         let mut first = [0u8; 1];
+        // A new process maps what it got before it makes its first call, and finds the thread there by then. One that forked off
+        // may never make any.
+        let mut begun = if is_new { self.serve_slot(0, &mut threads) } else { Ok(()) };
         let result = loop {
+            if begun.is_err() {
+                break begun;
+            }
             match receive(socket, &mut first) {
                 Ok(Received { len: 0, .. }) => break Ok(()),
                 Ok(_) if (first[0] as usize) < SLOTS => {
-                    let index = first[0] as usize;
-                    self.link.channel().slots[index].served.store(1, Release);
-                    if !std::mem::replace(&mut served[index], true) {
-                        let mine = self.clone();
-                        let name = format!("weft-{}.{index}", self.process.id);
-                        let spawned =
-                            std::thread::Builder::new().name(name).spawn(move || serve(&mine, index));
-                        match spawned {
-                            Ok(thread) => threads.push(thread),
-                            Err(error) => break Err(error),
-                        }
-                    }
+                    begun = self.serve_slot(first[0] as usize, &mut threads);
                 }
                 // The first byte of a hello's magic is no slot number.
                 Ok(Received { fd, sender, .. }) if first[0] == HELLO_MAGIC.to_le_bytes()[0] => {
@@ -304,7 +310,7 @@ impl Connection {
         for slot in &self.link.channel().slots {
             sys::futex_wake(&slot.state, u32::MAX >> 1);
         }
-        for thread in threads {
+        for thread in threads.into_iter().flatten() {
             // A slot thread that panicked has been reported by the panic hook; the connection ends either way.
             let _ = thread.join();
         }
