@@ -307,7 +307,9 @@ impl Connection {
             }
         };
         self.process.set_ending();
-        for slot in &self.link.channel().slots {
+        // Nobody sleeps at a slot that has no thread for long, and to look there would cost a page each.
+        for (slot, _) in self.link.channel().slots.iter().zip(&threads).filter(|(_, thread)| thread.is_some())
+        {
             sys::futex_wake(&slot.state, u32::MAX >> 1);
         }
         for thread in threads.into_iter().flatten() {
