@@ -6,7 +6,7 @@ mod rig;
 
 use rig::{Rig, connect, is_superuser};
 use weft_client::{AttrChange, FileRef};
-use weft_core::{DataClass, Tag, TagFlags};
+use weft_core::{DataClass, Ino, Tag, TagFlags};
 
 const USER: u32 = 1000;
 
@@ -53,4 +53,35 @@ fn a_file_keeps_its_owner_and_its_flags_whoever_writes_renames_or_hints() {
     let chown = AttrChange { uid: Some(7), ..AttrChange::default() };
     root.set_attr(FileRef::ROOT, b"/000012.db", 0, &chown).unwrap();
     assert_eq!(fs.tag(ino).unwrap(), Tag { owner: 7, ..owner });
+}
+
+#[test]
+fn a_log_that_is_removed_before_it_has_to_be_durable_is_never_written_to_the_device() {
+    let rig = Rig::rules(64 << 20);
+    let client = rig.client();
+    let write_and_remove = |name: &[u8]| {
+        let file = client.open(FileRef::ROOT, name, libc::O_RDWR | libc::O_CREAT, 0o666).unwrap().file;
+        let tag = rig.mounted.core().tag(Ino(client.fstat(file).unwrap().ino)).unwrap();
+        let written = || {
+            let groups = rig.mounted.core().core_stats().groups;
+            groups
+                .iter()
+                .filter(|(key, _)| key.0 == tag.stream.0)
+                .map(|(_, group)| group.bytes_written)
+                .sum::<u64>()
+        };
+        let before = written();
+        for piece in 0..4 {
+            client.pwrite(file, &[7; 128 << 10], piece << 17).unwrap();
+        }
+        let mut out = vec![0; 512 << 10];
+        assert_eq!(client.pread(file, &mut out, 0), Ok(out.len()));
+        assert!(out.iter().all(|byte| *byte == 7));
+        client.unlink(FileRef::ROOT, name, 0).unwrap();
+        client.close(file).unwrap();
+        (tag.class, written() - before)
+    };
+    // Old data is written back, and a machine may be as slow as that.
+    assert!((0..8).any(|_| write_and_remove(b"/000012.log") == (DataClass::Log, 0)));
+    assert_eq!(write_and_remove(b"/000012.sst"), (DataClass::Immutable, 512 << 10));
 }

@@ -213,11 +213,7 @@ impl Session<'_> {
         if offset < size || volume.inodes.appends_rewrite() {
             volume.inodes.before_rewrite(inode)?;
         }
-        if data.len() >= THROUGH_BYTES {
-            volume.fs.write_through(inode.ino, offset, data)?;
-        } else {
-            volume.fs.write(inode.ino, offset, data)?;
-        }
+        volume.inodes.write_to_core(inode.ino, offset, data)?;
         if end > size {
             volume.inodes.size_changed(inode, end);
         }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*
 use std::time::{Duration, Instant};
 use weft_client::shared::lock;
 use weft_client::shared::volume::{Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
-use weft_core::{BLOCK_BYTES, Ino};
+use weft_core::{BLOCK_BYTES, DataClass, Ino};
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
 /// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
@@ -821,12 +821,19 @@ impl Inodes {
 
     /// Passes accepted bytes to the core.
     fn store(&self, open: &OpenInode, offset: u64, bytes: &[u8]) -> FsResult<()> {
-        let result = if bytes.len() >= THROUGH_BYTES {
-            self.fs.write_through(open.ino, offset, bytes)
+        let stored = self.write_to_core(open.ino, offset, bytes);
+        stored.inspect_err(|error| self.failed(open, error.errno()))
+    }
+
+    /// Writes to the core: a large piece straight to the device, unless it is of a file that may be gone before it has to be there.
+    pub fn write_to_core(&self, ino: Ino, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        let may_be_gone_soon =
+            || self.fs.tag(ino).is_ok_and(|tag| matches!(tag.class, DataClass::Log | DataClass::Temporary));
+        if bytes.len() < THROUGH_BYTES || may_be_gone_soon() {
+            self.fs.write(ino, offset, bytes)
         } else {
-            self.fs.write(open.ino, offset, bytes)
-        };
-        result.inspect_err(|error| self.failed(open, error.errno()))
+            self.fs.write_through(ino, offset, bytes)
+        }
     }
 
     /// The size that clients published, if it can be one; a client that wrote nonsense loses what it appended.
