@@ -46,7 +46,8 @@ impl State {
         self.write_back_full_upto(ino, u64::MAX)
     }
 
-    fn write_back_full_upto(&mut self, ino: Ino, bytes_max: u64) -> FsResult<()> {
+    /// As [`write_back_full`](Self::write_back_full), about so many bytes.
+    pub(crate) fn write_back_full_upto(&mut self, ino: Ino, bytes_max: u64) -> FsResult<()> {
         let mut left = bytes_max.div_ceil(BLOCK_BYTES as u64);
         while left > 0 {
             let Some(inode) = self.tree.get(ino) else { return Ok(()) };

@@ -76,10 +76,11 @@ impl State {
 
 impl Lfs {
     pub(crate) fn op_fsync(&self, ino: Ino) -> FsResult<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        self.write_back_most(ino)?;
         let seq = {
-            if self.read_only {
-                return Ok(());
-            }
             let mut state = self.locked()?;
             state.inode(ino)?;
             state.journal_or_write_back(ino)?;
@@ -110,15 +111,24 @@ impl Lfs {
         if self.read_only {
             return Ok(());
         }
+        self.write_back_most(ino)?;
         let mut state = self.locked()?;
         state.inode(ino)?;
         state.write_back_full(ino)
+    }
+
+    /// Writes back what a file has buffered but for the last of it, in steps, so that others get in between.
+    fn write_back_most(&self, ino: Ino) -> FsResult<()> {
+        let buffered = self.locked()?.inode(ino)?.dirty.blocks.len() as u64 * BLOCK;
+        (0..buffered / WRITE_BACK_BYTES)
+            .try_for_each(|_| self.locked()?.write_back_full_upto(ino, WRITE_BACK_BYTES))
     }
 
     pub(crate) fn op_write_in_order(&self, ino: Ino) -> FsResult<()> {
         if self.read_only {
             return Ok(());
         }
+        self.write_back_most(ino)?;
         let mut state = self.locked()?;
         state.inode(ino)?;
         state.journal_or_write_back(ino)
