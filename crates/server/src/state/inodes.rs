@@ -30,6 +30,9 @@ const WRITE_LOCK_PATIENCE: Duration =
 const MARGIN_BYTES_MAX: u64 = 64 << 20;
 /// Pieces at least this large go straight to the device.
 pub const THROUGH_BYTES: usize = 64 * 1024;
+/// Logs and temporary files up to this size wait in the core's buffer. A longer one would be written before it is removed, and
+/// what waits costs a copy more.
+const WAIT_BYTES: u64 = 4 << 20;
 
 /// Inodes that nobody has open, kept for whoever opens them next.
 const KEPT_MAX: usize = INODES_MAX / 8;
@@ -825,15 +828,20 @@ impl Inodes {
         stored.inspect_err(|error| self.failed(open, error.errno()))
     }
 
-    /// Writes to the core: a large piece straight to the device, unless it is of a file that may be gone before it has to be there.
+    /// Writes to the core: a large piece straight to the device, unless it is of a short file that may be gone before it has to be
+    /// there.
     pub fn write_to_core(&self, ino: Ino, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        let end = offset + bytes.len() as u64;
         let may_be_gone_soon =
             || self.fs.tag(ino).is_ok_and(|tag| matches!(tag.class, DataClass::Log | DataClass::Temporary));
-        if bytes.len() < THROUGH_BYTES || may_be_gone_soon() {
-            self.fs.write(ino, offset, bytes)
-        } else {
-            self.fs.write_through(ino, offset, bytes)
+        if bytes.len() < THROUGH_BYTES || end <= WAIT_BYTES && may_be_gone_soon() {
+            return self.fs.write(ino, offset, bytes);
         }
+        if offset < WAIT_BYTES && may_be_gone_soon() {
+            // What has waited goes first, in steps.
+            self.fs.write_back(ino)?;
+        }
+        self.fs.write_through(ino, offset, bytes)
     }
 
     /// The size that clients published, if it can be one; a client that wrote nonsense loses what it appended.
