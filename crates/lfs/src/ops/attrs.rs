@@ -27,8 +27,16 @@ impl State {
         if size == 0 {
             self.notify_death(ino);
         }
+        let is_settled = self.file(ino)?.settled_within(size) == size;
+        if size == old && !is_settled {
+            // Only the promise behind the end is taken back, as a log's is when it is closed: what memory alone has may wait.
+            if let Some(inode) = self.tree.get_mut(ino) {
+                (inode.mtime, inode.ctime) = (time, time);
+            }
+            return self.release_behind(ino, size, crate::FILE_BYTES_MAX);
+        }
         // The journal's size may not run ahead of the data before it: what stays must be stored before.
-        if size > old || self.file(ino)?.settled_within(size) < size {
+        if size > old || !is_settled {
             self.journal_or_write_back(ino)?;
         }
         self.begin_transaction()?;

@@ -42,7 +42,7 @@ impl State {
     }
 
     /// Takes back the promise for the blocks of a range that lie behind the end of the file.
-    fn release_behind(&mut self, ino: Ino, offset: u64, end: u64) -> FsResult<()> {
+    pub(crate) fn release_behind(&mut self, ino: Ino, offset: u64, end: u64) -> FsResult<()> {
         let inode = self.file(ino)?;
         let (first, past) = (offset.max(inode.size).div_ceil(BLOCK), end / BLOCK);
         if first >= past || inode.reserved.count(first, past) == 0 {
