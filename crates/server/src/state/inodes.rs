@@ -32,7 +32,7 @@ const MARGIN_BYTES_MAX: u64 = 64 << 20;
 pub const THROUGH_BYTES: usize = 64 * 1024;
 /// Logs and temporary files up to this size wait in the core's buffer. A longer one would be written before it is removed, and
 /// what waits costs a copy more.
-const WAIT_BYTES: u64 = 4 << 20;
+const WAIT_BYTES: u64 = 8 << 20;
 
 /// Inodes that nobody has open, kept for whoever opens them next.
 const KEPT_MAX: usize = INODES_MAX / 8;
