@@ -8,7 +8,7 @@ mod rig;
 use rig::{check, fresh, options, small};
 use std::sync::Arc;
 use weft_core::{Ino, Tag};
-use weft_device::PowerCut;
+use weft_device::{PowerCut, ZonedDevice as _};
 use weft_lfs::Lfs;
 use weft_vfs::{CreateArgs, FallocateMode, FileSystem, FsError, NewNode, RenameFlags, SetAttr};
 
@@ -113,6 +113,24 @@ fn a_file_that_was_written_anew_has_its_new_content_before_any_later_change() {
         });
         create(&fs, "later");
         commit(&fs);
+        after_a_cut(&device, |fs| assert!(content(fs, "f").unwrap() == new, "{len} bytes"));
+    }
+}
+
+#[test]
+fn a_file_whose_truncation_was_told_before_has_its_new_content_when_the_process_is_killed() {
+    for len in [4, 5000, 300_000] {
+        let (device, fs) = volume();
+        let ino = create(&fs, "f");
+        fs.write(ino, 0, b"old").unwrap();
+        fs.sync().unwrap();
+        fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+        commit(&fs);
+        let new = pattern(len);
+        fs.write(ino, 0, &new).unwrap();
+        fs.write_in_order(ino).unwrap();
+        // A kill takes nothing from the device that it has accepted.
+        device.flush().unwrap();
         after_a_cut(&device, |fs| assert!(content(fs, "f").unwrap() == new, "{len} bytes"));
     }
 }

@@ -319,6 +319,36 @@ fn what_a_program_has_made_durable_survives_kills_of_the_server() {
     rounds(seed, if campaign { 600 } else { 12 });
 }
 
+#[test]
+fn a_file_that_was_written_anew_and_closed_survives_a_kill_though_others_have_it_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    for (round, len) in [4, 5000, 443_701].into_iter().enumerate() {
+        let path = format!("/f{round}");
+        let (old, new) = (vec![1; 3000], vec![2; len]);
+        let mut served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (holder, other) = (open(&client, &path), open(&client, "/other"));
+        client.pwrite(holder, &old, 0).unwrap();
+        client.fsync(holder).unwrap();
+        let flags = libc::O_WRONLY | libc::O_TRUNC;
+        let writer = client.open(FileRef::ROOT, path.as_bytes(), flags, 0).unwrap().file;
+        client.pwrite(writer, &new, 0).unwrap();
+        client.close(writer).unwrap();
+        // What makes the truncation durable.
+        client.fallocate(other, 0, 0, 1 << 20).unwrap();
+        client.fsync(other).unwrap();
+        served.kill();
+        drop(client);
+        let served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let file = open(&client, &path);
+        assert!(content(&client, file) == new, "{} bytes of {len}", client.fstat(file).unwrap().size);
+        drop(client);
+        served.end();
+    }
+}
+
 /// Changes the first byte of each copy of some bytes in an image, as a drive that loses them does; the places.
 fn damage(image: &Path, bytes: &[u8]) -> Vec<usize> {
     let file = std::fs::File::options().read(true).write(true).open(image).unwrap();

@@ -49,13 +49,14 @@ impl State {
                 }
             }
         }
+        let frame = self.journal.next_seq;
         self.log(&Record::Truncate { ino, size, extend: size > old, time })?;
         self.recharge(ino, size / BLOCK);
         let volume_bytes = self.volume_bytes;
         if let Some(inode) = self.tree.get_mut(ino) {
             inode.size = size;
             if size == 0 {
-                inode.born_at = volume_bytes;
+                (inode.born_at, inode.emptied_in) = (volume_bytes, frame);
             }
         }
         self.settle_size(ino)?;

@@ -131,7 +131,11 @@ impl Lfs {
         self.write_back_most(ino)?;
         let mut state = self.locked()?;
         state.inode(ino)?;
-        state.journal_or_write_back(ino)
+        state.journal_or_write_back(ino)?;
+        let emptied_in = state.tree.get_mut(ino).map_or(0, |inode| std::mem::take(&mut inode.emptied_in));
+        // A frame that has the truncation alone is written already: a kill of this process would leave the file empty.
+        let is_told = (1..=self.shared.written_seq.load(Acquire)).contains(&emptied_in);
+        if is_told { state.commit() } else { Ok(()) }
     }
 
     /// Waits for a frame to be durable; then zones whose death it made durable can be reset.

@@ -52,6 +52,8 @@ pub struct Inode {
     pub size: u64,
     /// Size as the journal has it: never beyond data that the device does not have.
     pub disk_size: u64,
+    /// The frame that tells, or will tell, of its last truncation to nothing; 0 once content after that was stored in order.
+    pub emptied_in: u64,
     /// The tag of its data.
     pub tag: Tag,
     /// The volume's byte clock when its content began.

@@ -92,6 +92,7 @@ impl Tree {
             btime: node.time,
             size: 0,
             disk_size: 0,
+            emptied_in: 0,
             tag: node.tag,
             born_at: node.born_at,
             body,

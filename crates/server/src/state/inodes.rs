@@ -432,11 +432,6 @@ impl Inodes {
         // Hand over while nobody can open the inode anew and miss what ring and area hold.
         self.take_memory(&mut table, open);
         self.hand_over(open);
-        if open.is_replaced.swap(false, Relaxed)
-            && let Err(error) = self.fs.write_in_order(open.ino)
-        {
-            tracing::debug!(ino = open.ino.0, %error, "its new content may come later than its truncation");
-        }
         debug_assert_eq!(open.users.load(Relaxed), 1, "the last user of an inode");
         let failure = cursor.and_then(|cursor| open.errors.check_and_advance(cursor));
         open.users.store(0, Relaxed);
@@ -554,11 +549,25 @@ impl Inodes {
         self.shared(open.slot).attended.store(1, SeqCst);
     }
 
-    /// The content of a file goes, to be written anew: whoever closes it then tells the server at once, which stores the new
-    /// content with the truncation, as ext4 does.
+    /// The content of a file goes, to be written anew: whoever closes it then tells the server at once, which [stores the new
+    /// content](Inodes::store_replaced).
     pub fn content_replaced(&self, open: &OpenInode) {
         open.is_replaced.store(true, Relaxed);
         self.attend(open);
+    }
+
+    /// An open file that may have written is closed: content that came after a truncation to nothing is stored with it, as ext4
+    /// does, whoever else has the file open.
+    pub fn store_replaced(&self, open: &OpenInode) {
+        if !open.is_replaced.swap(false, Relaxed) {
+            return;
+        }
+        let drained = self.drain(open, true);
+        self.pass_times(open);
+        if let Err(error) = drained.and_then(|()| self.fs.write_in_order(open.ino)) {
+            tracing::debug!(ino = open.ino.0, %error, "its new content may come later than its truncation");
+            open.is_replaced.store(true, Relaxed);
+        }
     }
 
     /// Bytes that were accepted for an inode could not be stored.

@@ -208,8 +208,12 @@ impl Volume {
     /// write and `reports`.
     pub(crate) fn close(&self, open: &OpenFile, reports: bool) -> Option<i32> {
         self.locks.drop_owner(Owner::File(open.file.0));
+        let may_have_written = is_writable(open.flags);
+        if may_have_written {
+            self.inodes.store_replaced(&open.inode);
+        }
         // Whoever only read did not lose anything.
-        let reports = reports && is_writable(open.flags);
+        let reports = reports && may_have_written;
         self.inodes.release(&open.inode, reports.then_some(&open.errors_seen))
     }
 }
