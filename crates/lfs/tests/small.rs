@@ -10,8 +10,7 @@ use rand::{Rng, SeedableRng};
 use rig::{assert_sound, check, fresh, options, small};
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
-use weft_device::zoned::DeviceCounters;
-use weft_device::{DeviceError, Geometry, PowerCut, ZoneReport, ZoneState, ZonedDevice, ZonedInfo};
+use weft_device::{DeviceError, Geometry, PowerCut, ZoneReport, ZoneState, ZonedDevice};
 use weft_lfs::{FormatOptions, Lfs, LfsError};
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 
@@ -136,10 +135,17 @@ struct Worn {
     offline: u32,
 }
 
-impl ZonedDevice for Worn {
-    fn info(&self) -> ZonedInfo {
-        self.inner.info()
+impl Worn {
+    fn inner(&self) -> Result<&dyn ZonedDevice, DeviceError> {
+        Ok(&*self.inner)
     }
+}
+
+impl ZonedDevice for Worn {
+    crate::pass_on! {
+        inner => shape append read open close finish reset flush;
+    }
+
     fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
         let report = self.inner.report(zone)?;
         Ok(if zone.0 < self.offline { ZoneReport { state: ZoneState::Offline, ..report } } else { report })
@@ -147,30 +153,6 @@ impl ZonedDevice for Worn {
     fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
         assert!(zone.0 >= self.offline);
         self.inner.write(zone, at, data, tag)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
-        self.inner.append(zone, data, tag)
-    }
-    fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(zone, at, out)
-    }
-    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.close(zone)
-    }
-    fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.finish(zone)
-    }
-    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.reset(zone)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.inner.flush()
-    }
-    fn counters(&self) -> DeviceCounters {
-        self.inner.counters()
     }
 }
 

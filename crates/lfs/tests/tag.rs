@@ -12,8 +12,7 @@ use rig::{fresh, options, small};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use weft_core::{DataClass, Ino, LifetimeGroup, Origin, StreamId, Tag, TagFlags, ZoneId};
-use weft_device::zoned::DeviceCounters;
-use weft_device::{DeviceError, PowerCut, ZoneReport, ZonedDevice, ZonedInfo};
+use weft_device::{DeviceError, PowerCut, ZonedDevice};
 use weft_lfs::Lfs;
 use weft_vfs::{BlockMap, CreateArgs, FileSystem, MapEntry, NewNode};
 
@@ -42,6 +41,10 @@ struct Tagged {
 }
 
 impl Tagged {
+    fn inner(&self) -> Result<&dyn ZonedDevice, DeviceError> {
+        Ok(&*self.inner)
+    }
+
     fn keep(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) {
         let mut tags = self.tags.lock().unwrap();
         for block in at..at + (data.len() / BLOCK) as u32 {
@@ -58,12 +61,10 @@ impl Tagged {
 }
 
 impl ZonedDevice for Tagged {
-    fn info(&self) -> ZonedInfo {
-        self.inner.info()
+    crate::pass_on! {
+        inner => shape report read open close finish reset flush;
     }
-    fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
-        self.inner.report(zone)
-    }
+
     fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
         self.keep(zone, at, data, tag);
         self.inner.write(zone, at, data, tag)
@@ -72,27 +73,6 @@ impl ZonedDevice for Tagged {
         let at = self.inner.append(zone, data, tag)?;
         self.keep(zone, at, data, tag);
         Ok(at)
-    }
-    fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(zone, at, out)
-    }
-    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.close(zone)
-    }
-    fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.finish(zone)
-    }
-    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.reset(zone)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.inner.flush()
-    }
-    fn counters(&self) -> DeviceCounters {
-        self.inner.counters()
     }
 }
 

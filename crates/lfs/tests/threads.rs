@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use weft_core::{Ino, LifetimeGroup, StreamId, Tag, ZoneId};
-use weft_device::zoned::DeviceCounters;
-use weft_device::{DeviceError, FaultPlan, ZoneReport, ZonedDevice, ZonedInfo, ZonedModel};
+use weft_device::{DeviceError, FaultPlan, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, ZoneCondition, fsck};
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode, RenameFlags, SetAttr};
 
@@ -289,6 +288,10 @@ enum Held {
 }
 
 impl Holding {
+    fn inner(&self) -> Result<&dyn ZonedDevice, DeviceError> {
+        Ok(&*self.inner)
+    }
+
     fn new() -> Arc<Holding> {
         let inner = Arc::new(ZonedModel::memory(&small(64 << 20, 2 << 20)).unwrap());
         Lfs::format(inner.clone(), &FormatOptions::default()).unwrap();
@@ -310,12 +313,10 @@ impl Holding {
 }
 
 impl ZonedDevice for Holding {
-    fn info(&self) -> ZonedInfo {
-        self.inner.info()
+    crate::pass_on! {
+        inner => shape report append read open close finish reset flush;
     }
-    fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
-        self.inner.report(zone)
-    }
+
     fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
         if data.len() >= 512 << 10 && tag.stream == StreamId(1) && *self.state.lock().unwrap() == Held::Nobody
         {
@@ -323,30 +324,6 @@ impl ZonedDevice for Holding {
             self.wait_for(Held::GoOn);
         }
         self.inner.write(zone, at, data, tag)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
-        self.inner.append(zone, data, tag)
-    }
-    fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.inner.read(zone, at, out)
-    }
-    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.close(zone)
-    }
-    fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.finish(zone)
-    }
-    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.inner.reset(zone)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.inner.flush()
-    }
-    fn counters(&self) -> DeviceCounters {
-        self.inner.counters()
     }
 }
 

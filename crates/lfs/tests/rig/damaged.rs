@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weft_core::{BLOCK_BYTES, Tag, ZoneId};
-use weft_device::{DeviceError, ZoneReport, ZonedDevice, ZonedInfo};
+use weft_core::{BLOCK_BYTES, ZoneId};
+use weft_device::{DeviceError, ZonedDevice};
 
 /// A device with damage.
 pub struct Damaged {
@@ -37,25 +37,22 @@ impl Damaged {
         Arc::new(Damaged { lost, ..Damaged::new(inner) })
     }
 
-    fn change(&self) -> &dyn ZonedDevice {
+    fn inner(&self) -> Result<&dyn ZonedDevice, DeviceError> {
+        Ok(&*self.inner)
+    }
+
+    fn change(&self) -> Result<&dyn ZonedDevice, DeviceError> {
         self.changes.fetch_add(1, Relaxed);
-        &*self.inner
+        self.inner()
     }
 }
 
 impl ZonedDevice for Damaged {
-    fn info(&self) -> ZonedInfo {
-        self.inner.info()
+    crate::pass_on! {
+        inner => shape report flush;
+        change => write append open close finish reset;
     }
-    fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
-        self.inner.report(zone)
-    }
-    fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
-        self.change().write(zone, at, data, tag)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
-        self.change().append(zone, data, tag)
-    }
+
     fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
         self.inner.read(zone, at, out)?;
         let blocks = (out.len() / BLOCK_BYTES) as u32;
@@ -74,23 +71,5 @@ impl ZonedDevice for Damaged {
             }
         }
         Ok(())
-    }
-    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.change().open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.change().close(zone)
-    }
-    fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.change().finish(zone)
-    }
-    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.change().reset(zone)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.inner.flush()
-    }
-    fn counters(&self) -> weft_device::zoned::DeviceCounters {
-        self.inner.counters()
     }
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weft_core::{Tag, ZoneId};
-use weft_device::{DeviceError, ZoneReport, ZonedDevice, ZonedInfo};
+use weft_core::ZoneId;
+use weft_device::{DeviceError, ZonedDevice};
 
 /// Which commands are counted and fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,42 +37,25 @@ impl Failing {
         }
         Ok(&*self.inner)
     }
+
+    fn read_turn(&self) -> Result<&dyn ZonedDevice, DeviceError> {
+        self.turn(Kind::Reads)
+    }
+
+    fn change_turn(&self) -> Result<&dyn ZonedDevice, DeviceError> {
+        self.turn(Kind::Changes)
+    }
 }
 
 impl ZonedDevice for Failing {
-    fn info(&self) -> ZonedInfo {
-        self.inner.info()
+    crate::pass_on! {
+        read_turn => shape report read;
+        change_turn => write append open close reset flush;
     }
-    fn report(&self, zone: ZoneId) -> Result<ZoneReport, DeviceError> {
-        self.turn(Kind::Reads)?.report(zone)
-    }
-    fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
-        self.turn(Kind::Changes)?.write(zone, at, data, tag)
-    }
-    fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
-        self.turn(Kind::Changes)?.append(zone, data, tag)
-    }
-    fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
-        self.turn(Kind::Reads)?.read(zone, at, out)
-    }
-    fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.turn(Kind::Changes)?.open(zone)
-    }
-    fn close(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.turn(Kind::Changes)?.close(zone)
-    }
+
     fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {
         let refused = DeviceError::Media { zone, at: 0, what: "program" };
         self.turn(Kind::Finishes).map_err(|_| refused)?;
-        self.turn(Kind::Changes)?.finish(zone)
-    }
-    fn reset(&self, zone: ZoneId) -> Result<(), DeviceError> {
-        self.turn(Kind::Changes)?.reset(zone)
-    }
-    fn flush(&self) -> Result<(), DeviceError> {
-        self.turn(Kind::Changes)?.flush()
-    }
-    fn counters(&self) -> weft_device::zoned::DeviceCounters {
-        self.inner.counters()
+        self.change_turn()?.finish(zone)
     }
 }
