@@ -1,5 +1,5 @@
 //! What programs of every day take on a volume, beside the disk's file system: a tree of small files unpacked, listed,
-//! searched, copied and removed, git's look at it, and SQLite's transactions.
+//! searched, copied and removed, git's work on it, sources compiled, and transactions of SQLite and Redis.
 
 use crate::Common;
 use crate::db_bench::output_of;
@@ -8,7 +8,7 @@ use crate::error::BenchError;
 use crate::pairs::{Comparison, Unit};
 use crate::rounds;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The tree: directories, files in each.
@@ -17,57 +17,79 @@ const FILES: u32 = 70;
 /// Bytes of its files, in turns.
 const SIZES: [usize; 4] = [300, 2_000, 5_000, 12_000];
 
-/// Each step in an empty directory, whose name is the first argument; the archive's is the second.
-const SCRIPT: &str = r#"
-set -eu
-cd "$1"; rm -rf tree copy db
-row() { local name=$1 begun=$EPOCHREALTIME; shift; "$@" > /dev/null; local ended=$EPOCHREALTIME
-  echo "$name $(( ${ended/./} - ${begun/./} ))e-6"; }
-row 'tar -x' tar -xf "$2"
-row 'ls -lR' ls -lR tree
-row 'grep -r' grep -r -c nothing-like-it tree || true
-row 'cp -a' cp -a tree copy
-git -C copy init -q; git -C copy add -A
-row 'git status' git -C copy status --short
-row 'rm -rf' rm -rf tree
-rows() { echo 'pragma journal_mode=wal; create table t(k integer primary key, v text);'
-  for ((i = 0; i < $1; i++)); do echo "insert into t values($i, 'a value of some thirty bytes');"; done; }
-rows 2000 > statements
-sql() { sqlite3 db < statements; }
-row 'sqlite3, 2,000 transactions' sql
-rm -rf copy db db-wal db-shm statements
-"#;
+/// Sources: files in C, and in Python.
+const SOURCES: u32 = 100;
+const FUNCTIONS: u32 = 20;
 
-/// Packs the tree.
-fn pack(scratch: &Scratch) -> Result<std::path::PathBuf, BenchError> {
-    let packed = scratch.fresh("tree.tar")?;
-    let top = scratch.fresh("tree")?;
-    for directory in 0..DIRECTORIES {
-        let directory_path = top.join(format!("d{}", directory % 6)).join(format!("directory-{directory}"));
-        fs::create_dir_all(&directory_path).map_err(|e| BenchError::io(directory_path.display(), e))?;
+/// Each step in an empty directory.
+const SCRIPT: &str = include_str!("programs.sh");
+
+fn write(path: &Path, text: &str) -> Result<(), BenchError> {
+    fs::write(path, text).map_err(|e| BenchError::io(path.display(), e))
+}
+
+fn directory(path: &Path) -> Result<(), BenchError> {
+    fs::create_dir_all(path).map_err(|e| BenchError::io(path.display(), e))
+}
+
+/// Packs a tree that `fill` writes.
+fn pack(
+    scratch: &Scratch,
+    name: &str,
+    fill: fn(&Path) -> Result<(), BenchError>,
+) -> Result<PathBuf, BenchError> {
+    let (packed, top) = (scratch.fresh(&format!("{name}.tar"))?, scratch.fresh(name)?);
+    fill(&top)?;
+    let parent = top.parent().unwrap_or(Path::new("."));
+    output_of(Command::new("tar").arg("-C").arg(parent).arg("-cf").arg(&packed).arg(name))?;
+    scratch.fresh(name)?;
+    Ok(packed)
+}
+
+/// Small files to be copied and searched.
+fn fill_tree(top: &Path) -> Result<(), BenchError> {
+    for number in 0..DIRECTORIES {
+        let parent = top.join(format!("d{}", number % 6)).join(format!("directory-{number}"));
+        directory(&parent)?;
         for file in 0..FILES {
-            let line = format!("file {file} of directory {directory}\n");
+            let line = format!("file {file} of directory {number}\n");
             let text = line.repeat(SIZES[file as usize % SIZES.len()] / line.len());
-            let path = directory_path.join(format!("file-{file}.c"));
-            fs::write(&path, text).map_err(|e| BenchError::io(path.display(), e))?;
+            write(&parent.join(format!("file-{file}.c")), &text)?;
         }
     }
-    let parent = top.parent().unwrap_or(Path::new("."));
-    output_of(Command::new("tar").arg("-C").arg(parent).arg("-cf").arg(&packed).arg("tree"))?;
-    scratch.fresh("tree")?;
-    Ok(packed)
+    Ok(())
+}
+
+/// A program in C of many files, and modules in Python.
+fn fill_sources(top: &Path) -> Result<(), BenchError> {
+    let (c, python) = (top.join("c"), top.join("python"));
+    directory(&c)?;
+    directory(&python)?;
+    let of_each = |line: &dyn Fn(u32) -> String, count: u32| (0..count).map(line).collect::<String>();
+    for file in 0..SOURCES {
+        let function = |n: u32| format!("int f{file}_{n}(int x) {{ return printf(\"%d\", x + {n}); }}\n");
+        let text = format!("#include <stdio.h>\n#include \"all.h\"\n{}", of_each(&function, FUNCTIONS));
+        write(&c.join(format!("f{file}.c")), &text)?;
+        let function = |n: u32| format!("def f{n}(x):\n    return [x + {n} for x in range(x)]\n\n\n");
+        write(&python.join(format!("module_{file}.py")), &of_each(&function, FUNCTIONS))?;
+    }
+    write(&c.join("all.h"), &of_each(&|file| format!("int f{file}_0(int);\n"), SOURCES))?;
+    let calls = of_each(&|file| format!(" + f{file}_0({file})"), SOURCES);
+    write(&c.join("main.c"), &format!("#include \"all.h\"\nint main(void) {{ return (0{calls}) == 0; }}\n"))?;
+    let make = "objects = $(patsubst %.c,%.o,$(wildcard *.c))\nprogram: $(objects)\n\tcc -o $@ $^\n$(objects): all.h\n";
+    write(&c.join("Makefile"), make)
 }
 
 /// Compares each step.
 pub fn compare(common: &Common, size: &str) -> Result<Vec<Comparison>, BenchError> {
     let weft = common.weft()?;
     let scratch = Scratch::new(common, "programs")?;
-    let packed = pack(&scratch)?;
+    let packed = [pack(&scratch, "tree", fill_tree)?, pack(&scratch, "work", fill_sources)?];
     let (native, image) = (scratch.fresh("native")?, scratch.fresh("vol.img")?);
     fs::create_dir(&native).map_err(|e| BenchError::io(native.display(), e))?;
     let script = |mut command: Command, dir: &Path| {
         output_of(&mut Command::new("sync"))?;
-        command.args(["-c", SCRIPT, "bash"]).arg(dir).arg(&packed);
+        command.args(["-c", SCRIPT, "bash"]).arg(dir).args(&packed);
         Ok(command)
     };
     rounds::compare(
