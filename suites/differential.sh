@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Random sequences of libc calls by processes and threads, on ext4 and on a volume: the same results, call by call.
 #   suites/differential.sh [CALLS=200000] [SEED=1]
-#   suites/differential.sh once SEED USER [-f] [-k KEPT]
+#   NAMES=1 suites/differential.sh [CALLS=200000] [SEED=1]
+#   suites/differential.sh once SEED USER [-f] [-m] [-u OTHER] [-k KEPT]
 # Calls are made in sequences of OPERATIONS=20000 operations, each with a seed of its own; every other one by a user who is
-# not root, every fourth by threads that run freely (-f). A sequence that differs is shown with what came before, shortened
+# not root, every fourth by threads that run freely (-f). With NAMES=1 most calls are about names, links and permissions (-m),
+# and of the processes, which take turns, one is another user (-u; for the superuser only). A sequence that differs is shown with what came before, shortened
 # to the operations that matter (at most SHORTEN=40 tries), and repeated with the second form, where -k names a file with the
 # numbers of the operations that are kept. docs/differential.md has what is called, compared and left out.
 source "$(dirname "$0")/lib.sh"
@@ -83,7 +85,11 @@ other=$(id -u)
 [ "$other" != 0 ] || ! as "$OTHER" test -x "$SCRATCH/." -a -x "$P" -a -x "$WEFT" || other=$OTHER
 while [ "$made" -lt "$CALLS" ]; do
   user=$(id -u); [ $((seed % 2)) = 0 ] || user=$other
-  args=(-n "$OPERATIONS" -s "$seed"); [ $((seed % 4)) -lt 3 ] || args+=(-f)
+  args=(-n "$OPERATIONS" -s "$seed")
+  if [ "${NAMES:-0}" = 1 ]; then
+    user=$(id -u) args+=(-m)
+    [ "$user" != 0 ] || args+=(-u "$OTHER")
+  elif [ $((seed % 4)) = 3 ]; then args+=(-f); fi
   if ! sequence "$user" "${args[@]}"; then
     different=$((different + 1))
     echo "DIFFERENT: suites/differential.sh once $seed $user ${args[*]:4}"

@@ -1,11 +1,13 @@
 /* The same random sequence of libc calls anywhere: by several processes and threads that take turns, or by threads that
  * run freely, each in a folder of its own. Everything a program can see of each call is recorded.
- *   differential [-f] [-v] [-n OPERATIONS] [-c CALLS] [-s SEED] [-k KEPT] [-o LOG] DIRECTORY
- * -f lets the threads run freely; -k names a file with the numbers of the operations to run, others are left out.
+ *   differential [-f] [-m] [-u USER] [-v] [-n OPERATIONS] [-c CALLS] [-s SEED] [-k KEPT] [-o LOG] DIRECTORY
+ * -f lets the threads run freely; -m makes most calls about names and permissions; with -u one of the processes is that user.
+ * -k names a file with the numbers of the operations to run, others are left out.
  * -v records where open files are after each operation.
  * Whose turn it is follows from the operation's number, so that a sequence can be shortened and stays the same. */
 #include "differential.h"
 #include <linux/futex.h>
+#include <grp.h>
 #include <locale.h>
 #include <pthread.h>
 #include <signal.h>
@@ -75,19 +77,23 @@ void record(struct actor *a, long long result, int error, const char *format, ..
 static const struct operation *all[] = {file_operations, data_operations, name_operations, attribute_operations, directory_operations, process_operations,
   stream_operations, map_operations, more_operations};
 
+static unsigned weight(const struct operation *const *list, const struct operation *o) {
+  return o->weight * (shared->mostly_names && (*list == name_operations || !strcmp(o->name, "chown")) ? 12 : 1);
+}
+
 static const struct operation *an_operation(struct actor *a) {
   static unsigned total;
   if (!total) {
     unsigned sum = 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-      for (const struct operation *o = all[i]; o->name; o++) sum += o->weight;
+      for (const struct operation *o = all[i]; o->name; o++) sum += weight(&all[i], o);
     total = sum;
   }
   unsigned at = below(a, total);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
     for (const struct operation *o = all[i]; o->name; o++) {
-      if (at < o->weight) return o;
-      at -= o->weight;
+      if (at < weight(&all[i], o)) return o;
+      at -= weight(&all[i], o);
     }
   abort();
 }
@@ -207,9 +213,12 @@ int main(int argc, char **argv) {
   setlocale(LC_ALL, "C.UTF-8");
   signal(SIGPIPE, SIG_IGN);
   unsigned long long limit = 20000, calls = ULLONG_MAX, seed = 1;
-  bool freely = false;
-  for (int o; (o = getopt(argc, argv, "fvn:c:s:k:o:i:")) > 0;) switch (o) {
+  bool freely = false, mostly_names = false;
+  uid_t other = geteuid();
+  for (int o; (o = getopt(argc, argv, "fmvu:n:c:s:k:o:i:")) > 0;) switch (o) {
     case 'f': freely = true; break;
+    case 'm': mostly_names = true; break;
+    case 'u': other = strtoul(optarg, 0, 0); break;
     case 'v': verbose = true; break;
     case 'n': limit = strtoull(optarg, 0, 0); break;
     case 'c': calls = strtoull(optarg, 0, 0); break;
@@ -233,6 +242,7 @@ int main(int argc, char **argv) {
   shared = mmap(0, sizeof *shared + limit, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
   memset(shared->slots, -1, sizeof shared->slots);
   shared->limit = limit, shared->calls_max = calls, shared->seed = seed, shared->free_running = freely;
+  shared->mostly_names = mostly_names;
   snprintf(shared->base, sizeof shared->base, "%s", argv[optind]);
   if (readlink("/proc/self/exe", shared->self, sizeof shared->self - 1) < 0) return perror("self"), 2;
   if (kept) keep(kept);
@@ -244,11 +254,17 @@ int main(int argc, char **argv) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   umask(022);
   if (chdir(shared->base)) return perror(shared->base), 2;
+  if (other != geteuid() && chmod(shared->base, 0777)) return perror(shared->base), 2;
   for (int s = 0; s < 3; s++) signal(((int[]){SIGSEGV, SIGBUS, SIGABRT})[s], died);
   for (int p = 0; p < PROCESSES; p++) {
     pid_t pid = fork();
     if (pid < 0) return perror("fork"), 2;
-    if (!pid) { start_process(p, freely ? run_freely : take_turns); _exit(0); }
+    if (!pid) {
+      if (p == 1 && other != geteuid() && (setgroups(0, 0) || setresgid(other, other, other) || setresuid(other, other, other)))
+        return perror("setresuid"), 2;
+      start_process(p, freely ? run_freely : take_turns);
+      _exit(0);
+    }
   }
   int status, bad = 0;
   while (wait(&status) > 0 || errno == EINTR)

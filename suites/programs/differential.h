@@ -29,7 +29,7 @@ struct slots { int file[FILES], dir[DIRS]; };
 
 struct shared {
   uint64_t next, limit, calls, seed, calls_max;
-  uint32_t word[ACTORS], stop, free_running, bad;
+  uint32_t word[ACTORS], stop, free_running, mostly_names, bad;
   struct slots slots[ACTORS]; /* by process when they take turns, by actor when they run freely */
   char base[256], self[256], log[256];
   unsigned char skip[];       /* by operation: left out */

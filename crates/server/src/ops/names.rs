@@ -199,10 +199,13 @@ impl Session<'_> {
             let place = self.new_name(to, false)?;
             let (fs, cred) = (&self.volume.fs, self.cred());
             let _names = self.among_others()?;
+            let dir = fs.getattr(place.dir)?;
+            // As the kernel has it, a directory that was removed is noticed before the protection of links.
+            refuse(dir.links == 0, Errno(libc::ENOENT))?;
             if self.volume.protections.hardlinks {
                 cred.check_link(&fs.getattr(attr.ino)?)?;
             }
-            cred.check_add(&fs.getattr(place.dir)?)?;
+            cred.check_add(&dir)?;
             refuse(attr.kind == FileKind::Directory, Errno(libc::EPERM))?;
             fs.link(attr.ino, place.dir, &place.name)?;
             self.volume.inodes.must_ask_for_sync(attr.ino);

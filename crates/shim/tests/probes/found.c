@@ -155,6 +155,18 @@ static void removed_directories(void) {
     TRY(fchdir(fd));
     TRY(chdir("./"));
     TRY(chdir(root));
+    /* Whoever may not link what others own is told first that there is no such place. */
+    fflush(stdout);
+    pid_t child = fork();
+    if (!child) {
+        setuid(4711);
+        TRY(linkat(AT_FDCWD, root, fd, "x", 0));
+        TRY(linkat(AT_FDCWD, at("file"), fd, "x", 0));
+        TRY(linkat(AT_FDCWD, at("file"), AT_FDCWD, at("no/x"), 0));
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
     close(fd);
 }
 
