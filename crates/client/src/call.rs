@@ -46,6 +46,7 @@ impl Client {
     /// Claims a slot for a request.
     pub(crate) fn call(&self, op: Op, args: &[u64]) -> Result<Call<'_>, Errno> {
         let busy = Busy::new();
+        self.await_children();
         let thread = self.thread_to_name()?;
         let start = LAST_SLOT.with(Cell::get) as usize;
         let index = loop {

@@ -40,6 +40,8 @@ pub struct Client {
     pub(crate) identities: AtomicU64,
     /// Mapped when the first descriptor is duplicated.
     pub(crate) duplicates: AtomicPtr<Duplicates>,
+    /// Connections for children that this process has asked for without waiting.
+    pub(crate) children: AtomicU32,
 }
 
 /// Shared memory that only clients of the server's own user get.
@@ -89,6 +91,9 @@ unsafe impl Send for Leases {}
 // SAFETY: as above.
 unsafe impl Sync for Leases {}
 
+/// After so long it is looked whether the server is still there.
+const CHILD_PATIENCE_NS: u64 = 50_000_000;
+
 /// Who gets a connection that [`Client::prepare_child`] makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Child {
@@ -104,8 +109,6 @@ pub enum Child {
 #[derive(Debug)]
 pub struct ForkTicket {
     pub(crate) socket: i32,
-    pub(crate) channel: *mut Channel,
-    pub(crate) connection: u32,
 }
 
 impl ForkTicket {
@@ -176,26 +179,62 @@ impl Client {
     }
 
     /// Makes a connection for a child, or for the program that this process is about to become: it begins with this
-    /// process's open files. Call it before `fork` or `exec`.
+    /// process's open files. Call it before `fork` or `exec`. The server is not waited for: what this process opens and closes
+    /// [waits](Self::await_children) for it.
     pub fn prepare_child(&self, child: Child) -> Result<ForkTicket, Errno> {
         crate::connect::connect_clone(self, child)
     }
 
-    /// In the child: the ticket's connection is the process's from now on.
+    /// In the child, before anything else is done with the client: the ticket's connection is the process's from now on, once it is
+    /// [heard](Self::hear) of.
     pub fn adopt(&self, ticket: ForkTicket) {
         let _ = sys::close(self.socket.swap(ticket.socket, Relaxed));
-        self.channel.store(ticket.channel, Release);
-        self.connection.store(ticket.connection, Relaxed);
+        self.children.store(0, Relaxed);
         // The ticket is of who the forking thread was, which is all that there is now.
         self.identities.store(0, Relaxed);
         crate::lease_use::forget_slot();
     }
 
+    /// In the child, before its first call: what it shares with the server from now on. Its threads take turns.
+    pub fn hear(&self) -> Result<(), Errno> {
+        let (channel, connection) = crate::connect::ask_for_memory(self.socket())?;
+        self.connection.store(connection, Relaxed);
+        self.channel.store(channel, Release);
+        Ok(())
+    }
+
+    /// Before this process has other files open than when it made connections for children: the server gives each the files of
+    /// the moment.
+    #[inline]
+    pub(crate) fn await_children(&self) {
+        let made = self.children.load(SeqCst);
+        if made != self.channel().events.children.load(SeqCst) {
+            self.wait_for_children(made);
+        }
+    }
+
+    #[cold]
+    fn wait_for_children(&self, made: u32) {
+        let begun = &self.channel().events.children;
+        loop {
+            let now = begun.load(SeqCst);
+            // Others may make more meanwhile, or fail to.
+            let is_done = made.wrapping_sub(now) as i32 <= 0 || self.children.load(SeqCst) == now;
+            if is_done || self.socket_ended() {
+                return;
+            }
+            sys::futex_wait(begun, now, CHILD_PATIENCE_NS);
+        }
+    }
+
     /// In the parent, or when the fork or exec failed: the ticket is the child's alone.
     pub fn forget(&self, ticket: ForkTicket) {
         let _ = sys::close(ticket.socket);
-        // SAFETY: nobody else in this process knows the ticket's channel.
-        unsafe { sys::unmap(ticket.channel.cast(), size_of::<Channel>()) };
+    }
+
+    /// In a child that has not [heard](Self::hear) of its connection: a descriptor of that for the program which it becomes.
+    pub fn hand_on(&self) -> Result<ForkTicket, Errno> {
+        crate::connect::beyond_exec(self.socket()).map(|socket| ForkTicket { socket })
     }
 }
 

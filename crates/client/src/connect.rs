@@ -4,8 +4,8 @@ use crate::client::{Child, Client, ForkTicket, Image, Leases};
 use crate::durable::LogFile;
 use crate::identity::IDENTITY_TRIES;
 use crate::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
-    IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
+    HELLO_THREAD, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
 };
 use crate::shared::VERSION;
 use crate::shared::channel::Channel;
@@ -41,6 +41,15 @@ struct Accepted {
     channel: *mut Channel,
 }
 
+impl Accepted {
+    /// It is not wanted.
+    fn give_back(self) {
+        close_all(&self);
+        // SAFETY: just mapped, and nobody got to know of it.
+        unsafe { sys::unmap(self.channel.cast(), size_of::<Channel>()) };
+    }
+}
+
 impl Client {
     /// Connects to the server of a volume.
     ///
@@ -73,6 +82,7 @@ impl Client {
             leases_unmapped: AtomicBool::new(false),
             identities: AtomicU64::new(0),
             duplicates: AtomicPtr::default(),
+            children: AtomicU32::new(0),
         })
     }
 }
@@ -107,13 +117,28 @@ pub(crate) fn tell_identity(client: &Client, alone: bool) -> Result<bool, Errno>
 
 /// A connection that shares the open files of `parent`'s.
 pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket, Errno> {
-    let flags = if child == Child::Executed { HELLO_CLONE | HELLO_HEIR } else { HELLO_CLONE };
+    let heir = if child == Child::Executed { HELLO_HEIR } else { 0 };
     let mut tries = IDENTITY_TRIES;
-    let (socket, accepted) = loop {
+    let cloexec = child == Child::Forked;
+    loop {
         let thread = parent.thread_to_name()?;
-        let socket = lift(hello_beside(parent.socket(), flags, thread)?, child == Child::Forked)?;
+        if thread == 0 {
+            let flags = HELLO_CLONE | HELLO_QUIET | heir;
+            // First: a thread that closes a file meanwhile waits.
+            parent.children.fetch_add(1, SeqCst);
+            let sent = hello_beside(parent.socket(), flags, thread);
+            if sent.is_err() {
+                parent.children.fetch_sub(1, SeqCst);
+            }
+            return lift(sent?, cloexec).map(|socket| ForkTicket { socket });
+        }
+        // Whether the server knows the thread has to be heard.
+        let socket = lift(hello_beside(parent.socket(), HELLO_CLONE | heir, thread)?, cloexec)?;
         match hear_reply(socket) {
-            Ok(accepted) => break (socket, accepted),
+            Ok(accepted) => {
+                accepted.give_back();
+                return Ok(ForkTicket { socket });
+            }
             Err(error) => {
                 let _ = sys::close(socket);
                 if error != IDENTITY_UNKNOWN || tries == 0 {
@@ -123,12 +148,26 @@ pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket,
                 parent.forget_told();
             }
         }
-    };
-    // The parent's mappings serve the child too.
-    for fd in &accepted.fds[1..accepted.fd_count] {
-        let _ = sys::close(*fd);
     }
-    Ok(ForkTicket { socket, channel: accepted.channel, connection: accepted.reply.connection })
+}
+
+/// The channel of a connection that was made quietly, and its number.
+pub(crate) fn ask_for_memory(socket: i32) -> Result<(*mut Channel, u32), Errno> {
+    let answer = hello_beside(socket, HELLO_MEMORY, 0)?;
+    let accepted = hear_reply(answer);
+    let _ = sys::close(answer);
+    let accepted = accepted?;
+    // The parent's mappings serve the child too.
+    close_all(&accepted);
+    Ok((accepted.channel, accepted.reply.connection))
+}
+
+/// A descriptor of a connection that stays open when a program is executed.
+pub(crate) fn beyond_exec(socket: i32) -> Result<i32, Errno> {
+    match sys::dup_above(socket, FD_FLOOR, false) {
+        Err(libc::EINVAL | libc::EMFILE) => sys::dup_above(socket, 0, false),
+        lifted => lifted,
+    }
 }
 
 /// Moves a descriptor to a high number.

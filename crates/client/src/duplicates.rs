@@ -75,6 +75,13 @@ impl Client {
         Some(self.add_ref(file).and_then(|()| self.call(Op::Close, &[file.0])?.run().map(drop)))
     }
 
+    /// Whether there are descriptors that the server does not know of.
+    pub fn has_duplicates(&self) -> bool {
+        let all = self.duplicates.load(Acquire);
+        // SAFETY: mapped as long as the client, see `duplicates`.
+        !all.is_null() && unsafe { &*all }.iter().any(|place| place.load(Relaxed) != 0)
+    }
+
     /// Before the process becomes another program: the server counts all descriptors, of which the execution closes some.
     pub fn tell_duplicates(&self) -> Result<(), Errno> {
         let all = self.duplicates.load(Acquire);

@@ -81,6 +81,7 @@ impl Client {
         if inode.attended.load(SeqCst) != 0 || !leases.control().volume.is_alive() {
             return false;
         }
+        self.await_children();
         let (closed, word) = (&self.channel().closed, file.0 + 1);
         let enter = |place: &&AtomicU64| {
             place.load(Relaxed) == 0 && place.compare_exchange(0, word, SeqCst, Relaxed).is_ok()

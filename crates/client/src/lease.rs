@@ -484,6 +484,7 @@ pub(crate) mod tests {
                 leases_unmapped: AtomicBool::new(false),
                 identities: AtomicU64::new(0),
                 duplicates: AtomicPtr::default(),
+                children: AtomicU32::new(0),
             };
             let rig = Rig {
                 client: Box::leak(Box::new(client)),

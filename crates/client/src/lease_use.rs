@@ -128,6 +128,11 @@ impl Client {
         self.unmap_unused_leases();
     }
 
+    /// Whether the process may do things without the server.
+    pub fn has_leases(&self) -> bool {
+        self.leases().is_some()
+    }
+
     /// Whether the memory of leases was given back.
     pub fn leases_are_gone(&self) -> bool {
         self.leases_unmapped.load(Relaxed)

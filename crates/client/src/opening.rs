@@ -61,6 +61,7 @@ impl Client {
             return None;
         }
         let inode = leases.control().inodes.get(slot as usize)?;
+        self.await_children();
         let grants = &self.channel().grants;
         let taking = |(place, word): (usize, GrantWord)| {
             let taken = GrantWord::new(word.file(), GrantWord::TAKEN);
@@ -96,6 +97,7 @@ impl Client {
     /// Closes a file that the process has opened by itself, if the server has not heard of it since.
     pub(crate) fn close_here(&self, file: FileRef) -> bool {
         let Some(leases) = self.leases() else { return false };
+        self.await_children();
         let grants = &self.channel().grants;
         let used = GrantWord::new(file, GrantWord::USED);
         let Some((place, _)) = grants.in_state(GrantWord::USED).find(|(_, word)| *word == used) else {

@@ -27,6 +27,12 @@ pub const HELLO_IDENTITY: u32 = 8;
 /// [`Hello::flags`], beside [`HELLO_IDENTITY`]: only [`Hello::thread`] has it, and names itself in its requests from then on.
 pub const HELLO_THREAD: u32 = 16;
 
+/// [`Hello::flags`], beside [`HELLO_CLONE`]: nothing is answered. Whoever has the new connection asks for its memory, as the
+/// process that it is ([`HELLO_MEMORY`]), or as a program that was executed ([`HELLO_RESUME`]).
+pub const HELLO_QUIET: u32 = 32;
+/// [`Hello::flags`], on a connection's socket that was made [quietly](HELLO_QUIET): the child wants its memory.
+pub const HELLO_MEMORY: u32 = 64;
+
 /// A client's first message.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]

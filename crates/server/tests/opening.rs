@@ -329,6 +329,7 @@ fn what_loses_its_name_stays_as_long_as_it_is_open_and_no_longer() {
                 client.close(file).unwrap();
                 assert!(empty - free(&other) >= 8 << 20, "a child has lost its file");
                 client.adopt(ticket);
+                client.hear().unwrap();
                 assert_eq!(client.pread(file, &mut [0; 10], 0), Ok(10));
                 client.close(file).unwrap();
             }
@@ -444,7 +445,12 @@ fn any_sequence_of_operations_leaves_open_files_as_they_were_opened() {
                 17 => client.sync().unwrap(),
                 18 => {
                     let ticket = client.prepare_child(Child::Forked).unwrap();
-                    if dice.roll(2) == 0 { client.forget(ticket) } else { client.adopt(ticket) }
+                    if dice.roll(2) == 0 {
+                        client.forget(ticket)
+                    } else {
+                        client.adopt(ticket);
+                        client.hear().unwrap();
+                    }
                 }
                 _ => {
                     if let Some((who, file, _)) = files.first() {

@@ -86,8 +86,57 @@ fn a_child_shares_offsets_and_keeps_files_that_its_parent_closed() {
     let ticket = parent.prepare_child(weft_client::Child::Forked).unwrap();
     parent.close(file).unwrap();
     parent.adopt(ticket);
+    parent.hear().unwrap();
     assert_eq!(parent.write(file, b"def").unwrap(), 3);
     assert_eq!(parent.fstat(file).unwrap().size, 6);
+}
+
+#[test]
+fn a_child_has_the_files_of_the_moment_of_its_fork_whatever_its_parent_does_next() {
+    let rig = Rig::new();
+    for round in 0..100 {
+        let parent = rig.client();
+        let before = create(&parent, b"/before");
+        parent.write(before, b"abc").unwrap();
+        let itself = parent.open(FileRef::ROOT, b"/before", libc::O_RDONLY, 0).unwrap().file;
+        let ticket = parent.prepare_child(weft_client::Child::Forked).unwrap();
+        let after = match round % 4 {
+            0 => create(&parent, b"/after"),
+            1 => parent.open(FileRef::ROOT, b"/before", libc::O_RDONLY, 0).unwrap().file,
+            2 => parent.close(before).map(|()| itself).unwrap(),
+            _ => parent.close(itself).map(|()| before).unwrap(),
+        };
+        let expects = if round % 4 < 2 { Err(libc::EBADF) } else { Ok(()) };
+        // What the parent had from the server before is the child's; the parent goes on as that.
+        parent.adopt(ticket);
+        parent.hear().unwrap();
+        for file in [before, itself] {
+            assert_eq!(parent.pread(file, &mut [0; 8], 0), Ok(3), "round {round}");
+            assert!(parent.set_flags(file, 0).is_ok(), "round {round}");
+        }
+        assert_eq!(parent.set_flags(after, 0).map(drop), expects, "round {round}");
+    }
+}
+
+#[test]
+fn a_connection_for_a_child_that_nobody_asks_for_ends_with_its_socket() {
+    let rig = Rig::new();
+    let parent = rig.client();
+    let file = create(&parent, b"/gone");
+    let open_inodes = rig.client().statfs().unwrap().inodes;
+    let tickets: Vec<_> =
+        (0..20).map(|_| parent.prepare_child(weft_client::Child::Forked).unwrap()).collect();
+    parent.unlink(FileRef::ROOT, b"/gone", 0).unwrap();
+    parent.close(file).unwrap();
+    // The children hold it.
+    assert_eq!(rig.client().statfs().unwrap().inodes, open_inodes);
+    for ticket in tickets {
+        parent.forget(ticket);
+    }
+    let waited = std::time::Instant::now();
+    while rig.client().statfs().unwrap().inodes == open_inodes {
+        assert!(waited.elapsed().as_secs() < 10, "a child's files stay open");
+    }
 }
 
 #[test]

@@ -300,6 +300,7 @@ fn a_thread_that_becomes_a_user_acts_as_that_user_and_no_other_thread_does() {
             let ticket = client.prepare_child(weft_client::Child::Forked).unwrap();
             let child = connect(&rig.path);
             child.adopt(ticket);
+            child.hear().unwrap();
             assert_eq!(child.open(FileRef::ROOT, b"/secret", libc::O_RDONLY, 0).map(drop), Err(libc::EACCES));
         });
         turns[0].wait();
@@ -339,6 +340,7 @@ fn what_a_process_of_dropped_threads_can_do() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         root.adopt(ticket);
+        root.hear().unwrap();
         let status = dropped_threads(&root);
         // SAFETY: ends the child without what the test's process would do at its end.
         unsafe { libc::_exit(status) };
@@ -428,6 +430,7 @@ fn a_child_has_the_identity_and_the_files_of_its_parent_and_no_more() {
         let mine = client.open(FileRef::ROOT, b"/mine", libc::O_CREAT | libc::O_RDWR, 0o600).unwrap().file;
         let ticket = client.prepare_child(weft_client::Child::Forked).unwrap();
         client.adopt(ticket);
+        client.hear().unwrap();
         client.write(mine, b"as before").unwrap();
         assert_eq!(client.fstat(secret).map(drop), Err(libc::EBADF));
         let denied = client.open(FileRef::ROOT, b"/secret", libc::O_RDONLY, 0);
@@ -438,6 +441,7 @@ fn a_child_has_the_identity_and_the_files_of_its_parent_and_no_more() {
     become_user(USER);
     let ticket = root.prepare_child(weft_client::Child::Forked).unwrap();
     root.adopt(ticket);
+    root.hear().unwrap();
     root.fstat(secret).unwrap();
 }
 

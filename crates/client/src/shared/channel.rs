@@ -219,6 +219,8 @@ pub struct Events {
     pub locks: AtomicU32,
     /// Non-zero while more threads want the processors than there are (`patience::Crowd`).
     pub oversubscribed: AtomicU32,
+    /// Counts connections of children that the process has not waited for, and that have begun or were refused.
+    pub children: AtomicU32,
 }
 
 /// Groups of an [`Identity`].

@@ -13,7 +13,6 @@ use crate::sys;
 use crate::text::decimal;
 use libc::c_char;
 use std::ptr;
-use weft_client::scratch::Scratch;
 use weft_client::{Child, Client, Errno, FileRef, ForkTicket};
 
 /// Room for the strings that are composed: preload list, socket, prefix, connection, directory.
@@ -184,18 +183,13 @@ impl Environment {
             return Ok(());
         }
         if let Some((file, path)) = process::cwd() {
-            let mut room = Scratch::<[u8; weft_client::RESOLVED_MAX]>::any()?;
-            let now = process::client().and_then(|client| client.path_of(file, room.as_mut_slice()));
-            let path = now.map_or(path, |now| room.get(..now.len).unwrap_or(path));
+            // Where it leads by now is asked for when somebody wants to know.
             builder.add(process::ENV_CWD, &[&decimal(file.0), b":", path])?;
         }
-        if process::is_connected() && (inherits_more || inherits()) {
-            let client = process::client()?;
-            blank::name_all(client)?;
-            if child == Child::Executed {
-                client.tell_duplicates()?;
-            }
-            let ticket = crate::descriptors::limit::with_descriptors(|| client.prepare_child(child))?;
+        if let Some((client, is_forked)) = process::connection()
+            && (inherits_more || inherits())
+        {
+            let ticket = Self::ticket(client, is_forked, child)?;
             let socket = ticket.socket();
             self.ticket = Some((client, ticket));
             let inode = decimal(sys::fstat(socket)?.st_ino);
@@ -204,6 +198,23 @@ impl Environment {
             builder.add(process::ENV_FD, &[process::NO_FILES])?;
         }
         Ok(())
+    }
+
+    /// The connection that the program gets.
+    fn ticket(client: &Client, is_forked: bool, child: Child) -> Result<ForkTicket, Errno> {
+        // As it came by the fork, the program can have it, unless the server has to be told of something.
+        let hands_on =
+            is_forked && child == Child::Executed && client.has_leases() && !client.has_duplicates();
+        if !hands_on {
+            process::client()?;
+        }
+        blank::name_all(client)?;
+        if child == Child::Executed && !hands_on {
+            client.tell_duplicates()?;
+        }
+        crate::descriptors::limit::with_descriptors(|| {
+            if hands_on { client.hand_on() } else { client.prepare_child(child) }
+        })
     }
 
     /// The array for `execve`.

@@ -77,7 +77,7 @@ pub fn prepare() -> Ticket {
     let held = limit::with_descriptors(pages::before_fork);
     // Before the connection is made: a change meanwhile is reported once more.
     let changes = identity::changes();
-    let client = if process::is_connected() { process::client().ok() } else { None };
+    let client = process::connection().map(|(client, _)| client);
     Ticket {
         connection: client
             .map(|client| (client, limit::with_descriptors(|| client.prepare_child(Child::Forked)))),
@@ -126,9 +126,7 @@ pub fn in_child(ticket: Ticket) {
         // Nor with pages that others may take for given up.
         Some(_) if ticket.held.is_err() => process::orphan(),
         Some((client, Ok(connection))) => {
-            process::release_own_descriptors(client);
-            client.adopt(connection);
-            process::guard_own_descriptors(client);
+            process::adopt(client, connection);
             identity::catch_up(ticket.changes);
         }
         // Without a connection of its own the child must not use its parent's.

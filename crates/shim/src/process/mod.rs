@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
 use weft_client::busy::Busy;
 use weft_client::proto::MOUNT_POINT_MAX;
 use weft_client::scratch::Scratch;
-use weft_client::{Client, ConnectOptions, Errno, FileRef};
+use weft_client::{Client, ConnectOptions, Errno, FileRef, ForkTicket};
 
 /// The server's socket.
 pub const ENV_SOCKET: &[u8] = b"WEFT_SOCKET";
@@ -51,6 +51,10 @@ const UNCONNECTED: u32 = 1;
 const CONNECTING: u32 = 2;
 const CONNECTED: u32 = 3;
 const FAILED: u32 = 4;
+/// A forked child has a connection that it has not asked for its memory yet.
+const FORKED: u32 = 5;
+/// It is asking.
+const HEARING: u32 = 6;
 
 static STATE: AtomicU32 = AtomicU32::new(OFF);
 static UMASK: AtomicU32 = AtomicU32::new(0o022);
@@ -83,7 +87,41 @@ pub fn is_on() -> bool {
 
 /// Whether a connection stands.
 pub fn is_connected() -> bool {
-    STATE.load(Acquire) == CONNECTED
+    connection().is_some()
+}
+
+/// The connection, if one stands, and whether it is as it came by a fork: then children can be made from it, and nothing else.
+pub fn connection() -> Option<(&'static Client, bool)> {
+    let state = STATE.load(Acquire);
+    // SAFETY: both are stored (release) after the client was written.
+    matches!(state, CONNECTED | FORKED)
+        .then(|| (unsafe { (*CLIENT.0.get()).assume_init_ref() }, state == FORKED))
+}
+
+/// In a forked child: the ticket's connection is the process's.
+pub fn adopt(client: &'static Client, ticket: ForkTicket) {
+    release_own_descriptors(client);
+    client.adopt(ticket);
+    guard_own_descriptors(client);
+    STATE.store(FORKED, Release);
+}
+
+/// Asks for what the connection of a forked child shares with the server.
+#[cold]
+fn hear() -> Result<&'static Client, Errno> {
+    let _busy = Busy::new();
+    loop {
+        match STATE.compare_exchange(FORKED, HEARING, AcqRel, Acquire) {
+            Ok(_) => break,
+            Err(HEARING) => sys::yield_now(),
+            Err(_) => return client(),
+        }
+    }
+    // SAFETY: it was there before the fork.
+    let client = unsafe { (*CLIENT.0.get()).assume_init_ref() };
+    let heard = crate::descriptors::limit::with_descriptors(|| client.hear());
+    STATE.store(if heard.is_ok() { CONNECTED } else { FAILED }, Release);
+    heard.map(|()| client).map_err(|_| libc::EIO)
 }
 
 fn settings() -> &'static Settings {
@@ -117,6 +155,7 @@ pub fn client() -> Result<&'static Client, Errno> {
     match STATE.load(Acquire) {
         // SAFETY: CONNECTED is stored (release) after the client was written.
         CONNECTED => Ok(unsafe { (*CLIENT.0.get()).assume_init_ref() }),
+        FORKED | HEARING => hear(),
         _ => connect(None, false),
     }
 }
@@ -124,7 +163,7 @@ pub fn client() -> Result<&'static Client, Errno> {
 /// Before the process drops the superuser's rights: from then on it may not be able to connect. Whether there is a server is
 /// told when a path on the volume is used.
 pub fn connect_ahead() {
-    if STATE.load(Acquire) != CONNECTED && sys::geteuid() == 0 {
+    if STATE.load(Acquire) == UNCONNECTED && sys::geteuid() == 0 {
         let _ = connect(None, true);
     }
 }
@@ -136,7 +175,7 @@ fn connect(inherited: Option<c_int>, ahead: bool) -> Result<&'static Client, Err
     loop {
         match STATE.compare_exchange(UNCONNECTED, CONNECTING, AcqRel, Acquire) {
             Ok(_) => break,
-            Err(CONNECTED) => return client(),
+            Err(CONNECTED | FORKED | HEARING) => return client(),
             Err(CONNECTING) => sys::yield_now(),
             Err(_) => return Err(libc::EIO),
         }
@@ -214,6 +253,7 @@ pub fn release_own_descriptors(client: &Client) {
 pub fn open_locks() {
     CWD_WRITER.force_open();
     let _ = STATE.compare_exchange(CONNECTING, UNCONNECTED, AcqRel, Relaxed);
+    let _ = STATE.compare_exchange(HEARING, FORKED, AcqRel, Relaxed);
 }
 
 /// The mask of permission bits that new files do not get.

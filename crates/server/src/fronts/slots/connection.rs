@@ -22,8 +22,8 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, HELLO_THREAD, Hello, HelloReply,
-    IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX,
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
+    HELLO_THREAD, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::SLOTS;
@@ -174,43 +174,66 @@ fn first_hello(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -
     let mount_point = hello.mount_point[..(hello.mount_point_len as usize).min(MOUNT_POINT_MAX)].to_vec();
     let origin =
         Origin { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
-    serve_connection(all, volume, socket, &hello, origin)
+    match begin(all, volume, &socket, &hello, origin)? {
+        Some(begun) => live(&begun, &socket, Way::Anew),
+        None => Ok(()),
+    }
 }
 
 /// What a connection begins with.
-struct Origin {
+struct Origin<'a> {
     identity: Arc<Caller>,
     pid: u32,
     mount_point: Vec<u8>,
     /// Whose open files it shares.
-    parent: Option<Arc<Connection>>,
+    parent: Option<&'a Connection>,
     /// Whether it is for the program that the parent is about to become.
     is_heir: bool,
 }
 
-/// The life of a connection.
-fn serve_connection(
+/// A connection that has begun. It ends with this.
+struct Begun(Arc<Connection>);
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let Connection { volume, process, heir, .. } = &*self.0;
+        process.set_ending();
+        let heir = heir.lock().upgrade();
+        volume.orphans.meet(self.0.process_caller().effective.uid);
+        volume.orphans.expect_any();
+        volume.end_process(process, heir.as_deref());
+        tracing::info!(connection = process.id, "a process uses the volume no more");
+    }
+}
+
+/// Begins a connection; `None` when it is refused.
+fn begin(
     all: Arc<Connections>,
     volume: Arc<Volume>,
-    socket: UnixStream,
+    socket: &UnixStream,
     hello: &Hello,
-    origin: Origin,
-) -> io::Result<()> {
+    origin: Origin<'_>,
+) -> io::Result<Option<Begun>> {
     let Origin { identity, pid, mount_point, parent, is_heir } = origin;
     // Before the process reads the answer: the kernel adds the sender's credentials to all that it sends from then on.
-    tell_senders(&socket)?;
+    tell_senders(socket)?;
     let link = Arc::new(Link::new(socket.try_clone()?)?);
-    let is_new = parent.is_none();
-    let predecessor = parent.as_deref();
-    let begun =
-        volume.begin_process(comm_of(hello), mount_point, predecessor.map(|f| &*f.process), link.clone());
-    let Some(process) = begun else { return refuse(&socket, libc::ECONNREFUSED) };
-    let predecessor = predecessor.filter(|_| is_heir);
+    let begun = volume.begin_process(
+        comm_of(hello),
+        mount_point,
+        parent.map(|parent| &*parent.process),
+        link.clone(),
+    );
+    let Some(process) = begun else { return refuse(socket, libc::ECONNREFUSED).map(|()| None) };
+    let predecessor = parent.filter(|_| is_heir);
     if let Some(predecessor) = predecessor {
         *predecessor.heir.lock() = Arc::downgrade(&process);
     }
-    let connection = Arc::new(Connection {
-        volume: volume.clone(),
+    let user = identity.effective.uid;
+    tracing::info!(connection = process.id, user, "a process uses the volume");
+    volume.orphans.meet(user);
+    Ok(Some(Begun(Arc::new(Connection {
+        volume,
         all,
         predecessor: predecessor.map(|predecessor| predecessor.process.id),
         process,
@@ -218,20 +241,27 @@ fn serve_connection(
         identities: RwLock::new(Identities::new(identity)),
         pid,
         heir: Mutex::default(),
-    });
-    drop(parent);
-    let (id, user) = (connection.process.id, connection.process_caller().effective.uid);
-    volume.orphans.meet(user);
-    tracing::info!(connection = id, user, "a process uses the volume");
-    publish_cpu_load(&connection, 1);
-    let served = connection.answer_hello(&socket).and_then(|()| connection.read_socket(&socket, is_new));
-    connection.process.set_ending();
-    let heir = connection.heir.lock().upgrade();
-    volume.orphans.meet(connection.process_caller().effective.uid);
-    volume.orphans.expect_any();
-    volume.end_process(&connection.process, heir.as_deref());
-    tracing::info!(connection = id, "a process uses the volume no more");
-    served
+    }))))
+}
+
+/// Serves a connection until its end.
+fn live(Begun(connection): &Begun, socket: &UnixStream, way: Way) -> io::Result<()> {
+    publish_cpu_load(connection, 1);
+    if way != Way::Quietly {
+        connection.answer_hello(socket)?;
+    }
+    connection.read_socket(socket, way == Way::Anew)
+}
+
+/// How a connection came about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// A program has connected.
+    Anew,
+    /// A process has asked for one, and waits until its child may use it.
+    Awaited,
+    /// The same, but the child asks for its memory when it wants that.
+    Quietly,
 }
 
 impl Connection {
@@ -343,30 +373,45 @@ impl Connection {
             (flags, Some(fd)) if flags == HELLO_IDENTITY | HELLO_THREAD && hello.thread != 0 => {
                 self.renew_thread(&as_stream(fd)?, sender, hello.thread)
             }
-            (flags, Some(fd)) if flags & !HELLO_HEIR == HELLO_CLONE => {
+            (HELLO_MEMORY, Some(fd)) => self.answer_hello(&as_stream(fd)?),
+            (flags, Some(fd)) if flags & !(HELLO_HEIR | HELLO_QUIET) == HELLO_CLONE => {
                 let child = as_stream(fd)?;
-                let Some(identity) = self.caller(hello.thread) else {
-                    return refuse(&child, IDENTITY_UNKNOWN);
-                };
-                let Some(permit) = self.all.quota.take(identity.effective.uid) else {
-                    return refuse(&child, libc::EAGAIN);
-                };
-                let origin = Origin {
-                    identity,
-                    pid: self.pid,
-                    mount_point: self.process.mount_point.clone(),
-                    parent: Some(self.clone()),
-                    is_heir: flags & HELLO_HEIR != 0,
-                };
-                let (all, volume) = (self.all.clone(), self.volume.clone());
-                self.all.spawn(move || {
-                    let _permit = permit;
-                    serve_connection(all, volume, child, &hello, origin)
-                });
+                if let Err(error) = self.clone_for(child, &hello) {
+                    tracing::debug!(%error, "no connection for a child");
+                }
+                if flags & HELLO_QUIET != 0 {
+                    self.link.count_child();
+                }
                 Ok(())
             }
             _ => refuse(socket, libc::EPROTO),
         }
+    }
+
+    /// A connection for a child. It begins here, before this process changes what it has open, or ends.
+    fn clone_for(self: &Arc<Self>, child: UnixStream, hello: &Hello) -> io::Result<()> {
+        let Some(identity) = self.caller(hello.thread) else {
+            return refuse(&child, IDENTITY_UNKNOWN);
+        };
+        let Some(permit) = self.all.quota.take(identity.effective.uid) else {
+            return refuse(&child, libc::EAGAIN);
+        };
+        let origin = Origin {
+            identity,
+            pid: self.pid,
+            mount_point: self.process.mount_point.clone(),
+            parent: Some(self),
+            is_heir: hello.flags & HELLO_HEIR != 0,
+        };
+        let Some(begun) = begin(self.all.clone(), self.volume.clone(), &child, hello, origin)? else {
+            return Ok(());
+        };
+        let way = if hello.flags & HELLO_QUIET != 0 { Way::Quietly } else { Way::Awaited };
+        self.all.spawn(move || {
+            let _permit = permit;
+            live(&begun, &child, way)
+        });
+        Ok(())
     }
 
     /// The process has become another program: it gets its shared memory anew, if who it is by now may have that.

@@ -56,6 +56,13 @@ impl Link {
         told.seq.store(seq.wrapping_add(1), Release);
     }
 
+    /// A connection that the process has asked for without waiting has begun, or was refused.
+    pub fn count_child(&self) {
+        let children = &self.channel().events.children;
+        children.fetch_add(1, SeqCst);
+        sys::futex_wake(children, u32::MAX >> 1);
+    }
+
     /// The request in a slot that is the server's turn. It is copied once; what is checked is the copy.
     pub fn request(&self, slot: usize) -> Request {
         // SAFETY: the cell is the server's from SUBMITTED to DONE, and any bytes are a request.
