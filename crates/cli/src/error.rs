@@ -230,6 +230,9 @@ impl CliError {
             {
                 "the file's directory is not there: make it first, or name another one"
             }
+            CliError::Io { what: "write", path, source } if is_missing(source) && has_no_directory(path) => {
+                "the file's directory is not there: make it first, or name another one"
+            }
             CliError::Device(DeviceError::Io { source, .. }) if is_missing(source) => {
                 "'weft format --size 4G IMAGE' makes a volume"
             }
@@ -242,7 +245,12 @@ impl CliError {
             CliError::Volume(VolumeError::Lfs { volume, source }) if source.is_damage() => {
                 return Some(look_closer(volume));
             }
-            CliError::Volume(VolumeError::Close { volume, .. }) => return Some(look_closer(volume)),
+            CliError::Volume(VolumeError::Close { volume, .. }) => {
+                return Some(format!(
+                    "if the file system that holds {volume} is full, make room there and run the command again; otherwise {}",
+                    look_closer(volume)
+                ));
+            }
             CliError::Volume(VolumeError::Lfs { .. } | VolumeError::Unrecordable(_)) => {
                 "'weft fsck IMAGE' checks the volume"
             }

@@ -267,6 +267,7 @@ impl Copier<'_> {
         // A device or a pipe that was there took the content; it is not the command's to change.
         let is_own = meta.kind != FileKind::File || self.to.stat(target, true)?.kind == FileKind::File;
         if is_own {
+            self.to.set_owner(target, meta)?;
             copy_xattrs(from, path, self.to, target)?;
             self.to.set_meta(target, meta)?;
         }

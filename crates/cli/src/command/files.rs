@@ -259,7 +259,7 @@ fn move_all(access: &Access, sources: &[(PathBuf, Vec<u8>)], target: &[u8]) -> R
             }
         };
         if let Err(error) = tree.rename(source, &new) {
-            failures.tell("move", &tree.show(source), &error);
+            failures.tell("move", &format!("{} to {}", tree.show(source), tree.show(&new)), &error);
         }
     }
     access.sync()?;

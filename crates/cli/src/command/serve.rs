@@ -36,6 +36,13 @@ pub struct ServeArgs {
 
 /// Serves a volume.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
+    if args.volume.as_os_str().as_encoded_bytes().starts_with(b"mem:") {
+        return Err(CliError::of(
+            &args.volume,
+            "only 'weft run' makes a volume in memory",
+            "'weft format --size 4G IMAGE' makes a volume that can be served",
+        ));
+    }
     let signals = Queue::block()?;
     let choice = args.placement.choice();
     let hosted = match &args.socket {

@@ -195,12 +195,16 @@ impl Tree for LocalTree<'_> {
         xattr::set(local(path)?.as_ref(), name, value)
     }
 
+    fn set_owner(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
+        if !file::is_superuser() {
+            return Ok(());
+        }
+        let chown = if meta.kind == FileKind::Symlink { lchown::<Local> } else { chown::<Local> };
+        chown(local(path)?, Some(meta.uid), Some(meta.gid))
+    }
+
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
         let is_symlink = meta.kind == FileKind::Symlink;
-        if file::is_superuser() {
-            let chown = if is_symlink { lchown::<Local> } else { chown::<Local> };
-            chown(local(path)?, Some(meta.uid), Some(meta.gid))?;
-        }
         if !is_symlink {
             fs::set_permissions(local(path)?, fs::Permissions::from_mode(meta.perm))?;
         }

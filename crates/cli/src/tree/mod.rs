@@ -161,7 +161,10 @@ pub trait Tree {
     /// Sets an extended attribute of what is at the path itself.
     fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()>;
 
-    /// Sets permission bits and times, and the owner where the user may; of a symlink its own, and no bits.
+    /// Sets the owner, where the user may. Before attributes: a new owner takes a file's capabilities away.
+    fn set_owner(&self, path: &[u8], meta: &Meta) -> io::Result<()>;
+
+    /// Sets permission bits and times; of a symlink its own, and no bits.
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()>;
 }
 

@@ -227,13 +227,19 @@ impl Tree for VolumeTree<'_> {
         self.at(path, |from, path| self.client.set_xattr(from, path, flags, name, value, 0))
     }
 
+    fn set_owner(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
+        if !file::is_superuser() {
+            return Ok(());
+        }
+        let change = AttrChange { uid: Some(meta.uid), gid: Some(meta.gid), ..AttrChange::default() };
+        let flags = if meta.kind == FileKind::Symlink { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+        self.at(path, |from, path| self.client.set_attr(from, path, flags, &change))
+    }
+
     fn set_meta(&self, path: &[u8], meta: &Meta) -> io::Result<()> {
-        let keeps_owner = file::is_superuser();
         let is_symlink = meta.kind == FileKind::Symlink;
         let change = AttrChange {
             mode: (!is_symlink).then_some(meta.perm),
-            uid: keeps_owner.then_some(meta.uid),
-            gid: keeps_owner.then_some(meta.gid),
             atime_ns: Some(meta.atime_ns),
             mtime_ns: Some(meta.mtime_ns),
             ..AttrChange::default()

@@ -134,6 +134,24 @@ fn extended_attributes_go_along_in_every_direction() {
 }
 
 #[test]
+fn a_copy_keeps_the_capabilities_of_a_file() {
+    let bench = Bench::with_volume();
+    bench.file("capable", "content");
+    // cap_net_raw, permitted and effective, as version 2 has it.
+    let capability = [[1, 0, 0, 2], [0, 0x20, 0, 0], [0; 4], [0; 4], [0; 4]].concat();
+    if !set_xattr(&bench.path("capable"), "security.capability", &capability) {
+        return;
+    }
+    bench.weft(&["cp", "capable", "vol.img:/"]).success();
+    bench.weft(&["cp", "vol.img:/capable", "back"]).success();
+    assert_eq!(xattr(&bench.path("back"), "security.capability"), capability);
+    bench.weft(&["export", "vol.img", "all.tar"]).success();
+    bench.weft(&["import", "vol.img:/again", "all.tar"]).success();
+    bench.weft(&["cp", "vol.img:/again/capable", "third"]).success();
+    assert_eq!(xattr(&bench.path("third"), "security.capability"), capability);
+}
+
+#[test]
 fn a_symlink_keeps_its_own_times() {
     let bench = Bench::with_volume();
     std::fs::create_dir(bench.path("tree")).unwrap();

@@ -98,9 +98,9 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
     }
     // Under another name until it is whole.
     let (unfinished, output) = begin(file)?;
-    let failed = |e| CliError::io("write", &unfinished.0, e);
+    let failed = |e| CliError::io("write", file, e);
     let writer = Writer::of_file(BufWriter::with_capacity(WRITE_BYTES, output));
-    let (output, failures) = write_all(args, &image, &path, writer, &unfinished.0)?;
+    let (output, failures) = write_all(args, &image, &path, writer, file)?;
     let output = output.into_inner().map_err(|e| failed(e.into_error()))?;
     output.sync_all().map_err(failed)?;
     let mut target = file.to_path_buf();
@@ -139,8 +139,7 @@ fn begin(file: &Path) -> Result<(Removed, File), CliError> {
         }
     }
     let unfinished = with_suffix(&unfinished, &std::process::id().to_string());
-    let failed = |e| CliError::io("write", &unfinished, e);
-    let output = File::create_new(&unfinished).map_err(failed)?;
+    let output = File::create_new(&unfinished).map_err(|e| CliError::io("write", file, e))?;
     // On a file system without locks nobody removes the file. Whoever has this lock is about to.
     if matches!(try_lock(&output), Ok(false)) || !unfinished.exists() {
         return Err(CliError::of(

@@ -186,8 +186,8 @@ impl Import<'_> {
                 ));
             }
         };
-        self.attributes(&path, member)?;
         let meta = meta_of(member, kind);
+        self.owner_and_attributes(&path, member, &meta)?;
         if meta.is_dir() {
             self.directories.push((path, meta));
             return Ok(());
@@ -195,7 +195,8 @@ impl Import<'_> {
         self.tree.set_meta(&path, &meta)
     }
 
-    fn attributes(&self, path: &[u8], member: &Member) -> io::Result<()> {
+    fn owner_and_attributes(&self, path: &[u8], member: &Member, meta: &Meta) -> io::Result<()> {
+        self.tree.set_owner(path, meta)?;
         for (name, value) in &member.xattrs {
             match self.tree.set_xattr(path, name, value) {
                 // Others belong to a file system or to the superuser.
@@ -216,10 +217,11 @@ impl Import<'_> {
         if part != path {
             self.tree.unlink_if_there(&part)?;
         }
+        let meta = meta_of(member, FileKind::File);
         let made = self
             .content(&part, size, parts)
-            .and_then(|()| self.attributes(&part, member))
-            .and_then(|()| self.tree.set_meta(&part, &meta_of(member, FileKind::File)))
+            .and_then(|()| self.owner_and_attributes(&part, member, &meta))
+            .and_then(|()| self.tree.set_meta(&part, &meta))
             .and_then(|()| if part == path { Ok(()) } else { self.tree.rename(&part, path) });
         if made.is_err() {
             // Of no use to anybody.
