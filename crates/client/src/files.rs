@@ -7,6 +7,7 @@ use crate::names::{self, LockRange};
 use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr, is_readable, is_writable};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::volume::{MAPPED, RING_BYTES};
+use crate::stepping::{Point, step};
 use crate::sys::{self, Errno};
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use weft_core::refuse;
@@ -343,11 +344,13 @@ impl Client {
             return Ok(call.run()?.ret() as usize);
         }
         // Piece by piece: a long append still goes through the ring, anything else through the server.
+        let mut long = self.begin_long_write(file)?;
         let mut done = 0;
         for part in parts {
             for piece in part.chunks(PAYLOAD_BYTES.min(RING_BYTES / 2)) {
                 let at = offset.map(|at| at + done as u64);
-                let n = match self.write_piece(file, piece, at) {
+                let of_long = long.next(done + piece.len() == len);
+                let n = match self.write_piece(file, piece, at, of_long) {
                     Ok(n) => n,
                     Err(_) if done > 0 => return Ok(done),
                     Err(error) => return Err(error),
@@ -356,18 +359,24 @@ impl Client {
                 if n < piece.len() {
                     return Ok(done);
                 }
+                step(Point::PieceWritten);
             }
         }
         Ok(done)
     }
 
-    fn write_piece(&self, file: FileRef, piece: &[u8], offset: Option<u64>) -> Result<usize, Errno> {
+    fn write_piece(
+        &self,
+        file: FileRef,
+        piece: &[u8],
+        offset: Option<u64>,
+        of_long: u64,
+    ) -> Result<usize, Errno> {
         if self.write_here(file, &[piece], piece.len(), offset)? {
             return Ok(piece.len());
         }
-        let answer =
-            self.call(Op::Write, &[file.0, offset.unwrap_or(AT_FILE_OFFSET)])?.part1(piece)?.run()?;
-        Ok(answer.ret() as usize)
+        let args = [file.0, offset.unwrap_or(AT_FILE_OFFSET), 0, of_long];
+        Ok(self.call(Op::Write, &args)?.part1(piece)?.run()?.ret() as usize)
     }
 
     /// Appends or overwrites under the lease, making room when there is none; false when it is the server's to do.

@@ -1,6 +1,7 @@
 //! What a lease allows without the server: appending into the shared ring and reading along the shared map.
 
 use crate::client::{BlockSource, Client, Leases};
+use crate::long_write;
 use crate::proto::{FileRef, is_writable};
 use crate::scratch::Scratch;
 use crate::shared::volume::{self, Inode, RING_BYTES};
@@ -137,8 +138,15 @@ impl Client {
         file: FileRef,
         act: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<(T, bool), Errno> {
-        if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
-            return Err(libc::EIO);
+        loop {
+            if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
+                return Err(libc::EIO);
+            }
+            if inode.long_write.holder() == 0 || long_write::is_in(slot) {
+                break;
+            }
+            inode.write_lock.unlock(self.holder());
+            inode.await_long_write(self.holder(), || !self.is_alive());
         }
         // Another thread may have closed the file, whose inode's place may be another one's.
         let is_open = open.generation.load(Acquire) == file.generation() && open.inode.load(Relaxed) == slot;

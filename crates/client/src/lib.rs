@@ -25,6 +25,7 @@ mod identity;
 mod lease;
 mod lease_use;
 mod listing;
+mod long_write;
 mod lookup;
 mod names;
 mod opening;

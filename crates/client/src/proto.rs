@@ -33,6 +33,16 @@ pub const HELLO_QUIET: u32 = 32;
 /// [`Hello::flags`], on a connection's socket that was made [quietly](HELLO_QUIET): the child wants its memory.
 pub const HELLO_MEMORY: u32 = 64;
 
+/// An argument of [`Op::Write`]: the first piece of a long write, which ends with [`LONG_ENDS`], an error or a piece that is
+/// taken in part.
+pub const LONG_BEGINS: u64 = 1;
+/// Another piece of it.
+pub const LONG_GOES_ON: u64 = 2;
+/// The last one.
+pub const LONG_ENDS: u64 = 3;
+/// A piece of a long write that the client [holds](crate::shared::volume::Inode::long_write) by itself.
+pub const LONG_HELD: u64 = 4;
+
 /// A client's first message.
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -164,7 +174,8 @@ ops! {
     /// file, offset or [`AT_FILE_OFFSET`], length, want map, not an access, length of this and further calls -> bytes in the
     /// payload, where they begin, how far the file offset moves (over what all of these calls read).
     Read = 4,
-    /// file, offset or [`AT_FILE_OFFSET`], in place; data -> bytes taken. In place: at the offset even with `O_APPEND`, and
+    /// file, offset or [`AT_FILE_OFFSET`], in place, part of a long write ([`LONG_BEGINS`] and its kin; 0 = no part of one); data ->
+    /// bytes taken. In place: at the offset even with `O_APPEND`, and
     /// only what lies below the file's end; with a second part, of the same length, only the bytes in which they differ.
     Write = 5,
     /// file -> 1 when the inode has a ring now.

@@ -22,6 +22,8 @@ pub enum Point {
     Before,
     /// An entry of the append log has just been written.
     EntryWritten,
+    /// A piece of a long write has just been written.
+    PieceWritten,
 }
 
 /// A thread comes to a point.

@@ -182,13 +182,35 @@ pub struct Inode {
     pub durable: AtomicU64,
     /// The turn of the append log in which a client has written, or was about to write, an entry of it; 0 = none.
     pub logged: AtomicU32,
+    /// Who writes to it in several pieces, between which nobody else does. Whoever has the write lock looks at it before a change.
+    pub long_write: Lock,
 }
+
+/// So often who waits for a long write looks at it, every 20 ms, until the writer counts as stopped.
+const LONG_WRITE_LOOKS: u32 = 250;
 
 impl Inode {
     /// The server has to be asked to make it durable.
     pub fn must_ask_for_sync(&self) {
         // All that follow must see it: a client looks again after it has taken its place in the log.
         let _ = self.durable.fetch_update(SeqCst, SeqCst, |word| Some(Durable(word).then(None).0));
+    }
+
+    /// Waits until a long write is over, or its writer has done nothing for seconds: others go on then.
+    pub fn await_long_write(&self, holder: u32, is_over: impl Fn() -> bool) {
+        let (writer, size, mut looks) = (self.long_write.holder(), self.size.load(Relaxed), 0);
+        let gives_up = || {
+            looks += 1;
+            looks >= LONG_WRITE_LOOKS || is_over()
+        };
+        if writer == 0 {
+            return;
+        }
+        if self.long_write.lock(holder, gives_up) {
+            self.long_write.unlock(holder);
+        } else if looks >= LONG_WRITE_LOOKS && self.size.load(Relaxed) == size {
+            self.long_write.free_if_held_by(writer);
+        }
     }
 
     /// Notes a read at `now_ns`; most are not the first.

@@ -7,6 +7,7 @@ use crate::state::open_files::OpenFile;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
+use weft_client::shared::lock;
 use weft_client::shared::volume::FIRST_BLOCKS;
 use weft_core::{BLOCK_BYTES, Ino, refuse};
 use weft_vfs::{Access, FallocateMode, FileKind, SeekTarget, SetAttr};
@@ -55,6 +56,19 @@ pub enum Position<'a> {
         /// Given: what the map held before. Only bytes that differ from it are written.
         old: Option<&'a [u8]>,
     },
+}
+
+/// A piece of a write in several pieces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LongPiece {
+    /// It begins: nobody else writes to the file until the last piece, an error, or a piece that is taken in part.
+    First,
+    /// It goes on.
+    Next,
+    /// It ends.
+    Last,
+    /// The process keeps others out by itself.
+    Held,
 }
 
 impl Session<'_> {
@@ -131,10 +145,43 @@ impl Session<'_> {
 
     /// Writes `data`; returns how much of it.
     pub fn write(&self, file: FileRef, position: Position<'_>, data: &[u8]) -> Result<usize> {
+        self.write_part(&*self.open_data(file)?, position, data, false)
+    }
+
+    /// Writes a piece of a long write, which others do not get between.
+    pub fn write_long(
+        &self,
+        file: FileRef,
+        position: Position<'_>,
+        data: &[u8],
+        piece: LongPiece,
+    ) -> Result<usize> {
         let open = self.open_data(file)?;
-        let flags = self.open_flags(&open);
+        let (inode, holder) = (self.volume.inodes.shared(open.inode.slot), self.process.id + 1);
+        if piece == LongPiece::First {
+            while !inode.long_write.try_lock(holder) {
+                self.check_lives()?;
+                inode.await_long_write(lock::SERVER, || self.process.is_ending());
+            }
+        }
+        let written = self.write_part(&open, position, data, true);
+        let is_whole = written.as_ref().is_ok_and(|len| *len == data.len());
+        if piece == LongPiece::Last || piece != LongPiece::Held && !is_whole {
+            let _ = inode.long_write.unlock(holder);
+        }
+        written
+    }
+
+    fn write_part(
+        &self,
+        open: &OpenFile,
+        position: Position<'_>,
+        data: &[u8],
+        is_long: bool,
+    ) -> Result<usize> {
+        let flags = self.open_flags(open);
         refuse(!is_writable(flags), Errno(libc::EBADF))?;
-        self.regular(&open)?;
+        self.regular(open)?;
         if data.is_empty() {
             return Ok(0);
         }
@@ -159,7 +206,7 @@ impl Session<'_> {
         if begins < volume.inodes.size(inode) {
             volume.inodes.before_rewrite(inode).map_err(Error::from).inspect_err(remember)?;
         }
-        let (offset, len) = self.write_alone(&open, flags, position, data).inspect_err(remember)?;
+        let (offset, len) = self.write_alone(open, (flags, is_long), position, data).inspect_err(remember)?;
         if !in_place {
             volume.orphans.forget(volume, inode.ino, offset, len as u64);
         }
@@ -180,14 +227,14 @@ impl Session<'_> {
     fn write_alone(
         &self,
         open: &OpenFile,
-        flags: i32,
+        (flags, is_long): (i32, bool),
         position: Position<'_>,
         data: &[u8],
     ) -> Result<(u64, usize)> {
         let (volume, inode) = (self.volume, &open.inode);
         let _reserved = volume.inodes.reserve(data.len() as u64);
         // What came before this write has its times first.
-        let _guard = self.alone_with(inode)?;
+        let _guard = self.alone_in(inode, is_long)?;
         let size = volume.inodes.size(inode);
         let merged;
         let mut data = data;

@@ -19,7 +19,7 @@ mod open;
 mod paths;
 
 pub use attributes::Change;
-pub use data::{Position, Read, ReadDone};
+pub use data::{LongPiece, Position, Read, ReadDone};
 pub use locks::LockOwner;
 pub use names::Canonical;
 pub use open::{Opened, intent};
@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
+use weft_client::shared::lock;
 use weft_core::{Credentials, Ino, refuse};
 use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved, resolve};
 use weft_vfs::{Attr, FileKind, FsError, FsStats, NAME_MAX};
@@ -172,8 +173,22 @@ impl<'a> Session<'a> {
 
     /// Nobody else writes to an open inode, and the core has what was written to it.
     fn alone_with(&self, open: &OpenInode) -> Result<WriteGuard<'a>> {
-        let guard = self.volume.inodes.exclude_and_drain(open)?;
-        self.check_lives().map(|()| guard)
+        self.alone_in(open, false)
+    }
+
+    /// The same, perhaps in a long write of the process.
+    fn alone_in(&self, open: &OpenInode, is_long: bool) -> Result<WriteGuard<'a>> {
+        let inode = self.volume.inodes.shared(open.slot);
+        loop {
+            let guard = self.volume.inodes.exclude_and_drain(open)?;
+            self.check_lives()?;
+            let writer = inode.long_write.holder();
+            if writer == 0 || is_long && writer == self.process.id + 1 {
+                return Ok(guard);
+            }
+            drop(guard);
+            inode.await_long_write(lock::SERVER, || self.process.is_ending());
+        }
     }
 
     /// An open file that the process holds.

@@ -383,6 +383,7 @@ impl Inodes {
         shared.ring.store(0, Relaxed);
         shared.overwrites.store(0, Relaxed);
         shared.write_lock.clear();
+        shared.long_write.clear();
         match &self.log {
             Some(log) => log.opened(attr.ino, shared),
             None => shared.must_ask_for_sync(),

@@ -248,7 +248,9 @@ impl Volume {
         for (file, count) in process.retain(&FxHashMap::default(), &self.files) {
             if let Some(open) = self.files.get(file) {
                 self.files.shared(file).lock.free_if_held_by(holder);
-                self.inodes.shared(open.inode.slot).write_lock.free_if_held_by(holder);
+                let inode = self.inodes.shared(open.inode.slot);
+                inode.write_lock.free_if_held_by(holder);
+                inode.long_write.free_if_held_by(holder);
             }
             if let Some(last) = self.files.release(file, count) {
                 self.close(&last, false);

@@ -6,11 +6,11 @@
 
 use super::Connection;
 use super::link::Payload;
-use crate::ops::{At, Canonical, Change, Error, LockOwner, Position, Read, Session};
+use crate::ops::{At, Canonical, Change, Error, LockOwner, LongPiece, Position, Read, Session};
 use crate::state::open_files::Opener;
 use weft_client::proto::{
-    ASK_AGAIN, AT_FILE_OFFSET, CLOSE_SETTLE, IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF, Op,
-    WireAttr, WireDirent, WireStatfs,
+    ASK_AGAIN, AT_FILE_OFFSET, CLOSE_SETTLE, IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF,
+    LONG_BEGINS, LONG_ENDS, LONG_GOES_ON, LONG_HELD, Op, WireAttr, WireDirent, WireStatfs,
 };
 use weft_client::shared::channel::{PAYLOAD_BYTES, Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
@@ -220,7 +220,19 @@ fn write(session: &Session<'_>, call: &Call<'_>) -> Outcome {
             Position::InPlace { offset, old }
         }
     };
-    session.write(call.file(0), position, call.data()?).map(|len| returned(len as i64))
+    let (file, data) = (call.file(0), call.data()?);
+    let piece = match call.arg(3) {
+        LONG_BEGINS => Some(LongPiece::First),
+        LONG_GOES_ON => Some(LongPiece::Next),
+        LONG_ENDS => Some(LongPiece::Last),
+        LONG_HELD => Some(LongPiece::Held),
+        _ => None,
+    };
+    let written = match piece {
+        Some(piece) => session.write_long(file, position, data, piece),
+        None => session.write(file, position, data),
+    };
+    written.map(|len| returned(len as i64))
 }
 
 fn read_dir(session: &Session<'_>, call: &Call<'_>) -> Outcome {
