@@ -1,5 +1,6 @@
 //! The connection of one process, and the memory it shares with the server.
 
+use crate::busy::Busy;
 use crate::duplicates::Duplicates;
 use crate::durable::LogFile;
 use crate::proto::FileRef;
@@ -121,13 +122,34 @@ impl ForkTicket {
 impl Client {
     /// Number that marks this process's locks in shared memory.
     pub(crate) fn holder(&self) -> u32 {
+        // A forked child knows its number with the channel.
+        let _ = self.channel();
         self.connection.load(Relaxed) + 1
     }
 
+    #[inline]
     pub(crate) fn channel(&self) -> &Channel {
-        // SAFETY: the pointer was mapped by `connect` and stays mapped until the process ends (a forked child maps its
-        // own before it replaces the pointer). All-zero memory is a valid Channel.
-        unsafe { &*self.channel.load(Acquire) }
+        let mut channel = self.channel.load(Acquire);
+        if channel.is_null() {
+            channel = self.hear_at_last();
+        }
+        // SAFETY: the pointer was mapped by `connect` or `hear` and stays mapped until the process ends or is forked. All-zero
+        // memory is a valid Channel.
+        unsafe { &*channel }
+    }
+
+    /// A forked child calls without having [heard](Self::hear). It must not go on in its parent's name: when it cannot hear, all
+    /// its calls fail.
+    #[cold]
+    fn hear_at_last(&self) -> *mut Channel {
+        let _busy = Busy::new();
+        if self.hear().is_err() {
+            self.give_leases_up();
+            sys::shut_down(self.socket());
+            let Ok(nobodys) = sys::map_anonymous(size_of::<Channel>()) else { std::process::abort() };
+            self.channel.store(nobodys.cast(), Release);
+        }
+        self.channel.load(Acquire)
     }
 
     pub(crate) fn slot(&self, index: usize) -> &Slot {
@@ -189,13 +211,15 @@ impl Client {
     /// [heard](Self::hear) of.
     pub fn adopt(&self, ticket: ForkTicket) {
         let _ = sys::close(self.socket.swap(ticket.socket, Relaxed));
+        // The parent's, which is not this process's to use any more.
+        self.channel.store(ptr::null_mut(), Release);
         self.children.store(0, Relaxed);
         // The ticket is of who the forking thread was, which is all that there is now.
         self.identities.store(0, Relaxed);
         crate::lease_use::forget_slot();
     }
 
-    /// In the child, before its first call: what it shares with the server from now on. Its threads take turns.
+    /// In the child, before its first call: what it shares with the server from now on. Threads that do it at once get the same.
     pub fn hear(&self) -> Result<(), Errno> {
         let (channel, connection) = crate::connect::ask_for_memory(self.socket())?;
         self.connection.store(connection, Relaxed);
@@ -242,8 +266,11 @@ impl Drop for Client {
     /// The connection ends, and with it what was shared with the server.
     fn drop(&mut self) {
         let _ = sys::close(self.socket());
-        // SAFETY: mapped by `connect`, and whoever borrowed from it borrowed the client.
-        unsafe { sys::unmap(self.channel.load(Acquire).cast(), size_of::<Channel>()) };
+        let channel = self.channel.load(Acquire);
+        if !channel.is_null() {
+            // SAFETY: mapped by `connect` or `hear`, and whoever borrowed from it borrowed the client.
+            unsafe { sys::unmap(channel.cast(), size_of::<Channel>()) };
+        }
         let duplicates = self.duplicates.load(Acquire);
         if !duplicates.is_null() {
             // SAFETY: mapped by `duplicates`, and whoever borrowed from it borrowed the client.

@@ -1,5 +1,6 @@
 //! Makes a connection: sends the hello, and maps the memory that the reply carries.
 
+use crate::busy::Busy;
 use crate::client::{Child, Client, ForkTicket, Image, Leases};
 use crate::durable::LogFile;
 use crate::identity::IDENTITY_TRIES;
@@ -71,6 +72,8 @@ impl Client {
             leases => leases?,
         };
         sys::calibrate_ticks();
+        // SAFETY: just mapped, and all-zero memory is a valid Channel.
+        let begun = unsafe { &(*accepted.channel).events.children }.load(SeqCst);
         Ok(Client {
             socket: AtomicI32::new(socket),
             channel: AtomicPtr::new(accepted.channel),
@@ -82,7 +85,8 @@ impl Client {
             leases_unmapped: AtomicBool::new(false),
             identities: AtomicU64::new(0),
             duplicates: AtomicPtr::default(),
-            children: AtomicU32::new(0),
+            // What this process had asked for before it became this program has begun.
+            children: AtomicU32::new(begun),
         })
     }
 }
@@ -124,6 +128,8 @@ pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket,
         let thread = parent.thread_to_name()?;
         if thread == 0 {
             let flags = HELLO_CLONE | HELLO_QUIET | heir;
+            // A handler that calls in between would wait for what its own thread has yet to send.
+            let _busy = Busy::new();
             // First: a thread that closes a file meanwhile waits.
             parent.children.fetch_add(1, SeqCst);
             let sent = hello_beside(parent.socket(), flags, thread);

@@ -138,20 +138,24 @@ impl Client {
         file: FileRef,
         act: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<(T, bool), Errno> {
+        let mut excludes_long = false;
         loop {
             if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
                 return Err(libc::EIO);
             }
-            if inode.long_write.holder() == 0 || long_write::is_in(slot) {
+            if excludes_long || inode.long_write.holder() == 0 || long_write::is_in(slot) {
                 break;
             }
             inode.write_lock.unlock(self.holder());
-            inode.await_long_write(self.holder(), || !self.is_alive());
+            excludes_long = inode.exclude_long_writes(self.holder(), || !self.is_alive());
         }
         // Another thread may have closed the file, whose inode's place may be another one's.
         let is_open = open.generation.load(Acquire) == file.generation() && open.inode.load(Relaxed) == slot;
         let outcome = if is_open { act() } else { Err(libc::EBADF) };
         let is_kept = inode.write_lock.unlock(self.holder());
+        if excludes_long {
+            let _ = inode.long_write.unlock(self.holder());
+        }
         Ok((outcome?, is_kept))
     }
 

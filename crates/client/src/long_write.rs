@@ -4,11 +4,13 @@
 //! A client with leases holds [`Inode::long_write`](crate::shared::volume::Inode::long_write) by itself. For others the server holds
 //! it, from the first piece to the last.
 
+use crate::busy::Busy;
 use crate::client::Client;
 use crate::lease_use::Using;
 use crate::proto::{FileRef, LONG_BEGINS, LONG_ENDS, LONG_GOES_ON, LONG_HELD};
 use crate::sys::Errno;
 use std::cell::Cell;
+use std::sync::atomic::Ordering::*;
 use weft_core::refuse;
 
 thread_local! {
@@ -28,26 +30,29 @@ pub(crate) struct LongWrite<'a> {
     /// The lease under which the inode in this slot is held, and what the thread wrote to before.
     held: Option<(Using<'a>, u32, u32)>,
     pieces: usize,
+    /// A handler that writes to the file between the pieces would wait for its own thread.
+    _busy: Busy,
 }
 
 impl Client {
     /// Begins a long write.
     pub(crate) fn begin_long_write(&self, file: FileRef) -> Result<LongWrite<'_>, Errno> {
-        let mut long = LongWrite { client: self, held: None, pieces: 0 };
+        let mut long = LongWrite { client: self, held: None, pieces: 0, _busy: Busy::new() };
         let Some(leases) = self.leases() else { return Ok(long) };
         let (_, inode, slot) = leases.open_file(file)?;
         if is_in(slot) {
             return Ok(long);
         }
-        while !inode.long_write.try_lock(self.holder()) {
-            inode.await_long_write(self.holder(), || !self.is_alive());
+        while !inode.exclude_long_writes(self.holder(), || !self.is_alive()) {
             refuse(!self.is_alive(), libc::EIO)?;
         }
-        long.held = Some((leases, slot, WRITES_TO.replace(slot + 1)));
         // Another thread may have closed the file, whose inode's place may be another one's.
-        let still_open =
-            self.leases().is_some_and(|leases| leases.open_file(file).is_ok_and(|(_, _, now)| now == slot));
-        refuse(!still_open, libc::EBADF)?;
+        let is_open = leases.open_file(file).is_ok_and(|(_, _, now)| now == slot);
+        if !is_open {
+            let _ = inode.long_write.unlock(self.holder());
+            return Err(libc::EBADF);
+        }
+        long.held = Some((leases, slot, WRITES_TO.replace(slot + 1)));
         Ok(long)
     }
 }
@@ -56,6 +61,11 @@ impl LongWrite<'_> {
     /// What the server is told of the next piece.
     pub fn next(&mut self, is_last: bool) -> u64 {
         self.pieces += 1;
+        if let Some((leases, slot, _)) = &self.held
+            && let Some(inode) = leases.control().inodes.get(*slot as usize)
+        {
+            inode.long_pieces.fetch_add(1, Relaxed);
+        }
         match (&self.held, self.pieces) {
             (Some(_), _) => LONG_HELD,
             (None, _) if WRITES_TO.get() != 0 => LONG_HELD,

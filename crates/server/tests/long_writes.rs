@@ -7,6 +7,7 @@ mod rig;
 
 use rig::{Rig, connect, is_superuser};
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use weft_client::stepping::{self, Point};
@@ -120,6 +121,38 @@ fn a_truncation_comes_before_or_after_a_write() {
         let content = content(&clients[0], file);
         assert!(content.is_empty() || content == vec![1; RECORD], "round {round}: {} bytes", content.len());
     }
+}
+
+#[test]
+fn others_get_their_turn_however_long_records_are_appended() {
+    let rig = Rig::new(256 << 20);
+    let clients = clients(&rig);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for client in &clients {
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let file = open(client, libc::O_WRONLY | libc::O_APPEND);
+                while !is_over.load(Relaxed) {
+                    client.write(file, &vec![1; RECORD]).unwrap();
+                }
+            });
+        }
+        let others: Vec<_> = clients
+            .iter()
+            .map(|client| {
+                scope.spawn(move || {
+                    let file = open(client, libc::O_WRONLY | libc::O_APPEND);
+                    for _ in 0..20 {
+                        client.ftruncate(file, 0).unwrap();
+                        client.write(file, b"small").unwrap();
+                    }
+                })
+            })
+            .collect();
+        others.into_iter().for_each(|other| other.join().unwrap());
+        is_over.store(true, Relaxed);
+    });
 }
 
 thread_local! {

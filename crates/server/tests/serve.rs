@@ -119,6 +119,29 @@ fn a_child_has_the_files_of_the_moment_of_its_fork_whatever_its_parent_does_next
 }
 
 #[test]
+fn a_program_with_the_connection_of_the_fork_waits_for_its_own_children() {
+    let rig = Rig::new();
+    for _ in 0..50 {
+        let forked = rig.client();
+        forked.adopt(forked.prepare_child(weft_client::Child::Forked).unwrap());
+        // It has children of its own before it becomes another program, which has the same connection.
+        for _ in 0..3 {
+            forked.forget(forked.prepare_child(weft_client::Child::Forked).unwrap());
+        }
+        let socket = forked.hand_on().unwrap().socket();
+        let options =
+            ConnectOptions { socket_path: &rig.path, mount_point: b"/weft", inherited_socket: Some(socket) };
+        let program = Client::connect(&options).unwrap();
+        let file = create(&program, b"/file");
+        program.write(file, b"abc").unwrap();
+        let ticket = program.prepare_child(weft_client::Child::Forked).unwrap();
+        program.close(file).unwrap();
+        program.adopt(ticket);
+        assert_eq!(program.fstat(file).map(|attr| attr.size > 0), Ok(true));
+    }
+}
+
+#[test]
 fn a_connection_for_a_child_that_nobody_asks_for_ends_with_its_socket() {
     let rig = Rig::new();
     let parent = rig.client();

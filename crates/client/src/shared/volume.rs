@@ -182,12 +182,14 @@ pub struct Inode {
     pub durable: AtomicU64,
     /// The turn of the append log in which a client has written, or was about to write, an entry of it; 0 = none.
     pub logged: AtomicU32,
-    /// Who writes to it in several pieces, between which nobody else does. Whoever has the write lock looks at it before a change.
+    /// Who writes to it in several pieces, between which no other call changes it: that looks here under the write lock first.
     pub long_write: Lock,
+    /// Counts pieces of long writes.
+    pub long_pieces: AtomicU32,
 }
 
-/// So often who waits for a long write looks at it, every 20 ms, until the writer counts as stopped.
-const LONG_WRITE_LOOKS: u32 = 250;
+/// After so long without a piece the writer of a long write counts as stopped, in nanoseconds.
+const LONG_WRITE_PATIENCE: u64 = 5_000_000_000;
 
 impl Inode {
     /// The server has to be asked to make it durable.
@@ -196,21 +198,23 @@ impl Inode {
         let _ = self.durable.fetch_update(SeqCst, SeqCst, |word| Some(Durable(word).then(None).0));
     }
 
-    /// Waits until a long write is over, or its writer has done nothing for seconds: others go on then.
-    pub fn await_long_write(&self, holder: u32, is_over: impl Fn() -> bool) {
-        let (writer, size, mut looks) = (self.long_write.holder(), self.size.load(Relaxed), 0);
+    /// Waits until no long write is under way, and keeps others from beginning one; false when the caller gave up, or the writer has
+    /// done nothing for seconds, and lost it.
+    pub fn exclude_long_writes(&self, holder: u32, is_over: impl Fn() -> bool) -> bool {
+        let look = || (self.long_write.holder(), self.long_pieces.load(Relaxed));
+        let (mut seen, mut since) = (look(), crate::sys::monotonic_ns());
         let gives_up = || {
-            looks += 1;
-            looks >= LONG_WRITE_LOOKS || is_over()
+            let now = (look(), crate::sys::monotonic_ns());
+            if now.0 != seen {
+                (seen, since) = now;
+            }
+            is_over() || now.1 - since > LONG_WRITE_PATIENCE
         };
-        if writer == 0 {
-            return;
+        let excluded = self.long_write.lock(holder, gives_up);
+        if !excluded && !is_over() && look() == seen {
+            self.long_write.free_if_held_by(seen.0);
         }
-        if self.long_write.lock(holder, gives_up) {
-            self.long_write.unlock(holder);
-        } else if looks >= LONG_WRITE_LOOKS && self.size.load(Relaxed) == size {
-            self.long_write.free_if_held_by(writer);
-        }
+        excluded
     }
 
     /// Notes a read at `now_ns`; most are not the first.

@@ -2,12 +2,11 @@
 
 use super::Error::Errno;
 use super::{Error, Result, Session, is_file};
-use crate::state::inodes::{OpenInode, THROUGH_BYTES};
+use crate::state::inodes::{LongGuard, OpenInode, THROUGH_BYTES};
 use crate::state::open_files::OpenFile;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
-use weft_client::shared::lock;
 use weft_client::shared::volume::FIRST_BLOCKS;
 use weft_core::{BLOCK_BYTES, Ino, refuse};
 use weft_vfs::{Access, FallocateMode, FileKind, SeekTarget, SetAttr};
@@ -156,20 +155,32 @@ impl Session<'_> {
         data: &[u8],
         piece: LongPiece,
     ) -> Result<usize> {
-        let open = self.open_data(file)?;
-        let (inode, holder) = (self.volume.inodes.shared(open.inode.slot), self.process.id + 1);
+        let (process, holder) = (self.process, self.process.id + 1);
+        // Whatever comes of this piece: the write ends with it, unless more is to come.
+        let open = self.open_data(file);
+        let inode = match (&open, piece) {
+            (Ok(open), _) => self.volume.inodes.shared(open.inode.slot),
+            // Another thread has closed the file.
+            (Err(_), LongPiece::Next | LongPiece::Last) => match process.long_write.swap(0, Relaxed) {
+                0 => return Err(Errno(libc::EBADF)),
+                slot => self.volume.inodes.shared(slot - 1),
+            },
+            (Err(_), _) => return Err(Errno(libc::EBADF)),
+        };
         if piece == LongPiece::First {
-            while !inode.long_write.try_lock(holder) {
+            while !inode.exclude_long_writes(holder, || process.is_ending()) {
                 self.check_lives()?;
-                inode.await_long_write(lock::SERVER, || self.process.is_ending());
             }
         }
-        let written = self.write_part(&open, position, data, true);
-        let is_whole = written.as_ref().is_ok_and(|len| *len == data.len());
-        if piece == LongPiece::Last || piece != LongPiece::Held && !is_whole {
-            let _ = inode.long_write.unlock(holder);
+        let guard = (piece != LongPiece::Held).then(|| LongGuard { inode, holder });
+        let open = open?;
+        inode.long_pieces.fetch_add(1, Relaxed);
+        let written = self.write_part(&open, position, data, true)?;
+        if matches!(piece, LongPiece::First | LongPiece::Next) && written == data.len() {
+            process.long_write.store(open.inode.slot + 1, Relaxed);
+            std::mem::forget(guard);
         }
-        written
+        Ok(written)
     }
 
     fn write_part(

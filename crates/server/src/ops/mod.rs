@@ -24,7 +24,7 @@ pub use locks::LockOwner;
 pub use names::Canonical;
 pub use open::{Opened, intent};
 
-use crate::state::inodes::{OpenInode, WriteGuard};
+use crate::state::inodes::{LongGuard, OpenInode, WriteGuard};
 use crate::state::locks::Refused;
 pub use crate::state::open_files::{OpenFile, Opener};
 use crate::state::processes::Process;
@@ -179,15 +179,18 @@ impl<'a> Session<'a> {
     /// The same, perhaps in a long write of the process.
     fn alone_in(&self, open: &OpenInode, is_long: bool) -> Result<WriteGuard<'a>> {
         let inode = self.volume.inodes.shared(open.slot);
+        let mut excludes_long = None;
         loop {
-            let guard = self.volume.inodes.exclude_and_drain(open)?;
+            let mut guard = self.volume.inodes.exclude_and_drain(open)?;
             self.check_lives()?;
             let writer = inode.long_write.holder();
-            if writer == 0 || is_long && writer == self.process.id + 1 {
+            if excludes_long.is_some() || writer == 0 || is_long && writer == self.process.id + 1 {
+                guard.excludes_long = excludes_long;
                 return Ok(guard);
             }
             drop(guard);
-            inode.await_long_write(lock::SERVER, || self.process.is_ending());
+            let excluded = inode.exclude_long_writes(lock::SERVER, || self.process.is_ending());
+            excludes_long = excluded.then(|| LongGuard { inode, holder: lock::SERVER });
         }
     }
 

@@ -207,6 +207,23 @@ const UNSEEN_MAX: usize = 4096;
 /// Excludes writers of an inode while it lives.
 pub struct WriteGuard<'a> {
     inode: &'a Inode,
+    /// And those who would write in several pieces, if they had to be waited for. Given back last.
+    pub excludes_long: Option<LongGuard<'a>>,
+}
+
+/// Ends a long write with its drop.
+pub struct LongGuard<'a> {
+    /// The inode.
+    pub inode: &'a Inode,
+    /// Who writes.
+    pub holder: u32,
+}
+
+impl Drop for LongGuard<'_> {
+    fn drop(&mut self) {
+        // It may have been taken away from who did nothing for seconds.
+        let _ = self.inode.long_write.unlock(self.holder);
+    }
 }
 
 impl Drop for WriteGuard<'_> {
@@ -774,7 +791,7 @@ impl Inodes {
                 if open.is_haunted.load(Relaxed) && !open.ring.lock().has_none() {
                     self.revoke_excluded(open);
                 }
-                return WriteGuard { inode };
+                return WriteGuard { inode, excludes_long: None };
             }
             let after = progress();
             if before == after && after.0 != lock::SERVER && after.0 != 0 {

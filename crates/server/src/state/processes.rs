@@ -70,6 +70,8 @@ pub struct Process {
     name: Mutex<String>,
     leased: AtomicBool,
     ending: AtomicBool,
+    /// Slot plus 1 of the inode that the server last kept for a long write of the process; 0 = none.
+    pub(crate) long_write: AtomicU32,
     /// References to open files that it holds.
     files: Mutex<FxHashMap<u64, u32>>,
     pub(super) granted: Mutex<Granted>,
@@ -173,6 +175,7 @@ impl Volume {
             name: Mutex::new(name),
             leased: AtomicBool::new(parent.is_some_and(Process::is_leased)),
             ending: AtomicBool::new(false),
+            long_write: AtomicU32::new(0),
             files: Mutex::default(),
             granted: Mutex::default(),
             peer,
@@ -245,6 +248,9 @@ impl Volume {
         let heir_is_gone = || heir.is_none_or(Process::is_ending);
         self.locks.end_process(process.id, heir.map(|heir| heir.id), heir_is_gone);
         let holder = process.id + 1;
+        if let Some(slot) = process.long_write.swap(0, Relaxed).checked_sub(1) {
+            self.inodes.shared(slot).long_write.free_if_held_by(holder);
+        }
         for (file, count) in process.retain(&FxHashMap::default(), &self.files) {
             if let Some(open) = self.files.get(file) {
                 self.files.shared(file).lock.free_if_held_by(holder);

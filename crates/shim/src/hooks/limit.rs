@@ -16,6 +16,8 @@ fn changed(resource: c_uint) {
 /// The process is about to confine itself: warns about the effect on weft files while it still can.
 fn confining(strict: bool) {
     if process::is_connected() {
+        // A forked child could not ask for its memory any more.
+        let _ = process::client();
         refuse(if strict { Refusal::Confined } else { Refusal::Filtered });
     }
 }

@@ -203,8 +203,12 @@ impl Environment {
     /// The connection that the program gets.
     fn ticket(client: &Client, is_forked: bool, child: Child) -> Result<ForkTicket, Errno> {
         // As it came by the fork, the program can have it, unless the server has to be told of something.
-        let hands_on =
-            is_forked && child == Child::Executed && client.has_leases() && !client.has_duplicates();
+        let hands_on = is_forked
+            && child == Child::Executed
+            && client.has_leases()
+            && !client.has_duplicates()
+            // Another one may be about to use it.
+            && weft_client::sys::thread_count() == Some(1);
         if !hands_on {
             process::client()?;
         }

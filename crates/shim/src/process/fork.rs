@@ -122,7 +122,7 @@ pub fn in_child(ticket: Ticket) {
     crate::mapping::copies::open_locks();
     crate::file::requests::in_child();
     match ticket.connection {
-        None => {}
+        None => process::disown(),
         // Nor with pages that others may take for given up.
         Some(_) if ticket.held.is_err() => process::orphan(),
         Some((client, Ok(connection))) => {

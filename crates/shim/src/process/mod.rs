@@ -92,7 +92,12 @@ pub fn is_connected() -> bool {
 
 /// The connection, if one stands, and whether it is as it came by a fork: then children can be made from it, and nothing else.
 pub fn connection() -> Option<(&'static Client, bool)> {
-    let state = STATE.load(Acquire);
+    let state = loop {
+        match STATE.load(Acquire) {
+            CONNECTING | HEARING => sys::yield_now(),
+            state => break state,
+        }
+    };
     // SAFETY: both are stored (release) after the client was written.
     matches!(state, CONNECTED | FORKED)
         .then(|| (unsafe { (*CLIENT.0.get()).assume_init_ref() }, state == FORKED))
@@ -119,9 +124,32 @@ fn hear() -> Result<&'static Client, Errno> {
     }
     // SAFETY: it was there before the fork.
     let client = unsafe { (*CLIENT.0.get()).assume_init_ref() };
-    let heard = crate::descriptors::limit::with_descriptors(|| client.hear());
-    STATE.store(if heard.is_ok() { CONNECTED } else { FAILED }, Release);
-    heard.map(|()| client).map_err(|_| libc::EIO)
+    match crate::descriptors::limit::with_descriptors(|| client.hear()) {
+        Ok(()) => {
+            STATE.store(CONNECTED, Release);
+            Ok(client)
+        }
+        // The next call tries again.
+        Err(error @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => {
+            STATE.store(FORKED, Release);
+            Err(error)
+        }
+        Err(_) => {
+            STATE.store(FAILED, Release);
+            Err(libc::EIO)
+        }
+    }
+}
+
+/// In a forked child whose parent has connected in another thread, after the child was prepared: the connection is the parent's.
+pub fn disown() {
+    if STATE.load(Acquire) == CONNECTED {
+        // SAFETY: stored (release) after the client was written.
+        let client = unsafe { (*CLIENT.0.get()).assume_init_ref() };
+        release_own_descriptors(client);
+        let _ = weft_client::sys::close(client.socket());
+        STATE.store(UNCONNECTED, Release);
+    }
 }
 
 fn settings() -> &'static Settings {

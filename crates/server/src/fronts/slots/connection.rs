@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::*;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -89,8 +90,24 @@ impl Connection {
 /// All connections of a volume.
 pub struct Connections {
     quota: Arc<Quota>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Threads>,
 }
+
+/// What a thread does for a connection, from its beginning to its end.
+type Life = Box<dyn FnOnce() -> io::Result<()> + Send>;
+
+/// Threads for connections. One whose connection has ended waits for the next: to start a thread costs a program that
+/// starts much of its time.
+#[derive(Default)]
+struct Threads {
+    all: Vec<JoinHandle<()>>,
+    /// Those that wait.
+    idle: Vec<Sender<Life>>,
+    are_ended: bool,
+}
+
+/// So many threads wait at most.
+const IDLE_MAX: usize = 8;
 
 impl Default for Connections {
     fn default() -> Connections {
@@ -101,8 +118,10 @@ impl Default for Connections {
 impl Connections {
     /// Waits until each connection has given back what it held.
     pub fn join(&self) {
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
+        let Threads { all, idle, .. } =
+            std::mem::replace(&mut *self.threads.lock(), Threads { are_ended: true, ..Threads::default() });
+        drop(idle);
+        for thread in all {
             // A panic has been reported by the panic hook.
             let _ = thread.join();
         }
@@ -124,19 +143,45 @@ impl Connections {
         });
     }
 
-    fn spawn(&self, life: impl FnOnce() -> io::Result<()> + Send + 'static) {
-        let thread = std::thread::Builder::new().name("weft-conn".into()).spawn(move || {
+    fn spawn(self: &Arc<Self>, life: impl FnOnce() -> io::Result<()> + Send + 'static) {
+        let mut life: Life = Box::new(life);
+        let mut threads = self.threads.lock();
+        while let Some(idle) = threads.idle.pop() {
+            match idle.send(life) {
+                Ok(()) => return,
+                // It has panicked, which the panic hook has reported.
+                Err(unsent) => life = unsent.0,
+            }
+        }
+        let all = self.clone();
+        let thread = std::thread::Builder::new().name("weft-conn".into()).spawn(move || all.live_on(life));
+        match thread {
+            Ok(thread) => {
+                threads.all.retain(|t| !t.is_finished());
+                threads.all.push(thread);
+            }
+            Err(error) => tracing::error!(%error, "no thread for a connection"),
+        }
+    }
+
+    /// A thread serves one connection after the other.
+    fn live_on(&self, mut life: Life) {
+        loop {
             if let Err(error) = life() {
                 tracing::debug!(%error, "connection refused");
             }
-        });
-        match thread {
-            Ok(thread) => {
+            let next = {
                 let mut threads = self.threads.lock();
-                threads.retain(|t| !t.is_finished());
-                threads.push(thread);
-            }
-            Err(error) => tracing::error!(%error, "no thread for a connection"),
+                if threads.are_ended || threads.idle.len() >= IDLE_MAX {
+                    return;
+                }
+                let (sender, next) = channel();
+                threads.idle.push(sender);
+                next
+            };
+            // Whoever ends all of them drops what would be sent by.
+            let Ok(another) = next.recv() else { return };
+            life = another;
         }
     }
 }

@@ -5,13 +5,17 @@
 //! connection; where threads differ, each has its own.
 
 use crate::ops::Caller;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use weft_core::{Capabilities, Capability, Credentials};
 use weft_sys::effective_user;
 use weft_sys::peer::{self, Peer};
 
+/// Room for `/proc/PID/status`.
+const STATUS_BYTES: usize = 8192;
 /// Capabilities to take on any user and any group.
 const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
@@ -65,10 +69,13 @@ impl ThreadStatus {
     }
 
     fn read(place: &Path) -> io::Result<ThreadStatus> {
-        let status = std::fs::read_to_string(place.join("status"))?;
-        let world = std::fs::read_link(place.join("ns/user"));
-        let trusts = match (world, std::fs::read_link("/proc/self/ns/user")) {
-            (Ok(theirs), Ok(ours)) => Trust::of(theirs == ours),
+        // In one piece: the kernel has no size of it to tell.
+        let mut status = String::with_capacity(STATUS_BYTES);
+        File::open(place.join("status"))?.read_to_string(&mut status)?;
+        static OURS: LazyLock<Option<PathBuf>> =
+            LazyLock::new(|| std::fs::read_link("/proc/self/ns/user").ok());
+        let trusts = match (std::fs::read_link(place.join("ns/user")), &*OURS) {
+            (Ok(theirs), Some(ours)) => Trust::of(theirs == *ours),
             _ => Trust::Superuser,
         };
         ThreadStatus::parse(&status, trusts).ok_or_else(|| io::ErrorKind::InvalidData.into())
