@@ -9,7 +9,8 @@ use rig::{Rig, become_user, connect, is_superuser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_RESUME, Hello, HelloReply, Op,
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME, Hello,
+    HelloReply, Op,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{Channel, Request};
@@ -191,7 +192,9 @@ fn no_number_opens_a_file_of_another_connection() {
 fn a_new_socket_speaks_for_no_other_connection() {
     let rig = Rig::new(64 << 20);
     let _other = rig.client();
-    for flags in [HELLO_CLONE, HELLO_CLONE | HELLO_HEIR, HELLO_RESUME, HELLO_IDENTITY, HELLO_HEIR, 1 << 31] {
+    let quietly = HELLO_CLONE | HELLO_QUIET;
+    let others = [HELLO_RESUME, HELLO_IDENTITY, HELLO_HEIR, HELLO_MEMORY, 1 << 31];
+    for flags in [HELLO_CLONE, HELLO_CLONE | HELLO_HEIR, quietly].into_iter().chain(others) {
         let (_socket, reply, fds) = greet(&rig.path, &hello(flags));
         assert_eq!((reply.status, fds.len()), (libc::EPROTO, 0), "{flags:x}");
         // Nor with a socket for the answer.

@@ -806,6 +806,14 @@ impl Inodes {
         }
     }
 
+    /// Keeps everybody from writes in several pieces, after the one that is under way.
+    pub(super) fn exclude_long_writes(&self, open: &OpenInode) -> LongGuard<'_> {
+        let inode = self.shared(open.slot);
+        // One that does nothing for seconds loses its turn.
+        while !inode.exclude_long_writes(lock::SERVER, || false) {}
+        LongGuard { inode, holder: lock::SERVER }
+    }
+
     /// Excludes writers, and lets the core know of all that they have written before.
     pub fn exclude_and_drain<'a>(&'a self, open: &OpenInode) -> FsResult<WriteGuard<'a>> {
         let guard = self.exclude_writers(open);

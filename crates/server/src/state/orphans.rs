@@ -431,6 +431,7 @@ fn merge(volume: &Volume, ino: Ino, pages: &File, base: &File) -> FsResult<()> {
     let merged = (|| {
         let failed = |error: io::Error| FsError::Device(error.to_string());
         volume.inodes.before_rewrite(&open)?;
+        let _long = volume.inodes.exclude_long_writes(&open);
         let _guard = volume.inodes.exclude_and_drain(&open)?;
         volume.inodes.before_rewrite(&open)?;
         let mut raw = [0; HEADER_BYTES];

@@ -418,7 +418,8 @@ impl Connection {
             (flags, Some(fd)) if flags == HELLO_IDENTITY | HELLO_THREAD && hello.thread != 0 => {
                 self.renew_thread(&as_stream(fd)?, sender, hello.thread)
             }
-            (HELLO_MEMORY, Some(fd)) => self.answer_hello(&as_stream(fd)?),
+            // Not for a program that was executed: it has to say who it is by now.
+            (HELLO_MEMORY, Some(fd)) if self.predecessor.is_none() => self.answer_hello(&as_stream(fd)?),
             (flags, Some(fd)) if flags & !(HELLO_HEIR | HELLO_QUIET) == HELLO_CLONE => {
                 let child = as_stream(fd)?;
                 if let Err(error) = self.clone_for(child, &hello) {
