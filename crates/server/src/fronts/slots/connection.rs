@@ -118,12 +118,22 @@ impl Default for Connections {
 impl Connections {
     /// Waits until each connection has given back what it held.
     pub fn join(&self) {
-        let Threads { all, idle, .. } =
-            std::mem::replace(&mut *self.threads.lock(), Threads { are_ended: true, ..Threads::default() });
-        drop(idle);
-        for thread in all {
-            // A panic has been reported by the panic hook.
-            let _ = thread.join();
+        loop {
+            let all = {
+                let mut threads = self.threads.lock();
+                threads.are_ended = true;
+                // Those that wait see that nothing comes any more.
+                threads.idle.clear();
+                std::mem::take(&mut threads.all)
+            };
+            if all.is_empty() {
+                return;
+            }
+            for thread in all {
+                // A panic has been reported by the panic hook.
+                let _ = thread.join();
+            }
+            // One that was about to end may have begun another connection.
         }
     }
 
