@@ -20,6 +20,10 @@ use weft_core::{BLOCK_BYTES, refuse};
 
 /// Sockets and memory files of the connection are kept out of the way of programs that count on low numbers.
 const FD_FLOOR: i32 = 700;
+/// The connection's socket lies above all else that a process keeps to itself: when a process is killed, Linux closes its
+/// descriptors from the highest down. So the server knows that the process is gone before any lock of it is free to others, and does
+/// not perform what it had asked for after what they do.
+const SOCKET_FLOORS: [i32; 2] = [1000, FD_FLOOR];
 const FDS: usize = 8;
 /// Of these, those that come with leases; the last one only where there is an append log.
 const LEASE_FDS: usize = 7;
@@ -62,7 +66,7 @@ impl Client {
                 (fd, resume(fd)?)
             }
             None => {
-                let socket = lift(sys::connect_unix(options.socket_path)?, true)?;
+                let socket = lift(sys::connect_unix(options.socket_path)?, &SOCKET_FLOORS, true)?;
                 (socket, say_hello(socket, options.mount_point)?)
             }
         };
@@ -136,10 +140,11 @@ pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket,
             if sent.is_err() {
                 parent.children.fetch_sub(1, SeqCst);
             }
-            return lift(sent?, cloexec).map(|socket| ForkTicket { socket });
+            return lift(sent?, &SOCKET_FLOORS, cloexec).map(|socket| ForkTicket { socket });
         }
         // Whether the server knows the thread has to be heard.
-        let socket = lift(hello_beside(parent.socket(), HELLO_CLONE | heir, thread)?, cloexec)?;
+        let socket =
+            lift(hello_beside(parent.socket(), HELLO_CLONE | heir, thread)?, &SOCKET_FLOORS, cloexec)?;
         match hear_reply(socket) {
             Ok(accepted) => {
                 accepted.give_back();
@@ -170,16 +175,23 @@ pub(crate) fn ask_for_memory(socket: i32) -> Result<(*mut Channel, u32), Errno> 
 
 /// A descriptor of a connection that stays open when a program is executed.
 pub(crate) fn beyond_exec(socket: i32) -> Result<i32, Errno> {
-    match sys::dup_above(socket, FD_FLOOR, false) {
-        Err(libc::EINVAL | libc::EMFILE) => sys::dup_above(socket, 0, false),
-        lifted => lifted,
+    dup_above_any(socket, &SOCKET_FLOORS, false).or_else(|_| sys::dup_above(socket, 0, false))
+}
+
+fn dup_above_any(fd: i32, floors: &[i32], cloexec: bool) -> Result<i32, Errno> {
+    let mut lifted = Err(libc::EINVAL);
+    for floor in floors {
+        lifted = sys::dup_above(fd, *floor, cloexec);
+        if !matches!(lifted, Err(libc::EINVAL | libc::EMFILE)) {
+            break;
+        }
     }
+    lifted
 }
 
 /// Moves a descriptor to a high number.
-fn lift(fd: i32, cloexec: bool) -> Result<i32, Errno> {
-    let lifted = sys::dup_above(fd, FD_FLOOR, cloexec);
-    match lifted {
+fn lift(fd: i32, floors: &[i32], cloexec: bool) -> Result<i32, Errno> {
+    match dup_above_any(fd, floors, cloexec) {
         Ok(high) => {
             let _ = sys::close(fd);
             Ok(high)
@@ -323,7 +335,7 @@ fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno
             let slots = unsafe { table.add(table_bytes as usize) };
             Image::Cache { table: table.cast(), slots, slot_count }
         }
-        _ => Image::File { fd: lift(image_fd, true)?, base },
+        _ => Image::File { fd: lift(image_fd, &[FD_FLOOR], true)?, base },
     };
     let append_log = if accepted.fd_count < FDS { None } else { log_file(log_fd, page)? };
     for fd in [control_fd, map_fd, crc_fd, ring_fd, names_fd] {
@@ -333,7 +345,7 @@ fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno
 }
 
 fn log_file(fd: i32, page: &volume::VolumePage) -> Result<Option<LogFile>, Errno> {
-    let fd = lift(fd, true)?;
+    let fd = lift(fd, &[FD_FLOOR], true)?;
     let Some(file) = sys::file_id(fd) else {
         let _ = sys::close(fd);
         return Ok(None);

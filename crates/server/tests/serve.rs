@@ -142,6 +142,18 @@ fn a_program_with_the_connection_of_the_fork_waits_for_its_own_children() {
 }
 
 #[test]
+fn of_a_process_that_is_killed_the_socket_is_closed_first() {
+    let rig = Rig::new();
+    let client = rig.client();
+    let [socket, others @ ..] = client.own_descriptors();
+    // Linux closes the descriptors of a killed process from the highest down.
+    assert!(others.iter().all(|other| *other < socket), "{socket}, {others:?}");
+    let ticket = client.prepare_child(weft_client::Child::Forked).unwrap();
+    assert!(ticket.socket() >= 1000 || socket < 1000, "{}", ticket.socket());
+    client.forget(ticket);
+}
+
+#[test]
 fn a_connection_for_a_child_that_nobody_asks_for_ends_with_its_socket() {
     let rig = Rig::new();
     let parent = rig.client();
