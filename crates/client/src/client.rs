@@ -201,8 +201,8 @@ impl Client {
     }
 
     /// Makes a connection for a child, or for the program that this process is about to become: it begins with this
-    /// process's open files. Call it before `fork` or `exec`. The server is not waited for: what this process opens and closes
-    /// [waits](Self::await_children) for it.
+    /// process's open files. Call it before `fork` or `exec`. The server is not waited for: whatever this process opens or closes
+    /// next waits for it.
     pub fn prepare_child(&self, child: Child) -> Result<ForkTicket, Errno> {
         crate::connect::connect_clone(self, child)
     }
