@@ -96,17 +96,26 @@ fn a_file_that_was_appended_to_is_a_prefix_of_what_was_written() {
     }
 }
 
+/// A volume with a file that was truncated and has so many new bytes, in order; perhaps its truncation was told before.
+fn written_anew(len: usize, is_told: bool) -> (Arc<PowerCut>, Lfs, Vec<u8>) {
+    let (device, fs) = volume();
+    let ino = create(&fs, "f");
+    fs.write(ino, 0, b"old").unwrap();
+    fs.sync().unwrap();
+    fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    if is_told {
+        commit(&fs);
+    }
+    let new = pattern(len);
+    fs.write(ino, 0, &new).unwrap();
+    fs.write_in_order(ino).unwrap();
+    (device, fs, new)
+}
+
 #[test]
 fn a_file_that_was_written_anew_has_its_new_content_before_any_later_change() {
     for len in [4, 5000, 300_000] {
-        let (device, fs) = volume();
-        let ino = create(&fs, "f");
-        fs.write(ino, 0, b"old").unwrap();
-        fs.sync().unwrap();
-        fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
-        let new = pattern(len);
-        fs.write(ino, 0, &new).unwrap();
-        fs.write_in_order(ino).unwrap();
+        let (device, fs, new) = written_anew(len, false);
         after_a_cut(&device, |fs| {
             let found = content(fs, "f").unwrap();
             assert!(found == b"old" || found == new, "{} bytes of {len}", found.len());
@@ -120,15 +129,7 @@ fn a_file_that_was_written_anew_has_its_new_content_before_any_later_change() {
 #[test]
 fn a_file_whose_truncation_was_told_before_has_its_new_content_when_the_process_is_killed() {
     for len in [4, 5000, 300_000] {
-        let (device, fs) = volume();
-        let ino = create(&fs, "f");
-        fs.write(ino, 0, b"old").unwrap();
-        fs.sync().unwrap();
-        fs.setattr(ino, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
-        commit(&fs);
-        let new = pattern(len);
-        fs.write(ino, 0, &new).unwrap();
-        fs.write_in_order(ino).unwrap();
+        let (device, _fs, new) = written_anew(len, true);
         // A kill takes nothing from the device that it has accepted.
         device.flush().unwrap();
         after_a_cut(&device, |fs| assert!(content(fs, "f").unwrap() == new, "{len} bytes"));
