@@ -148,6 +148,13 @@ impl Client {
             }
             inode.write_lock.unlock(self.holder());
             excludes_long = inode.exclude_long_writes(self.holder(), || !self.is_alive());
+            // A server that has ended takes nothing any more, and gives no word of a killed writer back.
+            if !self.is_alive() {
+                if excludes_long {
+                    let _ = inode.long_write.unlock(self.holder());
+                }
+                return Err(libc::EIO);
+            }
         }
         // Another thread may have closed the file, whose inode's place may be another one's.
         let is_open = open.generation.load(Acquire) == file.generation() && open.inode.load(Relaxed) == slot;

@@ -198,3 +198,29 @@ fn a_writer_that_ends_in_the_middle_keeps_nobody_waiting() {
         std::mem::forget(clients);
     }
 }
+
+#[test]
+fn nobody_waits_for_a_writer_when_the_server_has_ended() {
+    stepping::set_hook(stop);
+    let mut rig = Rig::new(64 << 20);
+    let (ends, waits) = (rig.client(), rig.client());
+    let file = open(&waits, libc::O_WRONLY | libc::O_APPEND);
+    waits.write(file, b"small").unwrap();
+    std::thread::scope(|scope| {
+        let (says, stopped) = channel();
+        let (go_on, goes_on) = channel();
+        let ends = &ends;
+        scope.spawn(move || {
+            STOPS.set(Some((says, goes_on)));
+            let file = open(ends, libc::O_WRONLY | libc::O_APPEND);
+            assert!(ends.write(file, &vec![1; RECORD]).is_ok_and(|len| len < RECORD));
+        });
+        stopped.recv().unwrap();
+        let waiting = scope.spawn(|| waits.write(file, b"small"));
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!waiting.is_finished());
+        drop(rig.server.take().map(weft_server::Server::stop));
+        assert_eq!(waiting.join().unwrap(), Err(libc::EIO));
+        go_on.send(()).unwrap();
+    });
+}
