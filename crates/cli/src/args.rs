@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use clap::Args;
 use std::path::PathBuf;
-use weft_core::units::{format_size, parse_size};
+use weft_core::units::{format_size, parse_size, size_argument};
 use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
 use weft_lfs::{FormatOptions, Lfs};
@@ -64,7 +64,7 @@ impl GeometryArgs {
                     format_size(geometry.zone_bytes),
                     format_size(least)
                 ),
-                format!("give --size {least} or more, or a smaller --zone-size"),
+                format!("give --size {} or more, or a smaller --zone-size", size_argument(least)),
             )),
             _ => Err(why),
         }

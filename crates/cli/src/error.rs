@@ -233,6 +233,9 @@ impl CliError {
             CliError::Io { what: "write", path, source } if is_missing(source) && has_no_directory(path) => {
                 "the file's directory is not there: make it first, or name another one"
             }
+            CliError::Io { what: "policy", source, .. } if is_missing(source) => {
+                "give a policy file, or the name of a policy that comes with weft; 'weft policy list' shows them"
+            }
             CliError::Device(DeviceError::Io { source, .. }) if is_missing(source) => {
                 "'weft format --size 4G IMAGE' makes a volume"
             }

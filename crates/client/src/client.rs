@@ -13,7 +13,7 @@ use crate::sys::{self, Errno};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*, fence};
 use weft_core::BLOCK_BYTES;
-use weft_core::cached::{CHUNK_BLOCKS, CHUNK_BYTES, CacheWord};
+use weft_core::cached::{CHUNK_BLOCKS, CHUNK_BYTES, CacheWord, table_bytes};
 
 /// What [`Client::open`] gives.
 #[derive(Clone, Copy, Debug)]
@@ -284,6 +284,33 @@ impl Drop for Client {
 }
 
 impl Leases {
+    /// Bytes of address space that the leases of such a volume take.
+    pub(crate) fn address_space(device_blocks: u64, image_bytes: u64) -> u64 {
+        let fixed = size_of::<Control>()
+            + MAP_PAGES_MAX * size_of::<MapPage>()
+            + RINGS_MAX * RING_BYTES
+            + size_of::<Names>();
+        fixed as u64 + device_blocks * size_of::<AtomicU32>() as u64 + image_bytes
+    }
+
+    /// Bytes of address space that these take.
+    pub(crate) fn bytes(&self) -> u64 {
+        let image_bytes = match self.image {
+            Image::Mapped { .. } => self.device_blocks * BLOCK_BYTES as u64,
+            Image::Cache { slot_count, .. } => {
+                table_bytes(self.device_blocks) + slot_count * CHUNK_BYTES as u64
+            }
+            Image::File { .. } => 0,
+        };
+        Self::address_space(self.device_blocks, image_bytes)
+    }
+
+    /// Whether a process that may have `limit` bytes of address space, and has `others` in use beside the leases, keeps as much
+    /// for itself as these leases take.
+    pub(crate) fn fit(bytes: u64, others: u64, limit: u64) -> bool {
+        others.saturating_add(bytes.saturating_mul(2)) <= limit
+    }
+
     /// Gives the memory back.
     ///
     /// # Safety

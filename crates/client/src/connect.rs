@@ -6,7 +6,7 @@ use crate::durable::LogFile;
 use crate::identity::IDENTITY_TRIES;
 use crate::proto::{
     HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
-    HELLO_THREAD, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
+    HELLO_THREAD, HELLO_UNLEASED, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
 };
 use crate::shared::VERSION;
 use crate::shared::channel::Channel;
@@ -113,7 +113,19 @@ fn hello_beside(socket: i32, flags: u32, thread: u32) -> Result<i32, Errno> {
 /// may keep what leases share.
 pub(crate) fn tell_identity(client: &Client, alone: bool) -> Result<bool, Errno> {
     let (flags, thread) = if alone { (HELLO_THREAD, sys::gettid()) } else { (0, thread_number()) };
-    let socket = hello_beside(client.socket(), HELLO_IDENTITY | flags, thread)?;
+    ask_for_leases(client, HELLO_IDENTITY | flags, thread)
+}
+
+/// Tells the server that the process gives the memory of its leases up.
+pub(crate) fn tell_unleased(client: &Client) -> Result<(), Errno> {
+    let keeps = ask_for_leases(client, HELLO_UNLEASED, 0)?;
+    debug_assert!(!keeps, "the server goes on with leases that were given up");
+    Ok(())
+}
+
+/// Tells the server something and returns whether the process may keep what leases share.
+fn ask_for_leases(client: &Client, flags: u32, thread: u32) -> Result<bool, Errno> {
+    let socket = hello_beside(client.socket(), flags, thread)?;
     let mut reply = HelloReply::zeroed();
     let result = sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut []);
     let _ = sys::close(socket);
@@ -314,6 +326,16 @@ fn map_all(accepted: &Accepted, mappings: &mut Mappings) -> Result<Leases, Errno
     }
     let device_blocks = page.device_blocks.load(Relaxed);
     let base = page.image_base.load(Relaxed);
+    let image_bytes = match accepted.reply.image_mappable {
+        IMAGE_MAPPABLE => device_blocks * BLOCK_BYTES as u64,
+        IMAGE_IS_CACHE => accepted.reply.image_bytes,
+        _ => 0,
+    };
+    let limit = sys::address_space_limit();
+    if limit != u64::MAX {
+        let bytes = Leases::address_space(device_blocks, image_bytes);
+        refuse(!sys::address_space().is_some_and(|used| Leases::fit(bytes, used, limit)), libc::ENOMEM)?;
+    }
     let map: *const MapPage = mappings.add(map_fd, 0, MAP_PAGES_MAX * size_of::<MapPage>(), false)?.cast();
     let crc: *const AtomicU32 = mappings.add(crc_fd, 0, device_blocks as usize * 4, false)?.cast();
     let rings = mappings.add(ring_fd, 0, RINGS_MAX * RING_BYTES, true)?;

@@ -6,7 +6,7 @@
 
 use crate::busy::Busy;
 use crate::client::{Client, Leases};
-use crate::sys;
+use crate::sys::{self, Errno};
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering::*, compiler_fence};
@@ -126,6 +126,24 @@ impl Client {
     pub(crate) fn give_leases_up(&self) {
         self.leases_given_up.store(true, SeqCst);
         self.unmap_unused_leases();
+    }
+
+    /// The limit on the process's address space has changed: the memory of leases is given up unless the program keeps as much for
+    /// itself. All goes by the server then.
+    pub fn fit_into_address_space(&self) -> Result<(), Errno> {
+        let limit = sys::address_space_limit();
+        let Some(bytes) = self.leases().filter(|_| limit != u64::MAX).map(|leases| leases.bytes()) else {
+            return Ok(());
+        };
+        if sys::address_space().is_some_and(|used| Leases::fit(bytes, used.saturating_sub(bytes), limit)) {
+            return Ok(());
+        }
+        let told = crate::connect::tell_unleased(self);
+        self.give_leases_up();
+        if told.is_err() {
+            sys::shut_down(self.socket());
+        }
+        told
     }
 
     /// Whether the process may do things without the server.

@@ -32,6 +32,8 @@ pub const HELLO_THREAD: u32 = 16;
 pub const HELLO_QUIET: u32 = 32;
 /// [`Hello::flags`], on a connection's socket that was made [quietly](HELLO_QUIET): the child wants its memory.
 pub const HELLO_MEMORY: u32 = 64;
+/// [`Hello::flags`], on a connection's socket: the process gives the memory of its leases up.
+pub const HELLO_UNLEASED: u32 = 128;
 
 /// An argument of [`Op::Write`]: the first piece of a long write, which ends with [`LONG_ENDS`], an error or a piece that is
 /// taken in part.

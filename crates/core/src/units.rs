@@ -51,6 +51,13 @@ pub fn format_size(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
+/// Writes a size so that [`parse_size`] reads the same number: `64M`, `4097`.
+pub fn size_argument(bytes: u64) -> String {
+    let units = [("T", 40), ("G", 30), ("M", 20), ("K", 10)];
+    let whole = units.into_iter().find(|(_, shift)| bytes > 0 && bytes.trailing_zeros() >= *shift);
+    whole.map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
+}
+
 /// Prints a duration with three significant digits: `12.3 us`.
 pub fn format_nanos(ns: u64) -> String {
     const UNITS: [(&str, f64); 4] = [("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)];
@@ -77,6 +84,11 @@ mod tests {
         assert_eq!(parse_size("0"), Ok(0));
         for bad in ["", "G", "4X", "-1", "1e9G", "nan"] {
             assert!(parse_size(bad).is_err(), "{bad}");
+        }
+        for (bytes, text) in [(0, "0"), (999, "999"), (64 << 20, "64M"), (3 << 19, "1536K"), (5 << 40, "5T")]
+        {
+            assert_eq!(size_argument(bytes), text);
+            assert_eq!(parse_size(text), Ok(bytes));
         }
         assert_eq!(format_size(999), "999 B");
         assert_eq!(format_size(3 << 19), "1.50 MiB");

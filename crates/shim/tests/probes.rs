@@ -69,6 +69,7 @@ macro_rules! probes {
 }
 
 probes! {
+    address_space: limits_on_the_address_space_leave_room,
     aio: asynchronous_requests_are_done_and_told,
     at: paths_lead_where_they_should,
     attributes: attributes_are_kept_and_told,

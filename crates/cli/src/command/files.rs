@@ -62,7 +62,10 @@ pub struct Failures(usize);
 impl Failures {
     /// Tells of one.
     pub fn tell(&mut self, what: &str, name: &str, error: &io::Error) {
-        warn(format_args!("{what} {name}: {error}"));
+        // The directories around what was interrupted are interrupted too; the innermost comes first.
+        if error.kind() != io::ErrorKind::Interrupted || self.0 == 0 {
+            warn(format_args!("{what} {name}: {error}"));
+        }
         self.0 += 1;
     }
 
@@ -75,6 +78,10 @@ impl Failures {
     pub fn result(self) -> Result<(), CliError> {
         match self.0 {
             0 => Ok(()),
+            _ if signal::was_interrupted() => Err(CliError::said(
+                "interrupted",
+                "what was done stays; give the command again to do the rest",
+            )),
             n => Err(CliError::said(format!("the command is not complete: {n} failed"), "")),
         }
     }

@@ -140,6 +140,29 @@ pub fn has_file_size_limit() -> bool {
     asked.is_err() || limit.rlim_cur != libc::RLIM_INFINITY
 }
 
+/// The soft limit on the process's address space, in bytes; `u64::MAX`: none, or it is not known.
+pub fn address_space_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    match call!(prlimit64, 0usize, libc::RLIMIT_AS, 0usize, &raw mut limit) {
+        Ok(_) => limit.rlim_cur,
+        Err(_) => libc::RLIM_INFINITY,
+    }
+}
+
+/// Bytes of address space that the process has in use; `None` when the system does not say.
+pub fn address_space() -> Option<u64> {
+    let fd = call!(openat, libc::AT_FDCWD, c"/proc/self/statm".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+        .ok()? as i32;
+    let mut text = [0; 128];
+    let read = pread(fd, &mut text, 0);
+    let _ = close(fd);
+    let digits = text.get(..read.ok()?)?.iter().take_while(|byte| byte.is_ascii_digit());
+    let pages =
+        digits.fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
+    // Linux counts in pages of 4 KiB on all that this library is built for.
+    Some(pages.saturating_mul(4096))
+}
+
 /// Device and inode of an open file.
 ///
 /// Times are not asked for: from Linux 6.13 on, a write after somebody has seen the times of a file stores finer ones, and a

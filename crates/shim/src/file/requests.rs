@@ -379,6 +379,9 @@ mod tests {
         let claimed: Vec<_> = (0..100).map(|_| unsafe { claim(3, &raw mut mine) }.unwrap()).collect();
         claimed.iter().for_each(|claimed| claimed.done(0));
         forget(3);
-        assert!(claimed.iter().all(|claimed| claimed.0.state.load(Relaxed) == FREE));
+        // Other tests may have claimed some since.
+        let is_left =
+            |claimed: &Claimed| claimed.0.state.load(Acquire) != FREE && claimed.0.context.load(Relaxed) == 3;
+        assert!(!claimed.iter().any(is_left));
     }
 }

@@ -2,15 +2,29 @@
 
 use crate::process::{self, file_limit};
 use crate::report::{Refusal, refuse};
+use crate::sys;
 use libc::{c_int, c_long, c_uint, c_ulong, c_void, pid_t};
 
 const FILE_SIZE: c_uint = libc::RLIMIT_FSIZE as c_uint;
 
-/// The call has been made: reads the limit again, which it may have changed.
-fn changed(resource: c_uint) {
-    if resource == FILE_SIZE {
-        file_limit::look();
+const ADDRESS_SPACE: c_uint = libc::RLIMIT_AS as c_uint;
+const DESCRIPTORS: c_uint = libc::RLIMIT_NOFILE as c_uint;
+
+/// Makes the call `make`, which may change the limit on `resource`; errno stays as it left it.
+fn change<T>(resource: c_uint, make: impl FnOnce() -> T) -> T {
+    if matches!(resource, ADDRESS_SPACE | DESCRIPTORS) {
+        process::hear_ahead();
     }
+    let result = make();
+    let error = sys::errno();
+    // It has been made: the limit is read, whatever the call said.
+    match resource {
+        FILE_SIZE => file_limit::look(),
+        ADDRESS_SPACE => process::fit_into_address_space(),
+        _ => {}
+    }
+    sys::set_errno(error);
+    result
 }
 
 /// The process is about to confine itself: warns about the effect on weft files while it still can.
@@ -43,20 +57,17 @@ hooks! {
     }
 
     fn setrlimit(resource: c_uint, limit: *const c_void) -> c_int {
-        let result = real::setrlimit(resource, limit);
-        changed(resource);
-        result
+        change(resource, || real::setrlimit(resource, limit))
     }
 
     fn prlimit(pid: pid_t, resource: c_uint, new: *const c_void, old: *mut c_void) -> c_int {
-        let result = real::prlimit(pid, resource, new, old);
-        changed(resource);
-        result
+        if new.is_null() {
+            return real::prlimit(pid, resource, new, old);
+        }
+        change(resource, || real::prlimit(pid, resource, new, old))
     }
 
     fn ulimit(command: c_int, value: c_long) -> c_long {
-        let result = real::ulimit(command, value);
-        changed(FILE_SIZE);
-        result
+        change(FILE_SIZE, || real::ulimit(command, value))
     }
 }

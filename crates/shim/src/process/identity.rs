@@ -4,7 +4,6 @@
 //! A process that drops the superuser's rights may not reach the server's socket any more. So it connects before, if it has not,
 //! and programs that it executes inherit the connection ([`crate::process::environment`]).
 
-use crate::descriptors::table;
 use crate::{process, sys};
 use std::sync::atomic::{AtomicU32, Ordering::*};
 pub use weft_client::Changed;
@@ -33,16 +32,8 @@ fn tell(changed: Changed) {
     if process::is_connected()
         && let Ok(client) = process::client()
     {
-        let own = client.own_descriptors();
         // When it fails the connection has ended, and all that follows on the volume is `EIO`.
-        let _ = client.renew_identity(changed);
-        if client.leases_are_gone() {
-            // The program's next file may get the number.
-            let left = client.own_descriptors();
-            for fd in own.into_iter().filter(|fd| !left.contains(fd)) {
-                table::swap(fd, None);
-            }
-        }
+        let _ = process::perhaps_without_leases(client, |client| client.renew_identity(changed));
     }
 }
 

@@ -141,6 +141,36 @@ fn hear() -> Result<&'static Client, Errno> {
     }
 }
 
+/// Does something after which the process may have no leases any more.
+pub fn perhaps_without_leases<T>(client: &Client, act: impl FnOnce(&Client) -> T) -> T {
+    let own = client.own_descriptors();
+    let result = act(client);
+    if client.leases_are_gone() {
+        // The program's next file may get the number.
+        let left = client.own_descriptors();
+        for fd in own.into_iter().filter(|fd| !left.contains(fd)) {
+            table::swap(fd, None);
+        }
+    }
+    result
+}
+
+/// Before the process limits its address space or its descriptors: a forked child asks for what it shares with the server
+/// while it can.
+pub fn hear_ahead() {
+    if STATE.load(Acquire) == FORKED {
+        let _ = hear();
+    }
+}
+
+/// The process has limited its address space.
+pub fn fit_into_address_space() {
+    if let Some((client, false)) = connection() {
+        // When it fails the connection has ended, and all that follows on the volume is `EIO`.
+        let _ = perhaps_without_leases(client, Client::fit_into_address_space);
+    }
+}
+
 /// In a forked child whose parent has connected in another thread, after the child was prepared: the connection is the parent's.
 pub fn disown() {
     if STATE.load(Acquire) == CONNECTED {

@@ -24,7 +24,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::proto::{
     HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
-    HELLO_THREAD, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE, MOUNT_POINT_MAX,
+    HELLO_THREAD, HELLO_UNLEASED, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
+    MOUNT_POINT_MAX,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::SLOTS;
@@ -428,6 +429,7 @@ impl Connection {
             (flags, Some(fd)) if flags == HELLO_IDENTITY | HELLO_THREAD && hello.thread != 0 => {
                 self.renew_thread(&as_stream(fd)?, sender, hello.thread)
             }
+            (HELLO_UNLEASED, Some(fd)) => self.confirm(&as_stream(fd)?, false),
             // Not for a program that was executed: it has to say who it is by now.
             (HELLO_MEMORY, Some(fd)) if self.predecessor.is_none() => self.answer_hello(&as_stream(fd)?),
             (flags, Some(fd)) if flags & !(HELLO_HEIR | HELLO_QUIET) == HELLO_CLONE => {
