@@ -56,7 +56,6 @@ impl Access {
             let options = ConnectOptions {
                 socket_path: socket.as_os_str().as_bytes(),
                 mount_point: MOUNT_POINT.as_bytes(),
-                inherited_socket: None,
             };
             let connect = || Client::connect(&options);
             let connected = match hosted.is_some() {

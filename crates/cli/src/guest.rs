@@ -76,11 +76,8 @@ pub fn elsewhere(
     volume: &str,
     signals: &Queue,
 ) -> Result<FinishedRun, CliError> {
-    let options = ConnectOptions {
-        socket_path: socket.as_os_str().as_bytes(),
-        mount_point: guest.at.as_bytes(),
-        inherited_socket: None,
-    };
+    let options =
+        ConnectOptions { socket_path: socket.as_os_str().as_bytes(), mount_point: guest.at.as_bytes() };
     let failed = |errno| CliError::io("ask the server at", socket, system(errno));
     let ask =
         |client: &Client| inspect::<Snapshot>(client, INSPECT_SNAPSHOT, 0).map(|told| told.0).map_err(failed);

@@ -5,7 +5,7 @@ use crate::client::{Child, Client, ForkTicket, Image, Leases};
 use crate::durable::LogFile;
 use crate::identity::IDENTITY_TRIES;
 use crate::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
+    FileRef, HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
     HELLO_THREAD, HELLO_UNLEASED, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
 };
 use crate::shared::VERSION;
@@ -35,8 +35,6 @@ pub struct ConnectOptions<'a> {
     pub socket_path: &'a [u8],
     /// Where the volume appears, for absolute symlinks.
     pub mount_point: &'a [u8],
-    /// A socket inherited through `exec`, made by [`Client::prepare_child`].
-    pub inherited_socket: Option<i32>,
 }
 
 struct Accepted {
@@ -60,17 +58,28 @@ impl Client {
     ///
     /// `EPROTO` means a server of another version, `ECONNREFUSED` or `ENOENT` that there is none.
     pub fn connect(options: &ConnectOptions<'_>) -> Result<Client, Errno> {
-        let (socket, accepted) = match options.inherited_socket {
-            Some(fd) => {
-                sys::set_cloexec(fd, true)?;
-                (fd, resume(fd)?)
-            }
-            None => {
-                let socket = lift(sys::connect_unix(options.socket_path)?, &SOCKET_FLOORS, true)?;
-                (socket, say_hello(socket, options.mount_point)?)
-            }
-        };
-        let leases = match map_leases(&accepted) {
+        let socket = lift(sys::connect_unix(options.socket_path)?, &SOCKET_FLOORS, true)?;
+        Client::begin(socket, &say_hello(socket, options.mount_point)?)
+    }
+
+    /// Takes over a connection that was made for this program ([`Client::prepare_child`]) and inherited through `exec`. Of its open
+    /// files a reference is kept for each of `files`; all others are given back.
+    pub fn take_over(socket: i32, files: &[FileRef]) -> Result<Client, Errno> {
+        sys::set_cloexec(socket, true)?;
+        let mut hello = hello(HELLO_RESUME);
+        let is_told = hello.keep(files);
+        let answer = hello_beside(socket, &hello)?;
+        let accepted = hear_reply(answer);
+        let _ = sys::close(answer);
+        let client = Client::begin(socket, &accepted?)?;
+        if !is_told {
+            client.retain(files)?;
+        }
+        Ok(client)
+    }
+
+    fn begin(socket: i32, accepted: &Accepted) -> Result<Client, Errno> {
+        let leases = match map_leases(accepted) {
             // The limit on the address space: all goes by the server then.
             Err(libc::ENOMEM) => None,
             leases => leases?,
@@ -97,11 +106,10 @@ impl Client {
 
 /// Says hello on a connection's own socket: nobody else can speak for it, and the server's path need not be reachable any
 /// more. The answer comes on the socket that is returned.
-fn hello_beside(socket: i32, flags: u32, thread: u32) -> Result<i32, Errno> {
+fn hello_beside(socket: i32, hello: &Hello) -> Result<i32, Errno> {
     let [ours, theirs] = sys::socket_pair()?;
-    let hello = Hello { thread, ..hello(flags) };
-    let identity = flags & (HELLO_IDENTITY | HELLO_RESUME) != 0;
-    let sent = sys::send_with_fd(socket, bytemuck::bytes_of(&hello), Some(theirs), identity);
+    let identity = hello.flags & (HELLO_IDENTITY | HELLO_RESUME) != 0;
+    let sent = sys::send_with_fd(socket, bytemuck::bytes_of(hello), Some(theirs), identity);
     let _ = sys::close(theirs);
     if sent.is_err() {
         let _ = sys::close(ours);
@@ -125,7 +133,7 @@ pub(crate) fn tell_unleased(client: &Client) -> Result<(), Errno> {
 
 /// Tells the server something and returns whether the process may keep what leases share.
 fn ask_for_leases(client: &Client, flags: u32, thread: u32) -> Result<bool, Errno> {
-    let socket = hello_beside(client.socket(), flags, thread)?;
+    let socket = hello_beside(client.socket(), &Hello { thread, ..hello(flags) })?;
     let mut reply = HelloReply::zeroed();
     let result = sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut []);
     let _ = sys::close(socket);
@@ -148,15 +156,18 @@ pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket,
             let _busy = Busy::new();
             // First: a thread that closes a file meanwhile waits.
             parent.children.fetch_add(1, SeqCst);
-            let sent = hello_beside(parent.socket(), flags, thread);
+            let sent = hello_beside(parent.socket(), &hello(flags));
             if sent.is_err() {
                 parent.children.fetch_sub(1, SeqCst);
             }
             return lift(sent?, &SOCKET_FLOORS, cloexec).map(|socket| ForkTicket { socket });
         }
         // Whether the server knows the thread has to be heard.
-        let socket =
-            lift(hello_beside(parent.socket(), HELLO_CLONE | heir, thread)?, &SOCKET_FLOORS, cloexec)?;
+        let socket = lift(
+            hello_beside(parent.socket(), &Hello { thread, ..hello(HELLO_CLONE | heir) })?,
+            &SOCKET_FLOORS,
+            cloexec,
+        )?;
         match hear_reply(socket) {
             Ok(accepted) => {
                 accepted.give_back();
@@ -176,7 +187,7 @@ pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket,
 
 /// The channel of a connection that was made quietly, and its number.
 pub(crate) fn ask_for_memory(socket: i32) -> Result<(*mut Channel, u32), Errno> {
-    let answer = hello_beside(socket, HELLO_MEMORY, 0)?;
+    let answer = hello_beside(socket, &hello(HELLO_MEMORY))?;
     let accepted = hear_reply(answer);
     let _ = sys::close(answer);
     let accepted = accepted?;
@@ -241,14 +252,6 @@ fn say_hello(socket: i32, mount_point: &[u8]) -> Result<Accepted, Errno> {
     hello.mount_point_len = mount_point.len() as u32;
     sys::send_with_fd(socket, bytemuck::bytes_of(&hello), None, true)?;
     hear_reply(socket)
-}
-
-/// Takes over a connection that was made for this program.
-fn resume(socket: i32) -> Result<Accepted, Errno> {
-    let answer = hello_beside(socket, HELLO_RESUME, 0)?;
-    let accepted = hear_reply(answer);
-    let _ = sys::close(answer);
-    accepted
 }
 
 fn hear_reply(socket: i32) -> Result<Accepted, Errno> {

@@ -13,7 +13,8 @@ pub const HELLO_MAGIC: u64 = u64::from_le_bytes(*b"weftconn");
 /// Longest mount point.
 pub const MOUNT_POINT_MAX: usize = 256;
 
-/// [`Hello::flags`]: the socket belongs to a process that has become another program by `exec`.
+/// [`Hello::flags`]: the socket belongs to a process that has become another program by `exec`, which [keeps](Hello::kept) some
+/// files.
 pub const HELLO_RESUME: u32 = 1;
 /// [`Hello::flags`], on a connection's socket: the socket that comes with the hello is a new connection, which begins with
 /// this one's open files and identity.
@@ -55,15 +56,35 @@ pub struct Hello {
     pub version: u32,
     /// [`HELLO_RESUME`] and its kin; 0 in the first hello on a new socket. All others come with a socket for the answer.
     pub flags: u32,
-    /// Bytes of `mount_point` in use.
+    /// Bytes of `mount_point` in use; more than there are: see [`Hello::kept`].
     pub mount_point_len: u32,
     /// The thread whose identity counts; 0 for the process's first one, and with [`HELLO_CLONE`] for those that have not said
     /// that theirs is another than the process's.
     pub thread: u32,
     /// Process name.
     pub comm: [u8; 16],
-    /// Where the volume appears to the client.
+    /// Where the volume appears to the client. With [`HELLO_RESUME`]: the files that the program keeps.
     pub mount_point: [u8; MOUNT_POINT_MAX],
+}
+
+impl Hello {
+    /// With [`HELLO_RESUME`]: a reference to each of `files` is kept, and all others are given back. `false` when so many do not
+    /// fit; then nothing is given back before [`Op::Retain`].
+    pub fn keep(&mut self, files: &[FileRef]) -> bool {
+        let (places, _) = self.mount_point.as_chunks_mut::<8>();
+        let fits = files.len() <= places.len();
+        if fits {
+            places.iter_mut().zip(files).for_each(|(place, file)| *place = file.0.to_le_bytes());
+        }
+        self.mount_point_len = if fits { size_of_val(files) as u32 } else { u32::MAX };
+        fits
+    }
+
+    /// What [`keep`](Self::keep) has stored, if it has.
+    pub fn kept(&self) -> Option<impl Iterator<Item = FileRef>> {
+        let files = self.mount_point.get(..self.mount_point_len as usize)?;
+        Some(files.as_chunks::<8>().0.iter().map(|file| FileRef(u64::from_le_bytes(*file))))
+    }
 }
 
 /// The image may be mapped.

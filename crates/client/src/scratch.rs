@@ -58,7 +58,8 @@ pub fn thread() -> usize {
 /// that forked.
 pub fn forget_other_threads(thread: usize) {
     for owner in &OWNERS {
-        if owner.load(Relaxed) != thread {
+        // What is not stored needs no copy of the page.
+        if ![0, thread].contains(&owner.load(Relaxed)) {
             owner.store(0, Release);
         }
     }

@@ -75,7 +75,7 @@ fn no_request_kills_the_server_or_goes_unanswered() {
     }));
     let _server = Server::start(volume, &path).unwrap();
     let socket = path.to_str().unwrap().as_bytes().to_vec();
-    let options = ConnectOptions { socket_path: &socket, mount_point: b"/weft", inherited_socket: None };
+    let options = ConnectOptions { socket_path: &socket, mount_point: b"/weft" };
     let client = Client::connect(&options).unwrap();
     client.mkdir(FileRef::ROOT, b"/a", 0o755).unwrap();
     let file = client.open(FileRef::ROOT, b"/a/b", libc::O_CREAT | libc::O_RDWR, 0o644).unwrap().file;
@@ -107,7 +107,7 @@ fn whoever_retains_and_closes_at_once_takes_no_references_of_others() {
     let path = dir.path().join("s");
     let server = Server::start(Volume::new(Arc::new(mounted)).unwrap(), &path).unwrap();
     let path = path.to_str().unwrap().as_bytes();
-    let options = ConnectOptions { socket_path: path, mount_point: b"/weft", inherited_socket: None };
+    let options = ConnectOptions { socket_path: path, mount_point: b"/weft" };
     let honest = Client::connect(&options).unwrap();
     let file = honest.open(FileRef::ROOT, b"/x", libc::O_CREAT | libc::O_RDWR, 0o644).unwrap().file;
     let hostile = Client::connect(&options).unwrap();

@@ -30,7 +30,7 @@ impl Rig {
         let path = dir.path().join("s");
         let server = Server::start(Volume::new(mounted.clone()).unwrap(), &path).unwrap();
         let socket_path = path.to_str().unwrap().as_bytes();
-        let options = ConnectOptions { socket_path, mount_point: b"/weft", inherited_socket: None };
+        let options = ConnectOptions { socket_path, mount_point: b"/weft" };
         Rig { client: Client::connect(&options).unwrap(), server, mounted, dir }
     }
 

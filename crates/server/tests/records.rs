@@ -186,12 +186,7 @@ fn a_program_that_is_executed_keeps_the_locks_of_the_one_before() {
         client.record_lock(file, libc::F_SETLK, &range(libc::F_WRLCK, start, 5)).unwrap();
     }
     let ticket = client.prepare_child(Child::Executed).unwrap();
-    let options = weft_client::ConnectOptions {
-        socket_path: &rig.path,
-        mount_point: b"/weft",
-        inherited_socket: Some(ticket.socket()),
-    };
-    let heir = Client::connect(&options).unwrap();
+    let heir = Client::take_over(ticket.socket(), &[file]).unwrap();
     drop(client);
     let all = range(libc::F_WRLCK, 0, 0);
     assert_eq!(other.record_lock(theirs, libc::F_SETLK, &all).err(), Some(libc::EAGAIN));
@@ -212,16 +207,9 @@ fn a_program_that_is_executed_loses_the_locks_of_files_of_which_a_descriptor_is_
     client.duplicate(file).unwrap();
     client.tell_duplicates().unwrap();
     let ticket = client.prepare_child(Child::Executed).unwrap();
-    let inherited_socket = Some(ticket.socket());
-    let heir = Client::connect(&weft_client::ConnectOptions {
-        socket_path: &rig.path,
-        mount_point: b"/weft",
-        inherited_socket,
-    })
-    .unwrap();
-    drop(client);
     // One of the two was close-on-exec.
-    heir.retain(&[file]).unwrap();
+    let heir = Client::take_over(ticket.socket(), &[file]).unwrap();
+    drop(client);
     assert_eq!(other.record_lock(theirs, libc::F_SETLK, &range(libc::F_WRLCK, 0, 5)).map(drop), Ok(()));
     assert!(heir.fstat(file).is_ok());
 }

@@ -24,8 +24,7 @@ impl Rig {
     }
 
     fn client(&self) -> Client {
-        let options =
-            ConnectOptions { socket_path: &self.path, mount_point: b"/weft", inherited_socket: None };
+        let options = ConnectOptions { socket_path: &self.path, mount_point: b"/weft" };
         Client::connect(&options).unwrap()
     }
 }
@@ -129,9 +128,7 @@ fn a_program_with_the_connection_of_the_fork_waits_for_its_own_children() {
             forked.forget(forked.prepare_child(weft_client::Child::Forked).unwrap());
         }
         let socket = forked.hand_on().unwrap().socket();
-        let options =
-            ConnectOptions { socket_path: &rig.path, mount_point: b"/weft", inherited_socket: Some(socket) };
-        let program = Client::connect(&options).unwrap();
+        let program = Client::take_over(socket, &[]).unwrap();
         let file = create(&program, b"/file");
         program.write(file, b"abc").unwrap();
         let ticket = program.prepare_child(weft_client::Child::Forked).unwrap();

@@ -58,7 +58,7 @@ impl User {
     /// A connection of this user, and a thread that sees nothing but `dir` and is this user for good.
     fn enter(self, socket: &[u8], dir: &std::path::Path, for_now: bool) -> Client {
         self.become_it(true);
-        let options = ConnectOptions { socket_path: socket, mount_point: b"/weft", inherited_socket: None };
+        let options = ConnectOptions { socket_path: socket, mount_point: b"/weft" };
         let client = Client::connect(&options).unwrap();
         ROOT.become_it(true);
         let dir = CString::new(dir.to_str().unwrap()).unwrap();
@@ -503,7 +503,7 @@ fn users_may_do_to_each_other_what_the_kernel_allows_and_nothing_else() {
         actors[who].1.recv().unwrap()
     };
     let changing = chameleon(name.clone(), host.clone());
-    let options = ConnectOptions { socket_path: &name, mount_point: b"/weft", inherited_socket: None };
+    let options = ConnectOptions { socket_path: &name, mount_point: b"/weft" };
     let superuser = Client::connect(&options).unwrap();
     superuser
         .set_attr(FileRef::ROOT, b"/", 0, &AttrChange { mode: Some(0o755), ..Default::default() })

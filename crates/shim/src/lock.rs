@@ -48,6 +48,9 @@ impl<T> Locked<T> {
     /// In a forked child: whoever held the lock is in the parent. What it was about to do to the copy is lost, so `act` of
     /// [`with`](Self::with) must leave the value usable at every step.
     pub fn force_open(&self) {
-        self.word.store(0, Release);
+        // What is not stored needs no copy of the page.
+        if self.word.load(Relaxed) != 0 {
+            self.word.store(0, Release);
+        }
     }
 }

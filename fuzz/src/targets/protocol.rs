@@ -84,7 +84,7 @@ fn as_user<T: Send>(uid: u32, act: impl FnOnce() -> T + Send) -> T {
 }
 
 fn connect(path: &[u8]) -> Client {
-    let options = ConnectOptions { socket_path: path, mount_point: b"/weft", inherited_socket: None };
+    let options = ConnectOptions { socket_path: path, mount_point: b"/weft" };
     Client::connect(&options).unwrap_or_else(|errno| panic!("nobody can connect any more: {errno}"))
 }
 
@@ -406,11 +406,13 @@ impl Hostile {
             _ => {
                 let mut hello = Hello { magic: HELLO_MAGIC, version: VERSION, ..Hello::zeroed() };
                 hello.flags = match script.byte() {
-                    flags @ 0..240 => u32::from(flags & 31),
+                    // One flag or two, as clients send them.
+                    flags @ 0..240 => 1 << (flags & 7) | u32::from(flags & 16) << (flags >> 5 & 3),
                     _ => script.number() as u32,
                 };
                 hello.thread = script.number() as u32;
                 hello.mount_point_len = script.number() as u32;
+                hello.mount_point[..40].fill(script.byte());
                 hello.comm = [script.byte(); 16];
                 let Ok([ours, theirs]) = sys::socket_pair() else { return };
                 let bytes = &bytemuck::bytes_of(&hello)[..size_of::<Hello>() - script.below(3)];

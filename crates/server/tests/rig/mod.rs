@@ -81,7 +81,7 @@ impl Rig {
 }
 
 pub fn connect(path: &[u8]) -> Client {
-    let options = ConnectOptions { socket_path: path, mount_point: b"/weft", inherited_socket: None };
+    let options = ConnectOptions { socket_path: path, mount_point: b"/weft" };
     Client::connect(&options).unwrap()
 }
 

@@ -13,7 +13,7 @@ use super::{keep, limit, placeholder};
 use crate::owned::Fd;
 use crate::sys;
 use libc::c_int;
-use std::sync::atomic::{AtomicI32, AtomicU8, Ordering::*, fence};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicUsize, Ordering::*, fence};
 use weft_client::{Client, Errno};
 
 /// The descriptor may lead to a placeholder without a name.
@@ -25,6 +25,9 @@ const HELD: u8 = 2;
 const WAITS_MAX: u32 = 10_000;
 
 static STATES: [AtomicU8; DESCRIPTORS_MAX] = [const { AtomicU8::new(0) }; DESCRIPTORS_MAX];
+
+/// From here on no number was ever held: a forked child looks at no page that its parent has not touched.
+static HELD_BELOW: AtomicUsize = AtomicUsize::new(0);
 
 /// What [`ORIGINAL`] is before the first file is opened, and where none can be had.
 const NONE_YET: c_int = -1;
@@ -75,6 +78,9 @@ impl Drop for Held {
 /// Holds a number; `None` where others hold it for too long, and for one that no weft file has.
 pub fn hold(fd: c_int) -> Option<Held> {
     let state = state(fd)?;
+    if HELD_BELOW.load(Relaxed) <= fd as usize {
+        HELD_BELOW.fetch_max(fd as usize + 1, SeqCst);
+    }
     for _ in 0..WAITS_MAX {
         if state.fetch_or(HELD, SeqCst) & HELD == 0 {
             return Some(Held(state));
@@ -136,7 +142,7 @@ fn name(client: &Client, fd: c_int) -> Result<(), Errno> {
 
 /// In a forked child: the other threads are in the parent.
 pub fn open_locks() {
-    for state in &STATES {
+    for state in STATES.iter().take(HELD_BELOW.load(Relaxed)) {
         if state.load(Relaxed) & HELD != 0 {
             state.fetch_and(!HELD, SeqCst);
         }

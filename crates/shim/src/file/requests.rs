@@ -271,7 +271,10 @@ pub fn forget(context: u64) {
 
 /// In a forked child, which has none of its parent's contexts.
 pub fn in_child() {
-    MARKED.store(0, Relaxed);
+    // What is not stored needs no copy of the page.
+    if MARKED.load(Relaxed) != 0 {
+        MARKED.store(0, Relaxed);
+    }
     if any() {
         USED.iter().for_each(|word| word.store(0, Relaxed));
     }

@@ -193,7 +193,10 @@ impl Environment {
             let socket = ticket.socket();
             self.ticket = Some((client, ticket));
             let inode = decimal(sys::fstat(socket)?.st_ino);
-            builder.add(process::ENV_FD, &[&decimal(socket as u64), b":", &inode])?;
+            let has_files = inherits_more || inherits_file(|file| file != table::OWN);
+            let files = if has_files { process::FILES } else { process::NO_FILES };
+            let (fd, session) = (decimal(socket as u64), decimal(client.session()));
+            builder.add(process::ENV_FD, &[&fd, b":", &inode, b":", &session, b":", files])?;
         } else if !inherits_more && !inherits_file(|file| file != table::OWN) {
             builder.add(process::ENV_FD, &[process::NO_FILES])?;
         }

@@ -30,11 +30,14 @@ use weft_client::{Client, ConnectOptions, Errno, FileRef, ForkTicket};
 pub const ENV_SOCKET: &[u8] = b"WEFT_SOCKET";
 /// Where the volume appears; `/weft` when it is not given.
 pub const ENV_AT: &[u8] = b"WEFT_AT";
-/// A connection inherited through `exec`: `<descriptor>:<inode of the socket>`. The inode number guards against a
-/// descriptor that has become something else since. [`NO_FILES`] instead: there is no weft file among the descriptors.
+/// A connection inherited through `exec`: `<descriptor>:<inode of the socket>:<session>:<files>`. The inode number guards against
+/// a descriptor that has become something else since. [`NO_FILES`] at the end, or instead of all: there is no weft file among the
+/// descriptors.
 pub const ENV_FD: &[u8] = b"WEFT_FD";
 /// See [`ENV_FD`].
 pub const NO_FILES: &[u8] = b"none";
+/// The opposite of [`NO_FILES`].
+pub const FILES: &[u8] = b"files";
 /// The working directory on the volume, inherited through `exec`.
 pub const ENV_CWD: &[u8] = b"WEFT_CWD";
 /// The libraries to preload.
@@ -228,7 +231,7 @@ pub fn connect_ahead() {
 
 /// `ahead`: nothing is lost when it fails, and it is tried again.
 #[cold]
-fn connect(inherited: Option<c_int>, ahead: bool) -> Result<&'static Client, Errno> {
+fn connect(inherited: Option<(c_int, &[FileRef])>, ahead: bool) -> Result<&'static Client, Errno> {
     let _busy = Busy::new();
     loop {
         match STATE.compare_exchange(UNCONNECTED, CONNECTING, AcqRel, Acquire) {
@@ -238,13 +241,11 @@ fn connect(inherited: Option<c_int>, ahead: bool) -> Result<&'static Client, Err
             Err(_) => return Err(libc::EIO),
         }
     }
-    let mut options =
-        ConnectOptions { socket_path: socket_path(), mount_point: mount(), inherited_socket: inherited };
-    let mut connection = Client::connect(&options);
-    if connection.is_err() && inherited.is_some() {
-        options.inherited_socket = None;
-        connection = Client::connect(&options);
-    }
+    let taken_over = inherited.map(|(socket, files)| Client::take_over(socket, files));
+    let connection = match taken_over {
+        Some(Ok(client)) => Ok(client),
+        _ => Client::connect(&ConnectOptions { socket_path: socket_path(), mount_point: mount() }),
+    };
     match connection {
         Ok(client) => {
             // SAFETY: this thread moved STATE to CONNECTING; nobody reads before CONNECTED.
@@ -440,12 +441,25 @@ fn number_before_colon(value: &[u8]) -> Option<(u64, &[u8])> {
     Some((number(value.get(..colon)?)?, value.get(colon + 1..)?))
 }
 
-/// The inherited connection, when the descriptor still is that socket.
-fn inherited_socket(value: &[u8]) -> Option<c_int> {
-    let (fd, inode) = number_before_colon(value)?;
-    let fd = fd as c_int;
-    let stat = sys::fstat(fd).ok()?;
-    (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK && stat.st_ino == number(inode)?).then_some(fd)
+/// A connection that came with the program.
+#[derive(Clone, Copy)]
+struct Inherited {
+    socket: c_int,
+    session: u64,
+    /// Whether there may be files of it among the descriptors.
+    has_files: bool,
+}
+
+impl Inherited {
+    /// When the descriptor still is that socket.
+    fn of(value: &[u8]) -> Option<Inherited> {
+        let (fd, rest) = number_before_colon(value)?;
+        let (inode, rest) = number_before_colon(rest)?;
+        let (session, files) = number_before_colon(rest)?;
+        let inherited = Inherited { socket: fd as c_int, session, has_files: files != NO_FILES };
+        let stat = sys::fstat(inherited.socket).ok()?;
+        (stat.st_mode & libc::S_IFMT == libc::S_IFSOCK && stat.st_ino == inode).then_some(inherited)
+    }
 }
 
 /// Reads the environment and takes over what was inherited.
@@ -489,8 +503,8 @@ pub unsafe fn start(environment: *mut *const c_char) {
         }
         let inheritance = variable(environment, ENV_FD);
         let cwd = variable(environment, ENV_CWD).and_then(inherited_cwd);
-        let has_files = inheritance != Some(NO_FILES);
-        let inherited = inheritance.and_then(inherited_socket);
+        let inherited = inheritance.and_then(Inherited::of);
+        let has_files = inherited.map_or(inheritance != Some(NO_FILES), |inherited| inherited.has_files);
         let kept = take_over_descriptors(has_files, inherited, cwd.map(|(file, _)| file));
         match cwd {
             // Wherever its path leads by now, and whoever may walk there.
@@ -509,10 +523,7 @@ pub unsafe fn start(environment: *mut *const c_char) {
 
 /// Finds the placeholders among the inherited descriptors, and takes them and the working directory over. Whether that one
 /// came with the inherited connection. The program that executed this one may have known that it `has_files` or not.
-fn take_over_descriptors(has_files: bool, inherited: Option<c_int>, cwd: Option<FileRef>) -> bool {
-    let client = inherited
-        .and_then(|fd| connect(Some(fd), false).ok())
-        .filter(|client| client.socket() == inherited.unwrap_or(-1));
+fn take_over_descriptors(has_files: bool, inherited: Option<Inherited>, cwd: Option<FileRef>) -> bool {
     let Ok(mut kept) = Scratch::<[FileRef; INHERITED_MAX]>::any() else { return false };
     let mut count = 0;
     // The directory first, so that it has a place however many descriptors there are.
@@ -523,7 +534,7 @@ fn take_over_descriptors(has_files: bool, inherited: Option<c_int>, cwd: Option<
     let each = if has_files { each_descriptor } else { each_low_descriptor };
     each(&mut |fd| {
         let Some((server, file, _)) = placeholder::identify(fd) else { return };
-        let known = client.is_some_and(|client| client.session() == server);
+        let known = inherited.is_some_and(|inherited| inherited.session == server);
         match kept.get_mut(count) {
             Some(place) if known && file != table::LOST => {
                 *place = file;
@@ -534,9 +545,20 @@ fn take_over_descriptors(has_files: bool, inherited: Option<c_int>, cwd: Option<
             _ => drop(table::swap(fd, Some(table::LOST))),
         }
     });
-    let Some(client) = client else { return false };
-    let retained = client.retain(kept.get(..count).unwrap_or(&[]));
-    retained.is_ok() && cwd.is_some_and(|cwd| client.flags(cwd).is_ok())
+    let Some(Inherited { socket, session, .. }) = inherited else { return false };
+    let files = kept.get(..count).unwrap_or(&[]);
+    let client = connect(Some((socket, files)), false).ok();
+    match client.filter(|client| client.socket() == socket && client.session() == session) {
+        Some(client) => cwd.is_some_and(|cwd| client.flags(cwd).is_ok()),
+        None => {
+            table::each(0, u32::MAX, |fd, file| {
+                if file != table::OWN {
+                    table::swap(fd, Some(table::LOST));
+                }
+            });
+            false
+        }
+    }
 }
 
 /// What the kernel calls a descriptor.

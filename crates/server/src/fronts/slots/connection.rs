@@ -1,6 +1,6 @@
 //! Connections: the socket of a process, from the first hello to its end.
 //!
-//! One thread reads the socket. It starts a thread for each call slot at the slot's first use, so that a slow call
+//! One thread reads the socket. A thread serves each call slot from its first use on, so that a slow call
 //! (an fsync) delays no other thread of the program; it answers further hellos (`fork`, `exec`, a change of user);
 //! and at the end of the socket it ends the process.
 
@@ -8,17 +8,18 @@ use super::identity::{self, ThreadStatus};
 use super::link::Link;
 use super::quota::Quota;
 use super::slot::{publish_cpu_load, serve};
-use crate::ops::Caller;
+use crate::ops::{Caller, Session};
 use crate::state::processes::Process;
 use crate::state::volume::Volume;
 use bytemuck::{Zeroable, bytes_of};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::*;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use weft_client::shared::channel::SLOTS;
 use weft_client::sys;
 use weft_sys::message::{self, Received, as_stream, receive, tell_senders};
 use weft_sys::peer::{self, credentials};
+use weft_sys::thread::set_name;
 use weft_volume::ImageKind;
 
 /// How long a process may take for its hello.
@@ -94,11 +96,14 @@ pub struct Connections {
     threads: Mutex<Threads>,
 }
 
+/// Waits for the end of what a thread of a slot does: nothing is sent, and the sender is dropped then.
+type End = Receiver<Infallible>;
+
 /// What a thread does for a connection, from its beginning to its end.
 type Life = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// Threads for connections. One whose connection has ended waits for the next: to start a thread costs a program that
-/// starts much of its time.
+/// Threads for connections and their slots. One whose connection has ended waits for the next: to start a thread costs a program
+/// that starts much of its time.
 #[derive(Default)]
 struct Threads {
     all: Vec<JoinHandle<()>>,
@@ -107,8 +112,11 @@ struct Threads {
     are_ended: bool,
 }
 
+/// A thread that serves no slot.
+const THREAD_NAME: &str = "weft-conn";
+
 /// So many threads wait at most.
-const IDLE_MAX: usize = 8;
+const IDLE_MAX: usize = 16;
 
 impl Default for Connections {
     fn default() -> Connections {
@@ -148,31 +156,30 @@ impl Connections {
             let _ = refuse(&socket, libc::EAGAIN);
             return;
         };
-        self.spawn(move || {
+        let begun = self.spawn(move || {
             let _permit = permit;
             first_hello(connections, volume, socket)
         });
+        if let Err(error) = begun {
+            tracing::error!(%error, "a connection was refused");
+        }
     }
 
-    fn spawn(self: &Arc<Self>, life: impl FnOnce() -> io::Result<()> + Send + 'static) {
+    fn spawn(self: &Arc<Self>, life: impl FnOnce() -> io::Result<()> + Send + 'static) -> io::Result<()> {
         let mut life: Life = Box::new(life);
         let mut threads = self.threads.lock();
         while let Some(idle) = threads.idle.pop() {
             match idle.send(life) {
-                Ok(()) => return,
+                Ok(()) => return Ok(()),
                 // It has panicked, which the panic hook has reported.
                 Err(unsent) => life = unsent.0,
             }
         }
         let all = self.clone();
-        let thread = std::thread::Builder::new().name("weft-conn".into()).spawn(move || all.live_on(life));
-        match thread {
-            Ok(thread) => {
-                threads.all.retain(|t| !t.is_finished());
-                threads.all.push(thread);
-            }
-            Err(error) => tracing::error!(%error, "no thread for a connection"),
-        }
+        let thread = std::thread::Builder::new().name(THREAD_NAME.into()).spawn(move || all.live_on(life));
+        threads.all.retain(|t| !t.is_finished());
+        threads.all.push(thread?);
+        Ok(())
     }
 
     /// A thread serves one connection after the other.
@@ -353,20 +360,27 @@ impl Connection {
     }
 
     /// Starts the thread of a slot, unless there is one.
-    fn serve_slot(self: &Arc<Self>, index: usize, threads: &mut [Option<JoinHandle<()>>]) -> io::Result<()> {
+    fn serve_slot(self: &Arc<Self>, index: usize, threads: &mut [Option<End>]) -> io::Result<()> {
         self.link.channel().slots[index].served.store(1, Release);
         // The slot says so too, but that is the client's to write: one that takes it back must not get a second thread.
         if threads[index].is_none() {
+            let (running, end) = channel();
             let mine = self.clone();
-            let name = format!("weft-{}.{index}", self.process.id);
-            threads[index] = Some(std::thread::Builder::new().name(name).spawn(move || serve(&mine, index))?);
+            self.all.spawn(move || {
+                let _running = running;
+                set_name(&format!("weft-{}.{index}", mine.process.id));
+                serve(&mine, index);
+                set_name(THREAD_NAME);
+                Ok(())
+            })?;
+            threads[index] = Some(end);
         }
         Ok(())
     }
 
     /// Reads the socket until it ends: slot numbers of slots used for the first time, and further hellos.
     fn read_socket(self: &Arc<Self>, socket: &UnixStream, is_new: bool) -> io::Result<()> {
-        let mut threads: [Option<JoinHandle<()>>; SLOTS] = [const { None }; SLOTS];
+        let mut threads: [Option<End>; SLOTS] = [const { None }; SLOTS];
         let mut first = [0u8; 1];
         // A new process maps what it got before it makes its first call, and finds the thread there by then. One that forked off
         // may never make any.
@@ -398,9 +412,9 @@ impl Connection {
         {
             sys::futex_wake(&slot.state, u32::MAX >> 1);
         }
-        for thread in threads.into_iter().flatten() {
+        for end in threads.into_iter().flatten() {
             // A slot thread that panicked has been reported by the panic hook; the connection ends either way.
-            let _ = thread.join();
+            let Err(_) = end.recv();
         }
         result
     }
@@ -468,8 +482,7 @@ impl Connection {
         self.all.spawn(move || {
             let _permit = permit;
             live(&begun, &child, way)
-        });
-        Ok(())
+        })
     }
 
     /// The process has become another program: it gets its shared memory anew, if who it is by now may have that.
@@ -481,6 +494,9 @@ impl Connection {
         if let Some(predecessor) = self.predecessor {
             // Perhaps before the server reads the end of the old socket.
             self.volume.locks.hand_over(predecessor, self.process.id);
+        }
+        if let Some(kept) = hello.kept() {
+            Session::new(&self.volume, &self.process, &self.process_caller()).retain(kept);
         }
         self.answer_hello(answer)
     }

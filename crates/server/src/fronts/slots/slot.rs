@@ -9,7 +9,7 @@ use weft_client::patience::{CpuChoice, ServerPatience};
 use weft_client::shared::channel::{DONE, Response, SUBMITTED, Slot};
 use weft_client::shared::turn;
 use weft_client::sys;
-use weft_sys::thread::run_on;
+use weft_sys::thread::Affinity;
 
 /// A thread looks at its slot this often between two yields, or before it sleeps.
 const LOOKS: u32 = 4;
@@ -21,6 +21,7 @@ pub fn serve(connection: &Connection, index: usize) {
     let link = &connection.link;
     let slot = &link.channel().slots[index];
     let (mut patience, mut cpu_choice) = (ServerPatience::new(), CpuChoice::ANYWHERE);
+    let mut affinity = Affinity::of_this_thread();
     while let Some(wake_state) = wait_submitted(connection, slot, &mut patience) {
         if connection.process.is_ending() {
             return;
@@ -28,7 +29,7 @@ pub fn serve(connection: &Connection, index: usize) {
         let request = link.request(index);
         if let Some(cpu) = cpu_choice.requested_from(request.cpu, wake_state == WakeState::Asleep) {
             // A wake there costs a tenth of one across processors.
-            run_on(cpu);
+            affinity.restrict_to(cpu);
         }
         // This thread, and the caller's unless it sleeps.
         let own = 1 + u32::from(slot.client_sleeps.load(Relaxed) == 0);
