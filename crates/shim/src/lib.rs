@@ -28,6 +28,7 @@ pub mod file;
 pub mod hooks;
 pub mod interception;
 pub mod ipc;
+pub mod libraries;
 pub mod lock;
 pub mod mapping;
 pub mod owned;
@@ -66,9 +67,7 @@ mod start {
     /// Runs when the library is loaded, before other constructors and the program.
     extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut *const c_char) {
         crate::report::install_panic_hook();
-        for symbol in crate::hooks::SYMBOLS.iter().copied().flatten() {
-            symbol.look_up();
-        }
+        crate::real::look_up_all(crate::hooks::SYMBOLS.iter().copied().flatten().copied());
         // SAFETY: the loader passes the environment, and no other thread runs yet.
         unsafe { crate::process::start(environment) };
         if crate::process::is_on() {

@@ -3,6 +3,7 @@
 //! All are looked up at start. A call that comes earlier, from a constructor that runs before ours, looks its function up
 //! itself; looking up may allocate, which is why it is not left to a moment inside `mmap` or a signal handler.
 
+use crate::libraries::{Found, Libraries};
 use crate::{report, sys};
 use libc::c_void;
 use std::ffi::CStr;
@@ -27,31 +28,28 @@ impl Symbol {
         if address.is_null() { self.look_up() } else { address }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &'static CStr {
+        self.name
+    }
+
     /// Looks the function up and remembers it.
     #[cold]
     #[inline(never)]
-    pub fn look_up(&self) -> *mut c_void {
+    fn look_up(&self) -> *mut c_void {
         // SAFETY: the name is a C string.
         let mut address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if address.is_null() {
-            address = self.look_aside().unwrap_or(missing as *mut c_void);
+            address = self.look_aside(&Aside::loaded()).unwrap_or(missing as *mut c_void);
         }
         self.address.store(address, Relaxed);
         address
     }
 
-    /// Looks into libraries which the program may have loaded for itself alone, out of sight of a search by name.
-    fn look_aside(&self) -> Option<*mut c_void> {
-        const LIBRARIES: [&CStr; 3] = [c"liburing.so.2", c"liburing-ffi.so.2", c"liburing.so.1"];
-        LIBRARIES.iter().find_map(|library| {
-            // SAFETY: C strings; what is not loaded is not loaded by this, and what is stays, as its caller uses it.
-            let found = unsafe {
-                let library = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-                if library.is_null() {
-                    return None;
-                }
-                libc::dlsym(library, self.name.as_ptr())
-            };
+    fn look_aside(&self, aside: &Aside) -> Option<*mut c_void> {
+        aside.0.iter().filter(|library| !library.is_null()).find_map(|library| {
+            // SAFETY: a library that stays loaded, and a C string.
+            let found = unsafe { libc::dlsym(*library, self.name.as_ptr()) };
             (!found.is_null()).then_some(found)
         })
     }
@@ -59,6 +57,39 @@ impl Symbol {
     /// Whether the lookup has been made.
     pub fn is_resolved(&self) -> bool {
         !self.address.load(Relaxed).is_null()
+    }
+}
+
+/// Libraries which the program may have loaded for itself alone, out of sight of a search by name; null are those that it has
+/// not.
+struct Aside([*mut c_void; 3]);
+
+impl Aside {
+    fn loaded() -> Aside {
+        Aside([c"liburing.so.2", c"liburing-ffi.so.2", c"liburing.so.1"].map(|name| {
+            // SAFETY: a C string; what is not loaded is not loaded by this, and what is stays, as its caller uses it.
+            unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
+        }))
+    }
+}
+
+/// Looks up all functions.
+pub fn look_up_all<'a>(symbols: impl Iterator<Item = &'a Symbol>) {
+    let libraries = Libraries::behind_this();
+    let mut aside = None;
+    for symbol in symbols {
+        let address = match libraries.find(symbol.name) {
+            Found::At(address) => address,
+            Found::Nowhere => {
+                let aside = aside.get_or_insert_with(Aside::loaded);
+                symbol.look_aside(aside).unwrap_or(missing as *mut c_void)
+            }
+            Found::Unknown => {
+                symbol.look_up();
+                continue;
+            }
+        };
+        symbol.address.store(address, Relaxed);
     }
 }
 
