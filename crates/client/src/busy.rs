@@ -136,6 +136,31 @@ impl Drop for Busy {
     }
 }
 
+/// Keeps the terminal (`SIGTSTP`) from stopping the process in the middle of what the calling thread does, until this is dropped. Of
+/// several threads another one may take the signal, and stop all; `SIGSTOP` cannot be put off at all.
+pub(crate) struct StopLater {
+    /// What was not blocked before.
+    blocked: Mask,
+}
+
+impl StopLater {
+    const STOP: Mask = 1 << (libc::SIGTSTP - 1);
+
+    pub fn new() -> StopLater {
+        StopLater { blocked: Self::STOP & !sys::block_signals(Self::STOP) }
+    }
+}
+
+impl Drop for StopLater {
+    fn drop(&mut self) {
+        if self.blocked != 0 {
+            // A handler that was put off meanwhile has taken down the mask as it was then.
+            THREAD.with(|thread| thread.mask.set(thread.mask.get() & !self.blocked));
+            sys::unblock_signals(self.blocked);
+        }
+    }
+}
+
 /// Does something as a whole. Unlike [`Busy`] this leaves nothing in the caller's frame that a cancelled thread would have to
 /// clean up.
 #[inline(always)]

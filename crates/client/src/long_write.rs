@@ -4,7 +4,7 @@
 //! A client with leases holds [`Inode::long_write`](crate::shared::volume::Inode::long_write) by itself. For others the server holds
 //! it, from the first piece to the last.
 
-use crate::busy::Busy;
+use crate::busy::{Busy, StopLater};
 use crate::client::Client;
 use crate::lease_use::Using;
 use crate::proto::{FileRef, LONG_BEGINS, LONG_ENDS, LONG_GOES_ON, LONG_HELD};
@@ -30,6 +30,8 @@ pub(crate) struct LongWrite<'a> {
     /// The lease under which the inode in this slot is held, and what the thread wrote to before.
     held: Option<(Using<'a>, u32, u32)>,
     pieces: usize,
+    /// Others would have to wait, or write between the pieces.
+    _stop: StopLater,
     /// A handler that writes to the file between the pieces would wait for its own thread.
     _busy: Busy,
 }
@@ -37,11 +39,12 @@ pub(crate) struct LongWrite<'a> {
 impl Client {
     /// Begins a long write.
     pub(crate) fn begin_long_write(&self, file: FileRef) -> Result<LongWrite<'_>, Errno> {
-        let mut long = LongWrite { client: self, held: None, pieces: 0, _busy: Busy::new() };
-        let Some(leases) = self.leases() else { return Ok(long) };
+        let busy = Busy::new();
+        let begun = |held| LongWrite { client: self, held, pieces: 0, _stop: StopLater::new(), _busy: busy };
+        let Some(leases) = self.leases() else { return Ok(begun(None)) };
         let (_, inode, slot) = leases.open_file(file)?;
         if is_in(slot) {
-            return Ok(long);
+            return Ok(begun(None));
         }
         while !inode.exclude_long_writes(self.holder(), || !self.is_alive()) {
             refuse(!self.is_alive(), libc::EIO)?;
@@ -52,8 +55,7 @@ impl Client {
             let _ = inode.long_write.unlock(self.holder());
             return Err(libc::EBADF);
         }
-        long.held = Some((leases, slot, WRITES_TO.replace(slot + 1)));
-        Ok(long)
+        Ok(begun(Some((leases, slot, WRITES_TO.replace(slot + 1)))))
     }
 }
 

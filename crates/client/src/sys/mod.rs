@@ -39,9 +39,16 @@ pub fn set_signal_mask(mask: u64) {
     let _ = call!(rt_sigprocmask, libc::SIG_SETMASK, &raw const mask, 0usize, size_of::<u64>());
 }
 
-/// Blocks more signals in the calling thread.
-pub fn block_signals(mask: u64) {
-    let _ = call!(rt_sigprocmask, libc::SIG_BLOCK, &raw const mask, 0usize, size_of::<u64>());
+/// Blocks more signals in the calling thread; returns those that were blocked before.
+pub fn block_signals(mask: u64) -> u64 {
+    let mut before = 0u64;
+    let _ = call!(rt_sigprocmask, libc::SIG_BLOCK, &raw const mask, &raw mut before, size_of::<u64>());
+    before
+}
+
+/// Blocks fewer signals in the calling thread.
+pub fn unblock_signals(mask: u64) {
+    let _ = call!(rt_sigprocmask, libc::SIG_UNBLOCK, &raw const mask, 0usize, size_of::<u64>());
 }
 
 /// Sends the calling thread a signal with what came with it; without that where the kernel has no room for it.

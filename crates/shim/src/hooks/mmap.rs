@@ -92,6 +92,13 @@ hooks! {
         {
             return finish(result);
         }
+        if copies::any_maps()
+            && matches!(advice, libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_FREE)
+            && copies::is_own_memory(at as usize, len)
+        {
+            // The pages of a file's private map are the file's again, or cannot be freed.
+            return if advice == libc::MADV_FREE { fail(libc::EINVAL) } else { 0 };
+        }
         if real::is_resolved() {
             return real::madvise(at, len, advice);
         }

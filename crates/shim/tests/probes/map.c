@@ -44,8 +44,49 @@ static void sparse(void) {
     unlink(at("sparse"));
 }
 
+/* A small file that is only read. */
+static void small(void) {
+    static const struct { size_t size, len; off_t offset; } maps[] = {
+        {1, 1, 0}, {5000, 5000, 0}, {5000, 8192, 0}, {5000, 4096, 0}, {5000, 12288, 0}, {5000, 100, 4096}, {8192, 8192, 0}, {65536, 65536, 0}, {0, 10, 0}};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        int fd = open(at("small"), O_CREAT | O_RDWR | O_TRUNC, 0644);
+        for (size_t n = 0; n < maps[i].size; n += 10) pwrite(fd, "0123456789", maps[i].size - n < 10 ? maps[i].size - n : 10, n);
+        close(fd);
+        fd = open(at("small"), O_RDONLY);
+        char *map = mmap(NULL, maps[i].len, PROT_READ, MAP_PRIVATE, fd, maps[i].offset);
+        printf("small %zu: %d", i, map != MAP_FAILED);
+        if (map == MAP_FAILED || !maps[i].size) { puts(""); continue; }
+        size_t there = maps[i].size - maps[i].offset;
+        if (there > maps[i].len) there = maps[i].len;
+        char seen[70000] = "";
+        pread(fd, seen, there, maps[i].offset);
+        close(fd);
+        unsigned zeros = 0;
+        for (size_t n = maps[i].size - maps[i].offset; n % 4096 && n < maps[i].len; n++) zeros += map[n] == 0;
+        printf(" alike %d, zeros %u\n", !memcmp(map, seen, there), zeros);
+        fflush(stdout);
+        pid_t pid = fork();
+        if (!pid) { memset(map, 1, 1); _exit(0); }
+        int status;
+        waitpid(pid, &status, 0);
+        printf("store: %d\n", WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+        TRY(madvise(map, maps[i].len, MADV_FREE));
+        TRY(madvise(map, maps[i].len, MADV_DONTNEED));
+        printf("again %d\n", !memcmp(map, seen, there));
+        TRY(mprotect(map, maps[i].len, PROT_READ | PROT_WRITE));
+        map[0] = '!';
+        int again = open(at("small"), O_RDONLY);
+        pread(again, seen, 1, maps[i].offset);
+        printf("map %c, file %c\n", map[0], seen[0]);
+        close(again);
+        OK(munmap(map, maps[i].len));
+    }
+    unlink(at("small"));
+}
+
 static void probe(void) {
     sparse();
+    small();
     for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i % 23);
     int fd = open(at("f"), O_CREAT | O_RDWR, 0644);
     TRY(write(fd, text, sizeof text));
