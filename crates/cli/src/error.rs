@@ -87,12 +87,6 @@ fn look_closer(image: &str) -> String {
     )
 }
 
-/// Whether the directory that a file is to be in is missing.
-fn has_no_directory(file: &Path) -> bool {
-    let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
-    dir.is_some_and(|dir| !dir.is_dir())
-}
-
 fn is_missing(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound
 }
@@ -146,6 +140,12 @@ impl From<ServerError> for CliError {
 }
 
 impl CliError {
+    /// Whether the directory that a file is to be in is missing.
+    pub fn has_no_directory(file: &Path) -> bool {
+        let dir = file.parent().filter(|dir| !dir.as_os_str().is_empty());
+        dir.is_some_and(|dir| !dir.is_dir())
+    }
+
     /// An error of the operating system on a local file.
     pub fn io(what: &'static str, path: &Path, source: io::Error) -> CliError {
         CliError::Io { what, path: path.to_path_buf(), source }
@@ -226,11 +226,13 @@ impl CliError {
             CliError::Device(DeviceError::Io { path, source })
             | CliError::Flash(FlashError::Device(DeviceError::Io { path, source }))
             | CliError::Drive(SsdError::Flash(FlashError::Device(DeviceError::Io { path, source })))
-                if is_missing(source) && has_no_directory(path) =>
+                if is_missing(source) && CliError::has_no_directory(path) =>
             {
                 "the file's directory is not there: make it first, or name another one"
             }
-            CliError::Io { what: "write", path, source } if is_missing(source) && has_no_directory(path) => {
+            CliError::Io { what: "write", path, source }
+                if is_missing(source) && CliError::has_no_directory(path) =>
+            {
                 "the file's directory is not there: make it first, or name another one"
             }
             CliError::Io { what: "policy", source, .. } if is_missing(source) => {
@@ -303,7 +305,7 @@ impl CliError {
                 "the volume could not be read, or its server has ended; 'weft fsck IMAGE' checks the volume"
             }
             CliError::Tags { source: weft_tags::Error::Open { path, source }, .. }
-                if is_missing(source) && has_no_directory(path) =>
+                if is_missing(source) && CliError::has_no_directory(path) =>
             {
                 "the file's directory is not there: make it first, or name another one"
             }

@@ -90,7 +90,12 @@ pub fn elsewhere(
     while let Ok(Some(_)) = signals.next(Duration::ZERO) {}
     let (report, failure) = match answered(volume, socket, signals, || ask(&client)) {
         Ok(after) => (Some(Report { shared: true, ..guest.report(&ended, &before, &after) }), None),
-        Err(error) => (None, Some(error)),
+        Err(error) if client.is_alive() => (None, Some(error)),
+        Err(_) => {
+            let what = format!("{volume}: the server on {} has ended before the program", socket.display());
+            let remedy = "start it again ('weft serve'); what was synced is on the volume";
+            (None, Some(CliError::said(what, remedy)))
+        }
     };
     Ok(FinishedRun { status: ended.status, report, failure, interrupted: ended.interrupted })
 }

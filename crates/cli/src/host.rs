@@ -132,6 +132,17 @@ pub fn served(image: &Path, error: CliError) -> CliError {
     CliError::of(image, format_args!("in use, served {what}on {}", socket.display()), remedy)
 }
 
+/// The error of an image that could not be opened: who serves it, with this exit status, or what `otherwise` makes of it.
+pub fn served_or<E: Into<CliError>>(
+    image: &Path,
+    status: u8,
+    error: E,
+    otherwise: impl FnOnce(CliError) -> CliError,
+) -> CliError {
+    let error = error.into();
+    if is_busy(&error) { served(image, error).with_status(status) } else { otherwise(error) }
+}
+
 /// The server of a socket.
 pub struct Found {
     /// Its process; none when it is stopped and too many wait for it.

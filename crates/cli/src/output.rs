@@ -7,6 +7,7 @@
 use crate::error::CliError;
 use crate::kind::Kind;
 use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -30,6 +31,12 @@ impl HoldsData {
 /// command uses.
 pub fn check(path: &Path, used: &[&Path]) -> Result<(), CliError> {
     let remedy = "give the name of another file; to replace this one, remove it first";
+    if CliError::has_no_directory(path) {
+        return Err(CliError::io("write", path, io::ErrorKind::NotFound.into()));
+    }
+    if path.is_dir() {
+        return Err(CliError::io("write", path, io::ErrorKind::IsADirectory.into()));
+    }
     holds_no_data(path, used).map_err(|error| CliError::said(error.to_string(), remedy))
 }
 

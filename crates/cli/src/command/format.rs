@@ -77,7 +77,21 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
 fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     let size = args.size.as_deref().map(parse_size).transpose()?;
     let geometry = args.geometry.of_volume(size, &args.label)?;
-    CliError::unless_forced(path, std::fs::symlink_metadata(path).is_ok(), args.force)?;
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            let remedy = "give the name of a file, or of a zoned block device";
+            return Err(CliError::of(path, "neither a file nor a block device", remedy));
+        }
+        Ok(_) => CliError::unless_forced(path, true, args.force)?,
+        Err(_) if std::fs::symlink_metadata(path).is_ok() => {
+            return Err(CliError::of(
+                path,
+                "a symbolic link that leads nowhere",
+                "remove it, or give another name",
+            ));
+        }
+        Err(_) => {}
+    }
     let bar = progress::bytes("format", geometry.total_bytes, args.quiet);
     signal::notice_interrupts();
     let made = ZonedModel::create(path, &geometry, args.force, &mut |done, total| {

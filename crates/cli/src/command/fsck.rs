@@ -1,6 +1,7 @@
 //! `weft fsck`: the offline check, with its progress, its findings and its exit status.
 
 use crate::error::CliError;
+use crate::host::served_or;
 use crate::kind::Kind;
 use crate::progress;
 use crate::say::{json_line, print};
@@ -34,7 +35,7 @@ pub struct FsckArgs {
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
-        .map_err(|e| CliError::uncheckable(&image, Kind::Volume, e))?;
+        .map_err(|e| served_or(&args.image, 2, e, |e| CliError::uncheckable(&image, Kind::Volume, e)))?;
     let written =
         |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);
     let bar = progress::bytes("check", (0..device.info().zones).map(written).sum(), args.quiet || args.json);

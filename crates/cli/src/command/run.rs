@@ -107,15 +107,15 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
         }
         ServerAt::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
     };
+    let mut failure = ran.failure;
     if let Some(report) = &ran.report {
-        if let Some(path) = &args.report {
-            write_report(path, report)?;
-        }
         if !args.quiet {
             say(format_args!("\n{report}"));
         }
+        let written = args.report.as_ref().map_or(Ok(()), |path| write_report(path, report));
+        failure = failure.or(written.err());
     }
-    match ran.failure {
+    match failure {
         // The program's own failure is what its caller has to know first.
         Some(error) if ran.status == 0 => Err(error),
         Some(error) => {

@@ -2,6 +2,7 @@
 
 use crate::byte_text::escape;
 use crate::error::CliError;
+use crate::host::served_or;
 use crate::kind::Kind;
 use crate::progress;
 use crate::say;
@@ -69,7 +70,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         CliError::unless_new(target, std::fs::symlink_metadata(target).is_ok()).map_err(no_volume)?;
     }
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
-        .map_err(|e| CliError::unsalvageable(&name, Kind::Volume, e))?;
+        .map_err(|e| served_or(&args.image, 2, e, |e| CliError::unsalvageable(&name, Kind::Volume, e)))?;
     let has_all_appends = weft_volume::settle_append_log(&device, &name);
     let options = MountOptions { salvage: true, ..MountOptions::default() };
     let from =

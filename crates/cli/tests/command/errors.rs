@@ -70,6 +70,27 @@ fn a_directory_that_is_missing_is_not_made_by_a_format() {
 }
 
 #[test]
+fn a_report_that_cannot_be_written_is_refused_before_the_program_runs() {
+    let bench = Bench::with_volume();
+    for file in ["none/report.json", "."] {
+        let args = ["run", "--volume", "vol.img", "--report", file, "--", "sh", "-c", "echo ran"];
+        bench.weft(&args).code(125).stdout(contains("ran").not()).stderr(contains(file));
+    }
+}
+
+#[test]
+fn a_volume_is_not_made_in_what_is_neither_a_file_nor_a_drive() {
+    let bench = Bench::empty();
+    std::os::unix::fs::symlink("nowhere", bench.path("link")).unwrap();
+    for (name, told) in [("/dev/null", "neither a file nor a block device"), ("link", "leads nowhere")] {
+        bench
+            .weft(&["format", "--size", "64M", name])
+            .code(1)
+            .stderr(contains(told).and(contains("--force").not()));
+    }
+}
+
+#[test]
 fn a_path_without_an_image_is_explained() {
     let bench = Bench::empty();
     bench.weft(&["ls", "/db"]).code(1).stderr(contains("not on a volume").and(contains("IMAGE:/path")));

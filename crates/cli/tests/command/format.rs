@@ -88,7 +88,7 @@ fn what_holds_no_volume_is_refused_before_anything_is_written_with_the_least_tha
         assert!(std::fs::read(bench.path("vol.img")).unwrap() == before, "{args:?}: {told}");
         // The size that is named is the least that works.
         let Some((_, rest)) = told.split_once("give --size ") else { continue };
-        let least: u64 = rest.split(' ').next().unwrap().parse().unwrap();
+        let least = weft_core::units::parse_size(rest.split(' ').next().unwrap()).unwrap();
         for (size, works) in [(least, true), (least - 1, false)] {
             let size = size.to_string();
             let mut args: Vec<&str> = ["format", "--size", &size].to_vec();

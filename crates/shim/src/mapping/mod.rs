@@ -15,6 +15,7 @@ pub mod pages;
 pub mod stores;
 
 use crate::process;
+use crate::report::{Refusal, refuse};
 use libc::{c_int, c_void};
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::{Errno, FileRef};
@@ -91,8 +92,12 @@ pub fn map(file: FileRef, request: Request) -> Result<*mut c_void, Errno> {
     if attr.mode & libc::S_IFMT != libc::S_IFREG {
         return Err(libc::ENODEV);
     }
-    let map = if shared && is_writable(flags) { pages::map } else { copies::map };
-    let there = map(client, file, &attr, &request)?;
+    let there = if shared && is_writable(flags) {
+        let mapped = pages::map(client, file, &attr, &request);
+        mapped.map_err(|error| if error == libc::ENOSPC { refuse(Refusal::SharedMemory) } else { error })?
+    } else {
+        copies::map(client, file, &attr, &request)?
+    };
     // Mapping is an access; what the program reads there afterwards goes unseen.
     client.note_access(file)?;
     Ok(there.cast())
