@@ -136,8 +136,8 @@ impl Drop for Busy {
     }
 }
 
-/// Keeps the terminal (`SIGTSTP`) from stopping the process in the middle of what the calling thread does, until this is dropped. Of
-/// several threads another one may take the signal, and stop all; `SIGSTOP` cannot be put off at all.
+/// Keeps the terminal (`SIGTSTP`) from stopping the process in the middle of what the calling thread does, until this is dropped. In a
+/// process with several threads, the kernel may give the signal to another one, and stops all of them. `SIGSTOP` cannot be put off.
 pub(crate) struct StopLater {
     /// What was not blocked before.
     blocked: Mask,

@@ -30,6 +30,8 @@ pub struct OpenFile {
 pub struct Client {
     pub(crate) socket: AtomicI32,
     pub(crate) channel: AtomicPtr<Channel>,
+    /// In a forked child that has not heard: its parent's channel, still mapped. Null otherwise.
+    pub(crate) parents_channel: AtomicPtr<Channel>,
     pub(crate) connection: AtomicU32,
     pub(crate) volume_id: u64,
     pub(crate) session: u64,
@@ -57,6 +59,24 @@ pub(crate) struct Leases {
     pub device_blocks: u64,
     /// Where appended bytes are made durable without the server.
     pub append_log: Option<LogFile>,
+}
+
+/// What is called before a descriptor of leases is closed; null: nothing.
+static BEFORE_CLOSE: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
+
+/// From now on `act` is called with each descriptor of leases before it is closed: whoever guards it for the program lets it go. The
+/// thread that closes it may be any that used the leases last.
+pub fn before_own_descriptor_closes(act: fn(i32)) {
+    BEFORE_CLOSE.store(act as *mut (), Release);
+}
+
+fn close_own(fd: i32) {
+    let act = BEFORE_CLOSE.load(Acquire);
+    if !act.is_null() {
+        // SAFETY: stored above, of this type.
+        unsafe { std::mem::transmute::<*mut (), fn(i32)>(act)(fd) };
+    }
+    let _ = sys::close(fd);
 }
 
 /// How the device's data area is read.
@@ -211,8 +231,11 @@ impl Client {
     /// [heard](Self::hear) of.
     pub fn adopt(&self, ticket: ForkTicket) {
         let _ = sys::close(self.socket.swap(ticket.socket, Relaxed));
-        // The parent's, which is not this process's to use any more.
-        self.channel.store(ptr::null_mut(), Release);
+        // The parent's, which is not this process's to use any more. A child that has not heard has none.
+        let parents = self.channel.swap(ptr::null_mut(), AcqRel);
+        if !parents.is_null() {
+            self.parents_channel.store(parents, Release);
+        }
         self.children.store(0, Relaxed);
         // The ticket is of who the forking thread was, which is all that there is now.
         self.identities.store(0, Relaxed);
@@ -221,6 +244,11 @@ impl Client {
 
     /// In the child, before its first call: what it shares with the server from now on. Threads that do it at once get the same.
     pub fn hear(&self) -> Result<(), Errno> {
+        let parents = self.parents_channel.swap(ptr::null_mut(), AcqRel);
+        if !parents.is_null() {
+            // SAFETY: mapped by the parent's `connect` or `hear`. Nobody refers to it here, where only one thread came from there.
+            unsafe { sys::unmap(parents.cast(), size_of::<Channel>()) };
+        }
         let (channel, connection) = crate::connect::ask_for_memory(self.socket())?;
         self.connection.store(connection, Relaxed);
         self.channel.store(channel, Release);
@@ -330,10 +358,10 @@ impl Leases {
                     let table_bytes = slots.offset_from(table.cast()) as usize;
                     sys::unmap(table.cast_mut().cast(), table_bytes + slot_count as usize * CHUNK_BYTES);
                 }
-                Image::File { fd, .. } => drop(sys::close(fd)),
+                Image::File { fd, .. } => close_own(fd),
             }
             if let Some(log) = self.append_log {
-                let _ = sys::close(log.fd);
+                close_own(log.fd);
             }
         }
     }

@@ -90,6 +90,7 @@ impl Client {
         Ok(Client {
             socket: AtomicI32::new(socket),
             channel: AtomicPtr::new(accepted.channel),
+            parents_channel: AtomicPtr::default(),
             connection: AtomicU32::new(accepted.reply.connection),
             volume_id: accepted.reply.volume_id,
             session: accepted.reply.session,

@@ -495,6 +495,7 @@ pub(crate) mod tests {
             let client = Client {
                 socket: AtomicI32::new(-1),
                 channel: AtomicPtr::new(leaked(1)),
+                parents_channel: AtomicPtr::default(),
                 connection: AtomicU32::new(0),
                 volume_id: 1,
                 session: NEXT_SESSION.fetch_add(1, Relaxed),

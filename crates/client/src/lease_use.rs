@@ -130,20 +130,33 @@ impl Client {
 
     /// The limit on the process's address space has changed: the memory of leases is given up unless the program keeps as much for
     /// itself. All goes by the server then.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENFILE`, `ENOMEM`: the server could not be told, and the leases stay. With all others the connection has ended.
     pub fn fit_into_address_space(&self) -> Result<(), Errno> {
         let limit = sys::address_space_limit();
         let Some(bytes) = self.leases().filter(|_| limit != u64::MAX).map(|leases| leases.bytes()) else {
             return Ok(());
         };
-        if sys::address_space().is_some_and(|used| Leases::fit(bytes, used.saturating_sub(bytes), limit)) {
+        let others = match sys::address_space() {
+            Some(used) => used.saturating_sub(bytes),
+            // It needs a descriptor to be told.
+            None => bytes,
+        };
+        if Leases::fit(bytes, others, limit) {
             return Ok(());
         }
-        let told = crate::connect::tell_unleased(self);
-        self.give_leases_up();
-        if told.is_err() {
-            sys::shut_down(self.socket());
+        match crate::connect::tell_unleased(self) {
+            // The leases stay: nothing is lost but room.
+            Err(error @ (libc::EMFILE | libc::ENFILE | libc::ENOMEM)) => Err(error),
+            told => {
+                self.give_leases_up();
+                if told.is_err() {
+                    sys::shut_down(self.socket());
+                }
+                told
+            }
         }
-        told
     }
 
     /// Whether the process may do things without the server.

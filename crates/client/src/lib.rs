@@ -33,7 +33,7 @@ mod overwrite;
 mod records;
 pub mod stepping;
 
-pub use client::{Child, Client, ForkTicket, OpenFile};
+pub use client::{Child, Client, ForkTicket, OpenFile, before_own_descriptor_closes};
 pub use connect::ConnectOptions;
 pub use identity::Changed;
 pub use names::{AttrChange, LockRange, OpenPath, RESOLVED_MAX, Resolution};

@@ -56,7 +56,7 @@ pub struct Hello {
     pub version: u32,
     /// [`HELLO_RESUME`] and its kin; 0 in the first hello on a new socket. All others come with a socket for the answer.
     pub flags: u32,
-    /// Bytes of `mount_point` in use; more than there are: see [`Hello::kept`].
+    /// Bytes of `mount_point` in use. A larger number than its size has a meaning with [`HELLO_RESUME`]: see [`Hello::kept`].
     pub mount_point_len: u32,
     /// The thread whose identity counts; 0 for the process's first one, and with [`HELLO_CLONE`] for those that have not said
     /// that theirs is another than the process's.

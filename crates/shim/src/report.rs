@@ -60,7 +60,7 @@ refusals! {
     /// Several `mmap` limits.
     MapTable = (ENOMEM, "mmap: too many mappings of weft files at once"),
     /// No room for the pages of a shared map.
-    SharedMemory = (ENOSPC, "mmap: /dev/shm is full, which holds the pages of shared mappings of weft files; give it more room"),
+    SharedMemory = (ENOSPC, "mmap: /dev/shm, which holds the pages of shared mappings of weft files, is full; give it more room"),
     /// Stores to a shared map that the volume did not take.
     MapKept = (ENOSPC, "munmap, exit: the volume did not take what was stored to a shared mapping; it is kept in memory until it does"),
     /// A map of a copy beyond the copy's end.

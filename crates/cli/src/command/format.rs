@@ -7,6 +7,7 @@ use crate::progress;
 use crate::say::say;
 use crate::sys::signal;
 use clap::Args;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
@@ -83,7 +84,7 @@ fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
             return Err(CliError::of(path, "neither a file nor a block device", remedy));
         }
         Ok(_) => CliError::unless_forced(path, true, args.force)?,
-        Err(_) if std::fs::symlink_metadata(path).is_ok() => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && std::fs::symlink_metadata(path).is_ok() => {
             return Err(CliError::of(
                 path,
                 "a symbolic link that leads nowhere",

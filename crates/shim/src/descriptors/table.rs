@@ -54,6 +54,13 @@ pub fn swap(fd: c_int, file: Option<FileRef>) -> Option<FileRef> {
     decode(ENTRIES.get(fd as u32 as usize)?.swap(word, SeqCst))
 }
 
+/// The connection's own descriptor is about to be closed: the program's next file may get its number.
+pub fn let_go(fd: c_int) {
+    if let Some(entry) = ENTRIES.get(fd as u32 as usize) {
+        let _ = entry.compare_exchange(OWN.0.wrapping_add(1), NONE, SeqCst, Relaxed);
+    }
+}
+
 /// Whether the table has a place for this number.
 pub fn holds(fd: c_int) -> bool {
     (fd as u32 as usize) < DESCRIPTORS_MAX

@@ -17,7 +17,7 @@ fn change<T>(resource: c_uint, make: impl FnOnce() -> T) -> T {
     }
     let result = make();
     let error = sys::errno();
-    // It has been made: the limit is read, whatever the call said.
+    // The limit is read even when the call has failed.
     match resource {
         FILE_SIZE => file_limit::look(),
         ADDRESS_SPACE => process::fit_into_address_space(),

@@ -31,6 +31,28 @@ fn unmapping(at: *mut c_void, len: size_t) {
     }
 }
 
+/// `madvise` that takes pages away, for all but those that are a file's in memory of the process's own: in a private map they are the
+/// file's again, or cannot be freed.
+///
+/// # Safety
+/// As `madvise(2)`.
+unsafe fn forget_around(at: usize, len: size_t, advice: c_int) -> c_int {
+    let (mut from, end) = (at, at.saturating_add(len));
+    while from < end {
+        let page = copies::own_page(from, end);
+        let to = page.unwrap_or(end);
+        // SAFETY: the caller's promise, for a part of the range.
+        if to > from && unsafe { real::madvise(from as *mut c_void, to - from, advice) } < 0 {
+            return -1;
+        }
+        if page.is_some() && advice == libc::MADV_FREE {
+            return fail(libc::EINVAL);
+        }
+        from = to.max(from) + mapping::PAGE_BYTES as usize;
+    }
+    0
+}
+
 hooks! {
     /// An allocator may call this before our constructor has run; looking up libc's function then would allocate.
     fn mmap(at: *mut c_void, len: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
@@ -94,10 +116,10 @@ hooks! {
         }
         if copies::any_maps()
             && matches!(advice, libc::MADV_DONTNEED | libc::MADV_DONTNEED_LOCKED | libc::MADV_FREE)
-            && copies::is_own_memory(at as usize, len)
+            && copies::own_page(at as usize, (at as usize).saturating_add(len)).is_some()
+            && (at as usize).is_multiple_of(mapping::PAGE_BYTES as usize)
         {
-            // The pages of a file's private map are the file's again, or cannot be freed.
-            return if advice == libc::MADV_FREE { fail(libc::EINVAL) } else { 0 };
+            return forget_around(at as usize, len, advice);
         }
         if real::is_resolved() {
             return real::madvise(at, len, advice);

@@ -154,14 +154,15 @@ fn map_page(client: &Client, file: FileRef, len: usize, request: &Request) -> Re
             _ => break unsafe { sys::mprotect(place, request.len, libc::PROT_READ) },
         }
     };
-    if let Err(error) = filled {
-        // SAFETY: as above; nobody got to know of it.
-        let _ = unsafe { sys::munmap(place, request.len) };
-        return Err(error);
-    }
     let len = PAGE_BYTES as usize;
-    note(Map { at: place as usize, len, behind: len, is_own: true });
-    Ok(place)
+    // One that nobody knows of as such could lose its page.
+    let noted = filled.is_ok() && note(Map { at: place as usize, len, behind: len, is_own: true });
+    if noted {
+        return Ok(place);
+    }
+    // SAFETY: as above; nobody got to know of it.
+    let _ = unsafe { sys::munmap(place, request.len) };
+    Err(filled.err().unwrap_or(libc::ENOMEM))
 }
 
 /// Nothing the program does to the map reaches the copy: it is private, or of a descriptor that cannot write, so that the
@@ -243,14 +244,17 @@ pub fn any_maps() -> bool {
     MAPS_COUNT.load(Relaxed) != 0
 }
 
-fn note(map: Map) {
+/// Whether there was a place for it.
+fn note(map: Map) -> bool {
     MAPS.with(|maps| {
-        if let Some(free) = maps.maps.iter().position(|map| map.len == 0) {
+        let free = maps.maps.iter().position(|map| map.len == 0);
+        if let Some(free) = free {
             maps.maps[free] = map;
             maps.used = maps.used.max(free + 1);
             MAPS_COUNT.fetch_add(1, Relaxed);
         }
-    });
+        free.is_some()
+    })
 }
 
 /// A range is about to be unmapped, or mapped over. What is left of a map in front of it stays remembered.
@@ -270,10 +274,11 @@ pub fn unmapping(at: usize, len: usize) {
     });
 }
 
-/// Whether a range reaches into memory that stands for a file's and cannot be read again.
-pub fn is_own_memory(at: usize, len: usize) -> bool {
-    let end = at.saturating_add(page_up(len as u64) as usize);
-    MAPS.with(|maps| maps.used().any(|map| map.is_own && map.at < end && map.at + map.len > at))
+/// The first page of the process's own memory in a range that stands for a file's and cannot be read again.
+pub fn own_page(at: usize, end: usize) -> Option<usize> {
+    MAPS.with(|maps| {
+        maps.used().filter(|map| map.is_own && map.at < end && map.at + map.len > at).map(|map| map.at).min()
+    })
 }
 
 /// `mremap` of a map of a copy: `None` when it is none. One that is to grow beyond the copy is refused: what the file has

@@ -33,7 +33,7 @@ fn tell(changed: Changed) {
         && let Ok(client) = process::client()
     {
         // When it fails the connection has ended, and all that follows on the volume is `EIO`.
-        let _ = process::perhaps_without_leases(client, |client| client.renew_identity(changed));
+        let _ = client.renew_identity(changed);
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{report, sys};
 use libc::{c_char, c_int};
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 use weft_client::busy::Busy;
 use weft_client::proto::MOUNT_POINT_MAX;
 use weft_client::scratch::Scratch;
@@ -78,6 +78,9 @@ struct Settings {
 static SETTINGS: Once<Settings> =
     Once(UnsafeCell::new(Settings { mount: Text::EMPTY, parent_len: 0, socket: Text::EMPTY }));
 static CLIENT: Once<MaybeUninit<Client>> = Once(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Whether the connection is the one that came with the program.
+static TAKEN_OVER: AtomicBool = AtomicBool::new(false);
 
 /// `LD_PRELOAD=...` as this process was started with.
 static PRELOAD: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
@@ -144,20 +147,6 @@ fn hear() -> Result<&'static Client, Errno> {
     }
 }
 
-/// Does something after which the process may have no leases any more.
-pub fn perhaps_without_leases<T>(client: &Client, act: impl FnOnce(&Client) -> T) -> T {
-    let own = client.own_descriptors();
-    let result = act(client);
-    if client.leases_are_gone() {
-        // The program's next file may get the number.
-        let left = client.own_descriptors();
-        for fd in own.into_iter().filter(|fd| !left.contains(fd)) {
-            table::swap(fd, None);
-        }
-    }
-    result
-}
-
 /// Before the process limits its address space or its descriptors: a forked child asks for what it shares with the server
 /// while it can.
 pub fn hear_ahead() {
@@ -169,8 +158,9 @@ pub fn hear_ahead() {
 /// The process has limited its address space.
 pub fn fit_into_address_space() {
     if let Some((client, false)) = connection() {
-        // When it fails the connection has ended, and all that follows on the volume is `EIO`.
-        let _ = perhaps_without_leases(client, Client::fit_into_address_space);
+        // Without a descriptor the leases stay. With another error the connection has ended, and all that follows on the volume is
+        // `EIO`.
+        let _ = crate::descriptors::limit::with_descriptors(|| client.fit_into_address_space());
     }
 }
 
@@ -243,7 +233,10 @@ fn connect(inherited: Option<(c_int, &[FileRef])>, ahead: bool) -> Result<&'stat
     }
     let taken_over = inherited.map(|(socket, files)| Client::take_over(socket, files));
     let connection = match taken_over {
-        Some(Ok(client)) => Ok(client),
+        Some(Ok(client)) => {
+            TAKEN_OVER.store(true, Relaxed);
+            Ok(client)
+        }
         _ => Client::connect(&ConnectOptions { socket_path: socket_path(), mount_point: mount() }),
     };
     match connection {
@@ -494,6 +487,7 @@ pub unsafe fn start(environment: *mut *const c_char) {
     // SAFETY: no other thread runs, and STATE is still OFF.
     let settings = unsafe { &mut *SETTINGS.0.get() };
     *settings = Settings { mount: Text::of(&[at]), parent_len, socket: Text::of(&[socket]) };
+    weft_client::before_own_descriptor_closes(table::let_go);
     STATE.store(UNCONNECTED, Release);
 
     // SAFETY: as above.
@@ -548,7 +542,7 @@ fn take_over_descriptors(has_files: bool, inherited: Option<Inherited>, cwd: Opt
     let Some(Inherited { socket, session, .. }) = inherited else { return false };
     let files = kept.get(..count).unwrap_or(&[]);
     let client = connect(Some((socket, files)), false).ok();
-    match client.filter(|client| client.socket() == socket && client.session() == session) {
+    match client.filter(|client| TAKEN_OVER.load(Relaxed) && client.session() == session) {
         Some(client) => cwd.is_some_and(|cwd| client.flags(cwd).is_ok()),
         None => {
             table::each(0, u32::MAX, |fd, file| {

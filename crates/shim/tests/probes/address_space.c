@@ -76,6 +76,19 @@ static void probe(void) {
         _exit(3);
     }
     end("without room", pid);
+    /* Without a free descriptor. */
+    pid = fork();
+    if (!pid) {
+        struct rlimit few = {64, 64}, much = {1l << 42, 1l << 42};
+        TRY(write(log, "all descriptors\n", 16));
+        setrlimit(RLIMIT_NOFILE, &few);
+        while (dup(0) >= 0) {}
+        TRY(setrlimit(RLIMIT_AS, &much));
+        TRY(write(log, "are in use\n", 11));
+        fflush(stdout);
+        _exit(0);
+    }
+    end("without descriptors", pid);
     /* The process itself goes on, and makes children. */
     limit(200);
     use(log, data);

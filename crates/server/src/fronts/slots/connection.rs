@@ -102,8 +102,8 @@ type End = Receiver<Infallible>;
 /// What a thread does for a connection, from its beginning to its end.
 type Life = Box<dyn FnOnce() -> io::Result<()> + Send>;
 
-/// Threads for connections and their slots. One whose connection has ended waits for the next: to start a thread costs a program
-/// that starts much of its time.
+/// Threads for connections and their slots. One whose connection has ended waits for the next, because a start of a thread takes much
+/// of the time in which a program starts.
 #[derive(Default)]
 struct Threads {
     all: Vec<JoinHandle<()>>,
@@ -556,7 +556,7 @@ impl Connection {
         self.confirm(answer, keeps)
     }
 
-    /// Confirms the process's change of identity, and says whether it keeps the memory of leases; once given up, the memory does
+    /// Confirms the process's change of identity or that it gives its leases up, and says whether it keeps the memory of leases; once given up, the memory does
     /// not come back.
     fn confirm(&self, answer: &UnixStream, keeps: bool) -> io::Result<()> {
         let leases = self.volume.direct.is_some() && self.process.is_leased() && keeps;
