@@ -109,7 +109,7 @@ impl Client {
 /// more. The answer comes on the socket that is returned.
 fn hello_beside(socket: i32, hello: &Hello) -> Result<i32, Errno> {
     let [ours, theirs] = sys::socket_pair()?;
-    let identity = hello.flags & (HELLO_IDENTITY | HELLO_RESUME) != 0;
+    let identity = hello.flags & (HELLO_IDENTITY | HELLO_RESUME | HELLO_MEMORY) != 0;
     let sent = sys::send_with_fd(socket, bytemuck::bytes_of(hello), Some(theirs), identity);
     let _ = sys::close(theirs);
     if sent.is_err() {

@@ -4,7 +4,7 @@ use crate::busy::{self, Busy};
 use crate::client::{Client, OpenFile};
 use crate::lease::{LeaseRead, Written};
 use crate::names::{self, LockRange};
-use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, Op, WireAttr, is_readable, is_writable};
+use crate::proto::{ASK_AGAIN, AT_FILE_OFFSET, FileRef, LONG_BEGINS, Op, WireAttr, is_readable, is_writable};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::volume::{MAPPED, RING_BYTES};
 use crate::stepping::{Point, step};
@@ -375,7 +375,8 @@ impl Client {
         if self.write_here(file, &[piece], piece.len(), offset)? {
             return Ok(piece.len());
         }
-        let args = [file.0, offset.unwrap_or(AT_FILE_OFFSET), 0, of_long];
+        let thread = if of_long == LONG_BEGINS { sys::gettid() } else { 0 };
+        let args = [file.0, offset.unwrap_or(AT_FILE_OFFSET), 0, of_long, thread.into()];
         Ok(self.call(Op::Write, &args)?.part1(piece)?.run()?.ret() as usize)
     }
 

@@ -119,7 +119,7 @@ impl Client {
             return Ok(Written::NotHere);
         }
         let act = || self.append_locked(leases, inode, open, offset, at_end, parts, len);
-        let (outcome, _) = self.under_write_lock((open, inode, slot), file, act)?;
+        let (outcome, _) = self.under_write_lock((leases, open, inode, slot), file, act)?;
         if let Written::Done = outcome {
             let size = inode.size.load(Relaxed);
             let used = size - inode.head.load(Relaxed).min(size);
@@ -134,20 +134,24 @@ impl Client {
     /// What `act` does under the inode's write lock, and whether the lock was not taken away meanwhile.
     pub(crate) fn under_write_lock<T>(
         &self,
-        (open, inode, slot): (&volume::OpenFile, &Inode, u32),
+        (leases, open, inode, slot): (&Leases, &volume::OpenFile, &Inode, u32),
         file: FileRef,
         act: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<(T, bool), Errno> {
         let mut excludes_long = false;
+        let gives_up = || {
+            leases.control().report_stall(slot);
+            !self.is_alive()
+        };
         loop {
-            if !inode.write_lock.lock(self.holder(), || !self.is_alive()) {
+            if !inode.write_lock.lock(self.holder(), gives_up) {
                 return Err(libc::EIO);
             }
             if excludes_long || inode.long_write.holder() == 0 || long_write::is_in(slot) {
                 break;
             }
             inode.write_lock.unlock(self.holder());
-            excludes_long = inode.exclude_long_writes(self.holder(), || !self.is_alive());
+            excludes_long = inode.exclude_long_writes(self.holder(), gives_up);
             // A server that has ended takes nothing any more, and gives no word of a killed writer back.
             if !self.is_alive() {
                 if excludes_long {

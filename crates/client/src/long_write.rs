@@ -8,7 +8,8 @@ use crate::busy::{Busy, StopLater};
 use crate::client::Client;
 use crate::lease_use::Using;
 use crate::proto::{FileRef, LONG_BEGINS, LONG_ENDS, LONG_GOES_ON, LONG_HELD};
-use crate::sys::Errno;
+use crate::shared::channel::{STOP_CAME, STOP_COMES};
+use crate::sys::{self, Errno};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::*;
 use weft_core::refuse;
@@ -30,7 +31,7 @@ pub(crate) struct LongWrite<'a> {
     /// The lease under which the inode in this slot is held, and what the thread wrote to before.
     held: Option<(Using<'a>, u32, u32)>,
     pieces: usize,
-    /// Others would have to wait, or write between the pieces.
+    /// Others would have to wait, or write between the pieces. What the server sends a writer that was stopped waits, too.
     _stop: StopLater,
     /// A handler that writes to the file between the pieces would wait for its own thread.
     _busy: Busy,
@@ -39,14 +40,18 @@ pub(crate) struct LongWrite<'a> {
 impl Client {
     /// Begins a long write.
     pub(crate) fn begin_long_write(&self, file: FileRef) -> Result<LongWrite<'_>, Errno> {
-        let busy = Busy::new();
-        let begun = |held| LongWrite { client: self, held, pieces: 0, _stop: StopLater::new(), _busy: busy };
+        let (busy, stop) = (Busy::new(), StopLater::new());
+        let begun = |held| LongWrite { client: self, held, pieces: 0, _stop: stop, _busy: busy };
         let Some(leases) = self.leases() else { return Ok(begun(None)) };
         let (_, inode, slot) = leases.open_file(file)?;
         if is_in(slot) {
             return Ok(begun(None));
         }
-        while !inode.exclude_long_writes(self.holder(), || !self.is_alive()) {
+        let gives_up = || {
+            leases.control().report_stall(slot);
+            !self.is_alive()
+        };
+        while !inode.exclude_long_writes(self.holder(), gives_up) {
             refuse(!self.is_alive(), libc::EIO)?;
         }
         // Another thread may have closed the file, whose inode's place may be another one's.
@@ -55,7 +60,29 @@ impl Client {
             let _ = inode.long_write.unlock(self.holder());
             return Err(libc::EBADF);
         }
+        inode.long_thread.store(sys::gettid(), SeqCst);
         Ok(begun(Some((leases, slot, WRITES_TO.replace(slot + 1)))))
+    }
+
+    /// The calling thread has ended a long write. When its process was stopped in it, the server had it go on, and it stops now.
+    fn stop_if_told(&self) {
+        let word = &self.channel().events.stop_at_end;
+        let told = || word.load(SeqCst);
+        if told() == 0 {
+            return;
+        }
+        let thread = u64::from(sys::gettid());
+        // The signal is on its way.
+        while told() == STOP_COMES | thread && self.is_alive() {
+            sys::yield_now();
+        }
+        if word.compare_exchange(STOP_CAME | thread, 0, SeqCst, Relaxed).is_err() {
+            return;
+        }
+        // The kernel drops it when somebody tells the process to go on.
+        if sys::take_pending(libc::SIGTSTP) {
+            sys::stop_process();
+        }
     }
 }
 
@@ -80,11 +107,17 @@ impl LongWrite<'_> {
 
 impl Drop for LongWrite<'_> {
     fn drop(&mut self) {
-        let Some((leases, slot, before)) = &self.held else { return };
-        WRITES_TO.set(*before);
-        if let Some(inode) = leases.control().inodes.get(*slot as usize) {
-            // It may have been taken away from a writer that did nothing for seconds.
-            let _ = inode.long_write.unlock(self.client.holder());
+        if let Some((leases, slot, before)) = &self.held {
+            WRITES_TO.set(*before);
+            if let Some(inode) = leases.control().inodes.get(*slot as usize) {
+                inode.long_thread.store(0, SeqCst);
+                // It may have been taken away from a writer that did nothing for seconds.
+                let _ = inode.long_write.unlock(self.client.holder());
+            }
+        }
+        // Not in the middle of another one.
+        if WRITES_TO.get() == 0 {
+            self.client.stop_if_told();
         }
     }
 }

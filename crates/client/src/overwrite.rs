@@ -83,7 +83,7 @@ impl Client {
             return Err(libc::EIO);
         }
         let act = || self.overwrite_locked(leases, inode, open, offset, parts, len);
-        let (outcome, is_kept) = self.under_write_lock((open, inode, slot), file, act)?;
+        let (outcome, is_kept) = self.under_write_lock((leases, open, inode, slot), file, act)?;
         if !is_kept {
             // Taken away with the area: the server has perhaps not seen what was written there, and writes it again.
             if offset.is_none() && matches!(outcome, Some((Written::Done, _))) {

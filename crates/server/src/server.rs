@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -19,6 +19,8 @@ use weft_client::sys;
 const TICK: Duration = Duration::from_millis(100);
 /// The flusher looks this often even when nobody rings.
 const FLUSHER_WAIT_NS: u64 = 200_000_000;
+/// Who looks after stopped writers looks so often without being asked to, in nanoseconds.
+const STALLS_WAIT_NS: u64 = 1_000_000_000;
 /// Rings that nobody flushes are handed to the core after this long, as a kernel writes back dirty pages.
 const RING_AGE: Duration = Duration::from_secs(5);
 
@@ -105,6 +107,7 @@ impl Server {
         server.spawn("weft-accept", move |volume, stop| accept(&listener, volume, &connections, stop))?;
         server.spawn("weft-flush", flush)?;
         server.spawn("weft-tick", tick)?;
+        server.spawn("weft-stalls", look_after_stalls)?;
         server.spawn("weft-orphans", |volume, stop| volume.orphans.attend(volume, stop))?;
         Ok(server)
     }
@@ -167,6 +170,7 @@ impl Server {
         // Wakes the thread that accepts; connecting would not when somebody removed the socket's name.
         weft_sys::peer::stop_listening(&*self.listener);
         self.volume.orphans.wake();
+        self.volume.control.report_stall(0);
         for thread in self.threads.drain(..) {
             // A panic has been reported by the panic hook.
             let _ = thread.join();
@@ -260,26 +264,45 @@ fn flush(volume: &Arc<Volume>, stop: &AtomicBool) {
 }
 
 fn flush_kicked(volume: &Arc<Volume>) -> bool {
-    let mut worked = false;
-    for (index, word) in volume.control.kick_bits.iter().enumerate() {
+    let worked = each_slot(&volume.control.kick_bits, |slot| {
+        let Some(open) = volume.inodes.in_slot(slot) else { return };
+        if let Err(error) = volume.inodes.drain(&open, false) {
+            tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
+        }
+    });
+    if worked {
+        volume.inodes.keep_headroom();
+    }
+    worked
+}
+
+/// Has stopped programs end the writes that others wait for.
+fn look_after_stalls(volume: &Arc<Volume>, stop: &AtomicBool) {
+    let reports = &volume.control.volume.stalls;
+    while !stop.load(SeqCst) {
+        let seen = reports.load(SeqCst);
+        each_slot(&volume.control.stall_bits, |slot| volume.finish_stalled(slot));
+        if reports.load(SeqCst) == seen && !stop.load(SeqCst) {
+            sys::futex_wait(reports, seen, STALLS_WAIT_NS);
+        }
+    }
+}
+
+/// Takes the bits of inodes' slots, one by one; whether there were any.
+fn each_slot(bits: &[AtomicU64], mut each: impl FnMut(u32)) -> bool {
+    let mut any = false;
+    for (index, word) in bits.iter().enumerate() {
         if word.load(Relaxed) == 0 {
             continue;
         }
         let mut bits = word.swap(0, AcqRel);
         while bits != 0 {
-            let slot = index as u32 * 64 + bits.trailing_zeros();
+            each(index as u32 * 64 + bits.trailing_zeros());
             bits &= bits - 1;
-            worked = true;
-            let Some(open) = volume.inodes.in_slot(slot) else { continue };
-            if let Err(error) = volume.inodes.drain(&open, false) {
-                tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
-            }
+            any = true;
         }
     }
-    if worked {
-        volume.inodes.keep_headroom();
-    }
-    worked
+    any
 }
 
 fn tick(volume: &Arc<Volume>, stop: &AtomicBool) {

@@ -100,7 +100,7 @@ probes! {
     spawn: spawned_programs_are_found_and_get_what_they_are_handed,
     splice: bytes_move_between_files_and_pipes,
     stamps: times_never_go_back,
-    stopped: a_writer_that_the_terminal_stops_leaves_whole_records,
+    stopped: writers_that_are_stopped_leave_whole_records_and_nobody_waits,
     stdio: streams_read_and_write,
     wide: wide_characters_are_read_and_written,
     walk: trees_are_walked_by_libc_as_elsewhere,

@@ -221,7 +221,14 @@ pub struct Events {
     pub oversubscribed: AtomicU32,
     /// Counts connections of children that the process has not waited for, and that have begun or were refused.
     pub children: AtomicU32,
+    /// The thread that is to stop when its long write has ended, in the low half, and [`STOP_COMES`] or [`STOP_CAME`]; 0 = none.
+    pub stop_at_end: AtomicU64,
 }
+
+/// In [`Events::stop_at_end`]: the server is about to send the thread a `SIGTSTP`, which it has blocked.
+pub const STOP_COMES: u64 = 1 << 32;
+/// It has sent it. When it is not pending any more at the end, the process was told to go on since.
+pub const STOP_CAME: u64 = 2 << 32;
 
 /// Groups of an [`Identity`].
 pub const GROUPS_MAX: usize = 64;

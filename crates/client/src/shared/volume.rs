@@ -68,6 +68,8 @@ pub struct VolumePage {
     pub kicks: AtomicU32,
     /// Non-zero while the flusher sleeps on `kicks`.
     pub flusher_sleeps: AtomicU32,
+    /// Number of reports of stalled writers so far: the doorbell of who looks after them.
+    pub stalls: AtomicU32,
     /// Bytes from the start of one zone to the next.
     pub zone_bytes: AtomicU64,
     /// Byte offset of zone 0 in the image.
@@ -186,6 +188,8 @@ pub struct Inode {
     pub long_write: Lock,
     /// Counts pieces of long writes.
     pub long_pieces: AtomicU32,
+    /// The thread in that write, as its process numbers it; 0 = the server writes for itself, or nobody does.
+    pub long_thread: AtomicU32,
 }
 
 /// After so long without a piece the writer of a long write counts as stopped, in nanoseconds.
@@ -199,7 +203,7 @@ impl Inode {
     }
 
     /// Waits until no long write is under way, and keeps others from beginning one; false when the caller gave up, or the writer has
-    /// done nothing for seconds, and lost it.
+    /// done nothing for seconds, and lost it. `is_over` is asked now and then whether to give up.
     pub fn exclude_long_writes(&self, holder: u32, is_over: impl Fn() -> bool) -> bool {
         let look = || (self.long_write.holder(), self.long_pieces.load(Relaxed));
         let (mut seen, mut since) = (look(), crate::sys::monotonic_ns());
@@ -241,8 +245,20 @@ pub struct Control {
     pub inodes: [Inode; INODES_MAX],
     /// One bit per inode: its ring wants flushing.
     pub kick_bits: [AtomicU64; INODES_MAX / 64],
+    /// One bit per inode: somebody waits for a writer, who is perhaps stopped.
+    pub stall_bits: [AtomicU64; INODES_MAX / 64],
     /// Record locks of the inodes.
     pub records: [Records; INODES_MAX],
+}
+
+impl Control {
+    /// Who writes to the inode in a slot has been waited for: the server looks whether it is stopped. For those who wait, again and
+    /// again.
+    pub fn report_stall(&self, slot: u32) {
+        self.stall_bits[slot as usize / 64].fetch_or(1 << (slot % 64), SeqCst);
+        self.volume.stalls.fetch_add(1, SeqCst);
+        crate::sys::futex_wake(&self.volume.stalls, 1);
+    }
 }
 
 /// A page of the map memfd.

@@ -51,6 +51,17 @@ pub fn unblock_signals(mask: u64) {
     let _ = call!(rt_sigprocmask, libc::SIG_UNBLOCK, &raw const mask, 0usize, size_of::<u64>());
 }
 
+/// Takes a signal that is pending for the calling thread, which has it blocked; whether there was one.
+pub fn take_pending(signal: i32) -> bool {
+    let (mask, at_once) = (1u64 << (signal - 1), libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    call!(rt_sigtimedwait, &raw const mask, 0usize, &raw const at_once, size_of::<u64>()).is_ok()
+}
+
+/// Stops the process, until somebody has it go on.
+pub fn stop_process() {
+    let _ = call!(kill, getpid(), libc::SIGSTOP);
+}
+
 /// Sends the calling thread a signal with what came with it; without that where the kernel has no room for it.
 pub fn send_to_self(signal: i32, info: &libc::siginfo_t) {
     let (process, thread) = (getpid(), gettid());

@@ -61,7 +61,10 @@ pub enum Position<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LongPiece {
     /// It begins: nobody else writes to the file until the last piece, an error, or a piece that is taken in part.
-    First,
+    First {
+        /// Its thread, as the process numbers it.
+        thread: u32,
+    },
     /// It goes on.
     Next,
     /// It ends.
@@ -158,25 +161,27 @@ impl Session<'_> {
         let (process, holder) = (self.process, self.process.id + 1);
         // Whatever comes of this piece: the write ends with it, unless more is to come.
         let open = self.open_data(file);
-        let inode = match (&open, piece) {
-            (Ok(open), _) => self.volume.inodes.shared(open.inode.slot),
+        let slot = match (&open, piece) {
+            (Ok(open), _) => open.inode.slot,
             // Another thread has closed the file.
             (Err(_), LongPiece::Next | LongPiece::Last) => match process.long_write.swap(0, Relaxed) {
                 0 => return Err(Errno(libc::EBADF)),
-                slot => self.volume.inodes.shared(slot - 1),
+                slot => slot - 1,
             },
             (Err(_), _) => return Err(Errno(libc::EBADF)),
         };
-        if piece == LongPiece::First {
-            while !inode.exclude_long_writes(holder, || process.is_ending()) {
+        let inode = self.volume.inodes.shared(slot);
+        if let LongPiece::First { thread } = piece {
+            while !self.volume.inodes.exclude_long(slot, holder, || process.is_ending()) {
                 self.check_lives()?;
             }
+            inode.long_thread.store(thread, SeqCst);
         }
         let guard = (piece != LongPiece::Held).then(|| LongGuard { inode, holder });
         let open = open?;
         inode.long_pieces.fetch_add(1, Relaxed);
         let written = self.write_part(&open, position, data, true)?;
-        if matches!(piece, LongPiece::First | LongPiece::Next) && written == data.len() {
+        if matches!(piece, LongPiece::First { .. } | LongPiece::Next) && written == data.len() {
             process.long_write.store(open.inode.slot + 1, Relaxed);
             std::mem::forget(guard);
         }

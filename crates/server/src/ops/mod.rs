@@ -189,7 +189,8 @@ impl<'a> Session<'a> {
                 return Ok(guard);
             }
             drop(guard);
-            let excluded = inode.exclude_long_writes(lock::SERVER, || self.process.is_ending());
+            let inodes = &self.volume.inodes;
+            let excluded = inodes.exclude_long(open.slot, lock::SERVER, || self.process.is_ending());
             excludes_long = excluded.then(|| LongGuard { inode, holder: lock::SERVER });
         }
     }

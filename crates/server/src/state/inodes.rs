@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::time::{Duration, Instant};
-use weft_client::shared::lock;
+use weft_client::shared::lock::{self, Lock};
 use weft_client::shared::volume::{Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
 use weft_core::{BLOCK_BYTES, DataClass, Ino};
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
@@ -211,6 +211,23 @@ pub struct WriteGuard<'a> {
     pub excludes_long: Option<LongGuard<'a>>,
 }
 
+/// A write that a client has begun, and that others wait for.
+#[derive(Clone, Copy)]
+pub struct Unfinished<'a> {
+    lock: &'a Lock,
+    /// The lock's holder: the process's number plus 1.
+    pub holder: u32,
+    /// Of a long write, the thread as its process numbers it; 0 = not known yet.
+    pub thread: Option<u32>,
+}
+
+impl Unfinished<'_> {
+    /// Whether it still goes on.
+    pub fn goes_on(&self) -> bool {
+        self.lock.holder() == self.holder
+    }
+}
+
 /// Ends a long write with its drop.
 pub struct LongGuard<'a> {
     /// The inode.
@@ -401,6 +418,7 @@ impl Inodes {
         shared.overwrites.store(0, Relaxed);
         shared.write_lock.clear();
         shared.long_write.clear();
+        shared.long_thread.store(0, Relaxed);
         match &self.log {
             Some(log) => log.opened(attr.ino, shared),
             None => shared.must_ask_for_sync(),
@@ -786,7 +804,11 @@ impl Inodes {
             let progress =
                 || (inode.write_lock.holder(), inode.size.load(Relaxed), self.version_of_area(inode));
             let before = progress();
-            if inode.write_lock.lock(lock::SERVER, || begun.elapsed() > WRITE_LOCK_PATIENCE) {
+            let gives_up = || {
+                self.control.report_stall(open.slot);
+                begun.elapsed() > WRITE_LOCK_PATIENCE
+            };
+            if inode.write_lock.lock(lock::SERVER, gives_up) {
                 // Whoever took it from a client has marked the inode; another thread may have got it first.
                 if open.is_haunted.load(Relaxed) && !open.ring.lock().has_none() {
                     self.revoke_excluded(open);
@@ -808,10 +830,28 @@ impl Inodes {
 
     /// Keeps everybody from writes in several pieces, after the one that is under way.
     pub(super) fn exclude_long_writes(&self, open: &OpenInode) -> LongGuard<'_> {
-        let inode = self.shared(open.slot);
         // One that does nothing for seconds loses its turn.
-        while !inode.exclude_long_writes(lock::SERVER, || false) {}
-        LongGuard { inode, holder: lock::SERVER }
+        while !self.exclude_long(open.slot, lock::SERVER, || false) {}
+        LongGuard { inode: self.shared(open.slot), holder: lock::SERVER }
+    }
+
+    /// [`Inode::exclude_long_writes`] of the inode in a slot; a writer that is stopped goes on meanwhile.
+    pub fn exclude_long(&self, slot: u32, holder: u32, is_over: impl Fn() -> bool) -> bool {
+        self.shared(slot).exclude_long_writes(holder, || {
+            self.control.report_stall(slot);
+            is_over()
+        })
+    }
+
+    /// Who holds what the writers of the inode in a slot wait for, when it is a client.
+    pub fn stalled_writers(&self, slot: u32) -> impl Iterator<Item = Unfinished<'_>> {
+        let inode = self.shared(slot);
+        let write = |lock, thread| Unfinished { lock, holder: lock.holder(), thread };
+        let long = write(&inode.long_write, Some(inode.long_thread.load(SeqCst)));
+        let short = write(&inode.write_lock, None);
+        // In a long write it ends both, one after the other.
+        let both = [Some(long), (short.holder != long.holder).then_some(short)];
+        both.into_iter().flatten().filter(|write| !matches!(write.holder, 0 | lock::SERVER))
     }
 
     /// Excludes writers, and lets the core know of all that they have written before.

@@ -8,6 +8,7 @@
 //! that ends to a sum. This happens under the table's lock, so that each process counts once at any moment.
 
 use super::grants::Granted;
+use super::inodes::Unfinished;
 use super::locks::Waiter;
 use super::open_files::OpenFiles;
 use super::volume::Volume;
@@ -51,6 +52,10 @@ pub trait Peer: Send + Sync {
 
     /// Locks have changed for which threads of the process wait: they ask again.
     fn locks_changed(&self) {}
+
+    /// When the process is stopped, it goes on until it has ended a write that others wait for, and is stopped again then: in the
+    /// kernel a stop takes effect when the call returns.
+    fn finish(&self, _write: Unfinished<'_>) {}
 
     /// The server stops: the front ends the process.
     fn disconnect(&self) {}
@@ -232,6 +237,15 @@ impl Volume {
         self.inodes.settle(open.slot);
     }
 
+    /// Whoever holds what the writers of the inode in a slot wait for, and is stopped, ends its write.
+    pub(crate) fn finish_stalled(&self, slot: u32) {
+        for write in self.inodes.stalled_writers(slot) {
+            if let Some(process) = self.processes.find(write.holder - 1) {
+                process.peer.finish(write);
+            }
+        }
+    }
+
     /// A process is gone. Everything that it held is given back, but for its record locks when it has become the program
     /// `heir`.
     pub fn end_process(&self, process: &Process, heir: Option<&Process>) {
@@ -354,6 +368,10 @@ impl Processes {
 
     pub(super) fn all(&self) -> Vec<Arc<Process>> {
         self.table.lock().live.values().map(|live| live.process.clone()).collect()
+    }
+
+    fn find(&self, id: u32) -> Option<Arc<Process>> {
+        self.table.lock().live.get(&id).map(|live| live.process.clone())
     }
 
     /// Whether a thread of some process may be writing to the append log.

@@ -238,7 +238,10 @@ fn first_hello(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -
     let origin =
         Origin { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
     match begin(all, volume, &socket, &hello, origin)? {
-        Some(begun) => live(&begun, &socket, Way::Anew),
+        Some(begun) => {
+            begun.0.link.set_pid(peer.pid);
+            live(&begun, &socket, Way::Anew)
+        }
         None => Ok(()),
     }
 }
@@ -445,7 +448,10 @@ impl Connection {
             }
             (HELLO_UNLEASED, Some(fd)) => self.confirm(&as_stream(fd)?, false),
             // Not for a program that was executed: it has to say who it is by now.
-            (HELLO_MEMORY, Some(fd)) if self.predecessor.is_none() => self.answer_hello(&as_stream(fd)?),
+            (HELLO_MEMORY, Some(fd)) if self.predecessor.is_none() => {
+                self.link.set_pid(sender.map_or(0, |sender| sender.pid));
+                self.answer_hello(&as_stream(fd)?)
+            }
             (flags, Some(fd)) if flags & !(HELLO_HEIR | HELLO_QUIET) == HELLO_CLONE => {
                 let child = as_stream(fd)?;
                 if let Err(error) = self.clone_for(child, &hello) {
@@ -487,7 +493,8 @@ impl Connection {
 
     /// The process has become another program: it gets its shared memory anew, if who it is by now may have that.
     fn resume(&self, answer: &UnixStream, sender: Option<peer::Peer>, hello: &Hello) -> io::Result<()> {
-        let (_, status) = self.identify(answer, sender, 0)?;
+        let (pid, status) = self.identify(answer, sender, 0)?;
+        self.link.set_pid(pid);
         *self.identities.write() = Identities::new(Arc::new(status.caller));
         self.process.set_leased(false);
         self.process.set_name(comm_of(hello));

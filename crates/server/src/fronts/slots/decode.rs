@@ -222,7 +222,7 @@ fn write(session: &Session<'_>, call: &Call<'_>) -> Outcome {
     };
     let (file, data) = (call.file(0), call.data()?);
     let piece = match call.arg(3) {
-        LONG_BEGINS => Some(LongPiece::First),
+        LONG_BEGINS => Some(LongPiece::First { thread: call.arg(4) as u32 }),
         LONG_GOES_ON => Some(LongPiece::Next),
         LONG_ENDS => Some(LongPiece::Last),
         LONG_HELD => Some(LongPiece::Held),

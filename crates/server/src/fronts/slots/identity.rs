@@ -167,6 +167,11 @@ fn place_of(pid: u32, thread: u32) -> io::Result<PathBuf> {
     found.ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
+/// The number by which the server knows a thread of a process.
+pub fn task_of(pid: u32, thread: u32) -> Option<u32> {
+    place_of(pid, thread).ok()?.file_name()?.to_str()?.parse().ok()
+}
+
 /// Whether a process still has this thread.
 pub fn has_thread(pid: u32, thread: u32) -> bool {
     place_of(pid, thread).is_ok_and(|place| place.exists())
