@@ -9,8 +9,8 @@ use rig::{Rig, become_user, connect, is_superuser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME, Hello,
-    HelloReply, Op,
+    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
+    HELLO_UNLEASED, Hello, HelloReply, Op,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{Channel, Request};
@@ -210,6 +210,37 @@ fn a_new_socket_speaks_for_no_other_connection() {
 
 fn reply_of(socket: &OwnedFd) -> Option<HelloReply> {
     reply(socket).ok().map(|(reply, _)| reply)
+}
+
+/// Says a further hello on the socket of a connection; the answer, and the descriptors with it.
+fn greet_again(socket: &OwnedFd, flags: u32) -> (HelloReply, Vec<OwnedFd>) {
+    let [ours, theirs] = sys::socket_pair().unwrap().map(owned);
+    let bytes = hello(flags);
+    sys::send_with_fd(socket.as_raw_fd(), bytemuck::bytes_of(&bytes), Some(theirs.as_raw_fd()), true)
+        .unwrap();
+    drop(theirs);
+    reply(&ours).unwrap()
+}
+
+#[test]
+fn a_forked_child_has_leases_when_its_parent_has_and_gets_their_memory_from_nobody_else() {
+    let rig = Rig::new(64 << 20);
+    let (parent, first, _) = greet(&rig.path, &hello(0));
+    assert_eq!(first.leases, 1);
+    for leased in [1, 0] {
+        if leased == 0 {
+            assert_eq!(greet_again(&parent, HELLO_UNLEASED).0.leases, 0);
+        }
+        let [child, theirs] = sys::socket_pair().unwrap().map(owned);
+        let bytes = hello(HELLO_CLONE | HELLO_QUIET);
+        sys::send_with_fd(parent.as_raw_fd(), bytemuck::bytes_of(&bytes), Some(theirs.as_raw_fd()), false)
+            .unwrap();
+        drop(theirs);
+        let (_, fds) = greet_again(&child, HELLO_MEMORY);
+        assert_eq!(names(&fds), ["/memfd:weft-channel"]);
+        // The answer to this says what the server takes the child for.
+        assert_eq!(greet_again(&child, HELLO_IDENTITY).0.leases, leased);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -313,8 +313,10 @@ fn begin(
 /// Serves a connection until its end.
 fn live(Begun(connection): &Begun, socket: &UnixStream, way: Way) -> io::Result<()> {
     publish_cpu_load(connection, 1);
-    if way != Way::Quietly {
-        connection.answer_hello(socket)?;
+    match way {
+        Way::Anew => connection.answer_hello(socket)?,
+        Way::Awaited => connection.answer_child(socket)?,
+        Way::Quietly => {}
     }
     connection.read_socket(socket, way == Way::Anew)
 }
@@ -331,14 +333,14 @@ enum Way {
 }
 
 impl Connection {
+    /// The answer to a program, which gets all that it may have.
     fn answer_hello(&self, socket: &UnixStream) -> io::Result<()> {
-        self.link.tell_identity(&self.process_caller());
         let lease_fds =
             if identity::may_lease(&self.process_caller()) { self.volume.lease_fds()? } else { None };
         if lease_fds.is_some() {
             self.process.set_leased(true);
         }
-        let mut fds = vec![self.link.channel_fd()];
+        let mut fds = Vec::new();
         let (mut image, mut image_bytes) = (0, 0);
         if let (Some((shared, _)), Some(direct)) = (&lease_fds, &self.volume.direct) {
             fds.extend(shared);
@@ -350,16 +352,28 @@ impl Connection {
                 }
             };
         }
+        let leases = u32::from(lease_fds.is_some());
+        self.answer(
+            socket,
+            HelloReply { leases, image_mappable: image, image_bytes, ..HelloReply::zeroed() },
+            &fds,
+        )
+    }
+
+    /// The answer to the child of a fork: what leases share it has by its parent's mappings, if that has leases.
+    fn answer_child(&self, socket: &UnixStream) -> io::Result<()> {
+        self.answer(socket, HelloReply::zeroed(), &[])
+    }
+
+    fn answer(&self, socket: &UnixStream, shared: HelloReply, shared_fds: &[RawFd]) -> io::Result<()> {
+        self.link.tell_identity(&self.process_caller());
         let reply = HelloReply {
-            status: 0,
             connection: self.process.id,
-            leases: u32::from(lease_fds.is_some()),
-            image_mappable: image,
-            image_bytes,
             volume_id: self.volume.id(),
             session: self.volume.session,
+            ..shared
         };
-        message::send(socket, bytes_of(&reply), &fds)
+        message::send(socket, bytes_of(&reply), &[&[self.link.channel_fd()], shared_fds].concat())
     }
 
     /// Starts the thread of a slot, unless there is one.
@@ -450,7 +464,7 @@ impl Connection {
             // Not for a program that was executed: it has to say who it is by now.
             (HELLO_MEMORY, Some(fd)) if self.predecessor.is_none() => {
                 self.link.set_pid(sender.map_or(0, |sender| sender.pid));
-                self.answer_hello(&as_stream(fd)?)
+                self.answer_child(&as_stream(fd)?)
             }
             (flags, Some(fd)) if flags & !(HELLO_HEIR | HELLO_QUIET) == HELLO_CLONE => {
                 let child = as_stream(fd)?;
