@@ -1,9 +1,10 @@
 //! `IMAGE:/path` or a path on the host.
 
 use crate::error::CliError;
+use crate::kind::Kind;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weft_volume::spec::{ZONEFS_PREFIX, path_of};
 
 /// A file argument: a path on the host, or on a volume (`IMAGE:/path`).
@@ -45,11 +46,30 @@ impl FileArg {
     pub fn on_volume(text: &OsStr) -> Result<(PathBuf, Vec<u8>), CliError> {
         match FileArg::parse(text)? {
             FileArg::Volume { image, path } => Ok((image, path)),
-            FileArg::Local(path) => Err(CliError::said(
-                format!("{}: not on a volume", String::from_utf8_lossy(&path)),
-                "name a file on a volume as IMAGE:/path, for example vol.img:/db",
-            )),
+            FileArg::Local(path) => Err(no_volume(Path::new(OsStr::from_bytes(&path)))),
         }
+    }
+}
+
+/// How a file on a volume is written.
+pub const ON_VOLUME: &str = "name a file on a volume as IMAGE:/path, for example vol.img:/db";
+
+/// An argument that is to name a file on a volume, and names no image.
+fn no_volume(path: &Path) -> CliError {
+    match path.metadata() {
+        Ok(meta) if Kind::of(path, &meta) == Some(Kind::Volume) => {
+            let image = path.display();
+            let remedy = format!(
+                "name a file on it as IMAGE:/path: {image}:/path, or {image}:/ for its root directory"
+            );
+            CliError::of(path, "this is the volume, not a file on it", remedy)
+        }
+        // An absolute path may be meant as one on the volume.
+        Err(_) if path.is_absolute() => {
+            CliError::of(path, "not on a volume, and no such file on the host", ON_VOLUME)
+        }
+        Err(error) => CliError::of(path, error, ON_VOLUME),
+        Ok(_) => CliError::of(path, "not on a volume", ON_VOLUME),
     }
 }
 

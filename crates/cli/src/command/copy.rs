@@ -7,7 +7,7 @@
 use crate::access::Access;
 use crate::command::files::{Failures, interrupted};
 use crate::error::CliError;
-use crate::file_arg::FileArg;
+use crate::file_arg::{FileArg, ON_VOLUME};
 use crate::progress;
 use crate::sys::signal;
 use crate::tree::damage::{LostRanges, ZeroingReader};
@@ -83,9 +83,16 @@ pub fn run(args: &CpArgs) -> Result<(), CliError> {
     let places = args.paths.iter().map(|text| FileArg::parse(text)).collect::<Result<Vec<_>, _>>()?;
     signal::notice_interrupts();
     let volumes = Volumes::open(&places)?;
+    let volumes_named = volumes.0.len();
     let copied = copy_all(args, &places, &volumes);
     volumes.close()?;
-    copied
+    match copied {
+        // Perhaps one of the names was meant to be on a volume.
+        Err(CliError::Said { what, remedy, status }) if remedy.is_empty() && volumes_named == 0 => {
+            Err(CliError::ended(status, what, ON_VOLUME))
+        }
+        copied => copied,
+    }
 }
 
 fn side<'a>(place: &'a FileArg, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 'a>, &'a [u8]), CliError> {

@@ -97,6 +97,28 @@ fn a_path_without_an_image_is_explained() {
 }
 
 #[test]
+fn an_argument_that_names_no_file_at_all_is_said_to_be_missing() {
+    let bench = Bench::with_volume();
+    bench.file("notes", "text");
+    let plain = || contains("not on a volume").not();
+    for args in [
+        &["ls", "none.img"][..],
+        &["stat", "none.img"],
+        &["cat", "none.img"],
+        &["rm", "none.img"],
+        &["mkdir", "none.img"],
+        &["mv", "none.img", "vol.img:/f"],
+        &["cp", "none.img", "f"],
+    ] {
+        let told = contains("none.img: No such file or directory").and(contains("IMAGE:/path"));
+        bench.weft(args).code(1).stderr(told.and(plain()));
+    }
+    bench.weft(&["ls", "notes"]).code(1).stderr(contains("not on a volume").and(contains("IMAGE:/path")));
+    let told = contains("the volume, not a file on it").and(contains("vol.img:/ for its root"));
+    bench.weft(&["ls", "vol.img"]).code(1).stderr(told.and(plain()));
+}
+
+#[test]
 fn errors_begin_with_the_name_of_the_command_and_have_no_debug_output() {
     let bench = Bench::with_volume();
     for command in ["cat", "stat"] {
