@@ -1,12 +1,16 @@
 # Shared by the suites: where the binaries are, a scratch folder, messages. Source it.
-set -euo pipefail
+set -Eeuo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT=$PWD
 WEFT=${WEFT:-$ROOT/target/release/weft}
 [ -x "$WEFT" ] || { echo "build first: make build (no $WEFT)" >&2; exit 2; }
 SCRATCH=$(mktemp -d "${TMPDIR:-/tmp}/weft-suite.XXXXXX")
 SERVER=
+# The command at which the suite ended before its summary.
+ENDED=
+trap 'ENDED="${BASH_SOURCE[0]##*/}, line $LINENO: ${BASH_COMMAND%%$'"'\\n'"'*} (status $?)"' ERR
 finish() {
+  [ -z "$ENDED" ] || { fail "the suite ended early: $ENDED"; summary || true; }
   [ -z "$SERVER" ] || kill "$SERVER" 2>/dev/null || true
   rm -rf "$SCRATCH"
 }
@@ -23,6 +27,8 @@ same() { # same NAME WANTED GOT
   if [ "$2" = "$3" ]; then pass "$1 ($2)"; else fail "$1: wanted '$2', got '$3'"; fi
 }
 summary() {
+  trap - ERR
+  ENDED=
   echo "$PASSED passed, $FAILED failed"
   [ "$FAILED" = 0 ]
 }
