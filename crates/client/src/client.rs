@@ -240,6 +240,7 @@ impl Client {
         // The ticket is of who the forking thread was, which is all that there is now.
         self.identities.store(0, Relaxed);
         crate::lease_use::forget_slot();
+        crate::connect::forget_turn();
     }
 
     /// In the child, before its first call: what it shares with the server from now on. Threads that do it at once get the same.

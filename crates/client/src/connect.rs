@@ -5,8 +5,9 @@ use crate::client::{Child, Client, ForkTicket, Image, Leases};
 use crate::durable::LogFile;
 use crate::identity::IDENTITY_TRIES;
 use crate::proto::{
-    FileRef, HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
-    HELLO_THREAD, HELLO_UNLEASED, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
+    FileRef, HELLO_CLONE, HELLO_HEIR, HELLO_HERE, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET,
+    HELLO_RESUME, HELLO_THREAD, HELLO_UNLEASED, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE,
+    IMAGE_MAPPABLE,
 };
 use crate::shared::VERSION;
 use crate::shared::channel::Channel;
@@ -68,10 +69,7 @@ impl Client {
         sys::set_cloexec(socket, true)?;
         let mut hello = hello(HELLO_RESUME);
         let is_told = hello.keep(files);
-        let answer = hello_beside(socket, &hello)?;
-        let accepted = hear_reply(answer);
-        let _ = sys::close(answer);
-        let client = Client::begin(socket, &accepted?)?;
+        let client = Client::begin(socket, &ask(socket, &hello, hear_reply)?)?;
         if !is_told {
             client.retain(files)?;
         }
@@ -87,7 +85,7 @@ impl Client {
         sys::calibrate_ticks();
         // SAFETY: just mapped, and all-zero memory is a valid Channel.
         let begun = unsafe { &(*accepted.channel).events.children }.load(SeqCst);
-        Ok(Client {
+        let client = Client {
             socket: AtomicI32::new(socket),
             channel: AtomicPtr::new(accepted.channel),
             parents_channel: AtomicPtr::default(),
@@ -101,7 +99,12 @@ impl Client {
             duplicates: AtomicPtr::default(),
             // What this process had asked for before it became this program has begun.
             children: AtomicU32::new(begun),
-        })
+        };
+        if client.leases.is_none() && accepted.reply.leases != 0 {
+            // It reserves nothing for them then. When it cannot be told, nothing is lost but that.
+            let _ = tell_unleased(&client);
+        }
+        Ok(client)
     }
 }
 
@@ -109,13 +112,75 @@ impl Client {
 /// more. The answer comes on the socket that is returned.
 fn hello_beside(socket: i32, hello: &Hello) -> Result<i32, Errno> {
     let [ours, theirs] = sys::socket_pair()?;
-    let identity = hello.flags & (HELLO_IDENTITY | HELLO_RESUME | HELLO_MEMORY) != 0;
-    let sent = sys::send_with_fd(socket, bytemuck::bytes_of(hello), Some(theirs), identity);
+    let sent = send_hello(socket, hello, theirs);
     let _ = sys::close(theirs);
     if sent.is_err() {
         let _ = sys::close(ours);
     }
     sent.map(|()| ours)
+}
+
+fn send_hello(socket: i32, hello: &Hello, passed: i32) -> Result<(), Errno> {
+    let identity = hello.flags & (HELLO_IDENTITY | HELLO_RESUME | HELLO_MEMORY) != 0;
+    sys::send_with_fd(socket, bytemuck::bytes_of(hello), Some(passed), identity)
+}
+
+/// Whether a thread of the process waits for an answer on a connection's own socket, where one at a time can.
+static ANSWER_COMES: AtomicBool = AtomicBool::new(false);
+
+/// The turn of a thread.
+struct Turn(Busy);
+
+impl Turn {
+    fn take() -> Turn {
+        // A handler in between would wait for its own thread.
+        let busy = Busy::new();
+        while ANSWER_COMES.swap(true, Acquire) {
+            sys::yield_now();
+        }
+        Turn(busy)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        ANSWER_COMES.store(false, Release);
+    }
+}
+
+/// In a forked child: whose turn it was is in the parent.
+pub(crate) fn forget_turn() {
+    ANSWER_COMES.store(false, Relaxed);
+}
+
+/// Says hello where there are not even descriptors for a socket of the answer's own, and hears the answer.
+fn ask_here<T>(socket: i32, hello: &Hello, hear: impl FnOnce(i32) -> Result<T, Errno>) -> Result<T, Errno> {
+    let _turn = Turn::take();
+    send_hello(socket, &Hello { flags: hello.flags | HELLO_HERE, ..*hello }, socket)?;
+    hear(socket)
+}
+
+/// Says hello on a connection's own socket, and hears the answer.
+fn ask<T>(socket: i32, hello: &Hello, hear: impl FnOnce(i32) -> Result<T, Errno>) -> Result<T, Errno> {
+    let answer = match hello_beside(socket, hello) {
+        Err(libc::EMFILE) => return ask_here(socket, hello, hear),
+        answer => answer?,
+    };
+    let heard = hear(answer);
+    let _ = sys::close(answer);
+    heard
+}
+
+/// Has the server begin a connection, whose socket is returned; `None` when there is no descriptor for it.
+fn ask_for_clone(socket: i32, hello: &Hello) -> Result<Option<i32>, Errno> {
+    match hello_beside(socket, hello) {
+        Err(libc::EMFILE) => ask_here(socket, hello, |socket| {
+            let (mut reply, mut fd) = (HelloReply::zeroed(), [-1]);
+            let fd_count = sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut fd)?;
+            if reply.status != 0 { Err(reply.status) } else { Ok((fd_count == 1).then_some(fd[0])) }
+        }),
+        beside => beside.map(Some),
+    }
 }
 
 /// Tells the server who the calling thread is by now, and the whole process with it unless `alone`; returns whether the process
@@ -134,14 +199,11 @@ pub(crate) fn tell_unleased(client: &Client) -> Result<(), Errno> {
 
 /// Tells the server something and returns whether the process may keep what leases share.
 fn ask_for_leases(client: &Client, flags: u32, thread: u32) -> Result<bool, Errno> {
-    let socket = hello_beside(client.socket(), &Hello { thread, ..hello(flags) })?;
-    let mut reply = HelloReply::zeroed();
-    let result = sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut []);
-    let _ = sys::close(socket);
-    match (result?, reply.status) {
-        (_, 0) => Ok(reply.leases != 0),
-        (_, error) => Err(error),
-    }
+    ask(client.socket(), &Hello { thread, ..hello(flags) }, |socket| {
+        let mut reply = HelloReply::zeroed();
+        sys::recv_with_fds(socket, bytemuck::bytes_of_mut(&mut reply), &mut [])?;
+        if reply.status == 0 { Ok(reply.leases != 0) } else { Err(reply.status) }
+    })
 }
 
 /// A connection that shares the open files of `parent`'s.
@@ -157,18 +219,16 @@ pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket,
             let _busy = Busy::new();
             // First: a thread that closes a file meanwhile waits.
             parent.children.fetch_add(1, SeqCst);
-            let sent = hello_beside(parent.socket(), &hello(flags));
-            if sent.is_err() {
+            let asked = ask_for_clone(parent.socket(), &hello(flags));
+            if asked.is_err() {
                 parent.children.fetch_sub(1, SeqCst);
             }
-            return lift(sent?, &SOCKET_FLOORS, cloexec).map(|socket| ForkTicket { socket });
+            let socket = asked?.ok_or(libc::EMFILE)?;
+            return lift(socket, &SOCKET_FLOORS, cloexec).map(|socket| ForkTicket { socket });
         }
         // Whether the server knows the thread has to be heard.
-        let socket = lift(
-            hello_beside(parent.socket(), &Hello { thread, ..hello(HELLO_CLONE | heir) })?,
-            &SOCKET_FLOORS,
-            cloexec,
-        )?;
+        let asked = ask_for_clone(parent.socket(), &Hello { thread, ..hello(HELLO_CLONE | heir) })?;
+        let socket = lift(asked.ok_or(libc::EMFILE)?, &SOCKET_FLOORS, cloexec)?;
         match hear_reply(socket) {
             Ok(accepted) => {
                 accepted.give_back();
@@ -188,10 +248,7 @@ pub(crate) fn connect_clone(parent: &Client, child: Child) -> Result<ForkTicket,
 
 /// The channel of a connection that was made quietly, and its number.
 pub(crate) fn ask_for_memory(socket: i32) -> Result<(*mut Channel, u32), Errno> {
-    let answer = hello_beside(socket, &hello(HELLO_MEMORY))?;
-    let accepted = hear_reply(answer);
-    let _ = sys::close(answer);
-    let accepted = accepted?;
+    let accepted = ask(socket, &hello(HELLO_MEMORY), hear_reply)?;
     // The parent's mappings serve the child too.
     close_all(&accepted);
     Ok((accepted.channel, accepted.reply.connection))
@@ -202,10 +259,13 @@ pub(crate) fn beyond_exec(socket: i32) -> Result<i32, Errno> {
     dup_above_any(socket, &SOCKET_FLOORS, false).or_else(|_| sys::dup_above(socket, 0, false))
 }
 
+/// Duplicates a descriptor to a number above a floor, or where the limit allows none, to the highest one below it.
 fn dup_above_any(fd: i32, floors: &[i32], cloexec: bool) -> Result<i32, Errno> {
+    let limit = || sys::descriptor_limit().min(FD_FLOOR);
+    let below = std::iter::once_with(|| (fd + 1..limit()).rev()).flatten();
     let mut lifted = Err(libc::EINVAL);
-    for floor in floors {
-        lifted = sys::dup_above(fd, *floor, cloexec);
+    for floor in floors.iter().copied().chain(below) {
+        lifted = sys::dup_above(fd, floor, cloexec);
         if !matches!(lifted, Err(libc::EINVAL | libc::EMFILE)) {
             break;
         }
@@ -220,7 +280,7 @@ fn lift(fd: i32, floors: &[i32], cloexec: bool) -> Result<i32, Errno> {
             let _ = sys::close(fd);
             Ok(high)
         }
-        // No number that high is allowed: the low one serves.
+        // No higher number is free.
         Err(libc::EINVAL | libc::EMFILE) => {
             sys::set_cloexec(fd, cloexec)?;
             Ok(fd)
@@ -262,7 +322,8 @@ fn hear_reply(socket: i32) -> Result<Accepted, Errno> {
     if reply.status != 0 {
         return Err(reply.status);
     }
-    refuse(fd_count < 1, libc::EPROTO)?;
+    // The server has sent one: the kernel had no number for it.
+    refuse(fd_count < 1, libc::EMFILE)?;
     let channel = sys::map_shared(fds[0], 0, size_of::<Channel>(), true)?.cast();
     let _ = sys::close(fds[0]);
     Ok(Accepted { reply, fds, fd_count, channel })

@@ -9,8 +9,8 @@ use rig::{Rig, become_user, connect, is_superuser};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
-    HELLO_UNLEASED, Hello, HelloReply, Op,
+    HELLO_CLONE, HELLO_HEIR, HELLO_HERE, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET,
+    HELLO_RESUME, HELLO_UNLEASED, Hello, HelloReply, Op,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::{Channel, Request};
@@ -241,6 +241,33 @@ fn a_forked_child_has_leases_when_its_parent_has_and_gets_their_memory_from_nobo
         // The answer to this says what the server takes the child for.
         assert_eq!(greet_again(&child, HELLO_IDENTITY).0.leases, leased);
     }
+}
+
+#[test]
+fn whoever_has_one_descriptor_left_hears_on_the_connections_own_socket() {
+    let rig = Rig::new(64 << 20);
+    let (parent, first, _) = greet(&rig.path, &hello(0));
+    let ask = |socket: &OwnedFd, flags: u32| {
+        let bytes = hello(flags | HELLO_HERE);
+        sys::send_with_fd(socket.as_raw_fd(), bytemuck::bytes_of(&bytes), Some(socket.as_raw_fd()), true)
+            .unwrap();
+        reply(socket).unwrap()
+    };
+    let (began, mut fds) = ask(&parent, HELLO_CLONE | HELLO_QUIET);
+    assert_eq!((began.status, fds.len()), (0, 1));
+    let child = fds.remove(0);
+    let (memory, fds) = ask(&child, HELLO_MEMORY);
+    assert_ne!((memory.status, memory.connection), (0, first.connection));
+    assert_eq!(names(&fds), ["/memfd:weft-channel"]);
+    assert_eq!(ask(&parent, HELLO_IDENTITY).0.leases, 1);
+    // Whatever comes with it: a hello without a descriptor may be what another process was brought to write.
+    for flags in [HELLO_CLONE, HELLO_IDENTITY] {
+        sys::send_all(parent.as_raw_fd(), bytemuck::bytes_of(&hello(flags | HELLO_HERE))).unwrap();
+        let (refusal, fds) = reply(&parent).unwrap();
+        assert_eq!((refusal.status, fds.len()), (libc::EPROTO, 0));
+    }
+    // On a new socket it means nothing.
+    assert_eq!(greet(&rig.path, &hello(HELLO_HERE)).1.status, libc::EPROTO);
 }
 
 #[test]

@@ -245,6 +245,22 @@ fn limits_of_the_shell_are_the_programs_and_do_not_stop_the_server() {
 }
 
 #[test]
+fn a_shell_forks_with_few_descriptors() {
+    let bench = Bench::with_volume();
+    let pipe = "cat /weft/f | tr a b && echo $(cat /weft/f) && (cat /weft/f; (cat /weft/f))";
+    let nested =
+        "x=$(y=$(cat /weft/f | tr a b); echo $y $y | cat); cat /weft/f | tr a b | tr b c | tr c d; echo $x";
+    for (limit, script, expected) in [(6, pipe, "b\na\na\na\n"), (8, nested, "d\nb b\n")] {
+        for shell in ["bash", "sh"] {
+            // Without redirections: a shell keeps what they replace at a number from 10 up.
+            let script = format!("echo a > /weft/f; ulimit -n {limit}; {script}");
+            let ran = bench.weft(&["run", "-q", "--volume", "vol.img", "--", shell, "-c", &script]);
+            ran.success().stdout(expected).stderr("");
+        }
+    }
+}
+
+#[test]
 fn a_limit_that_cannot_be_lifted_is_named_with_what_is_needed() {
     let bench = Bench::with_volume();
     let args = ["run", "-q", "--volume", "vol.img", "--", "true"];

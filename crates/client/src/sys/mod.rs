@@ -158,6 +158,15 @@ pub fn has_file_size_limit() -> bool {
     asked.is_err() || limit.rlim_cur != libc::RLIM_INFINITY
 }
 
+/// Descriptors that the process makes have numbers below this (`RLIMIT_NOFILE`); 0 when it is not known.
+pub fn descriptor_limit() -> i32 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    match call!(prlimit64, 0usize, libc::RLIMIT_NOFILE, 0usize, &raw mut limit) {
+        Ok(_) => i32::try_from(limit.rlim_cur).unwrap_or(i32::MAX),
+        Err(_) => 0,
+    }
+}
+
 /// The soft limit on the process's address space, in bytes; `u64::MAX`: none, or it is not known.
 pub fn address_space_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

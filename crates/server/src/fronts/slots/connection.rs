@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,9 +24,9 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use weft_client::proto::{
-    HELLO_CLONE, HELLO_HEIR, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET, HELLO_RESUME,
-    HELLO_THREAD, HELLO_UNLEASED, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE, IMAGE_MAPPABLE,
-    MOUNT_POINT_MAX,
+    HELLO_CLONE, HELLO_HEIR, HELLO_HERE, HELLO_IDENTITY, HELLO_MAGIC, HELLO_MEMORY, HELLO_QUIET,
+    HELLO_RESUME, HELLO_THREAD, HELLO_UNLEASED, Hello, HelloReply, IDENTITY_UNKNOWN, IMAGE_IS_CACHE,
+    IMAGE_MAPPABLE, MOUNT_POINT_MAX,
 };
 use weft_client::shared::VERSION;
 use weft_client::shared::channel::SLOTS;
@@ -206,6 +206,17 @@ impl Connections {
 
 fn refuse(socket: &UnixStream, errno: i32) -> io::Result<()> {
     message::send(socket, bytes_of(&HelloReply { status: errno, ..HelloReply::zeroed() }), &[])
+}
+
+/// Where a hello is answered that came without a socket for that: here, or where the new connection begins of which this one gets the
+/// other end.
+fn place_of_answer(socket: &UnixStream, flags: u32) -> io::Result<OwnedFd> {
+    if flags & HELLO_CLONE == 0 {
+        return Ok(socket.try_clone()?.into());
+    }
+    let (ours, theirs) = UnixStream::pair()?;
+    message::send(socket, bytes_of(&HelloReply::zeroed()), &[theirs.as_raw_fd()])?;
+    Ok(ours.into())
 }
 
 /// A hello and who sent it.
@@ -453,7 +464,18 @@ impl Connection {
         if !whole || hello.magic != HELLO_MAGIC || hello.version != VERSION {
             return refuse(socket, libc::EPROTO);
         }
-        match (hello.flags, fd) {
+        let (flags, fd) = match fd {
+            Some(_) if hello.flags & HELLO_HERE != 0 => {
+                let flags = hello.flags & !HELLO_HERE;
+                match place_of_answer(socket, flags) {
+                    Ok(place) => (flags, Some(place)),
+                    // Of descriptors, perhaps, of which the server has no more.
+                    Err(error) => return refuse(socket, error.raw_os_error().unwrap_or(libc::EAGAIN)),
+                }
+            }
+            fd => (hello.flags, fd),
+        };
+        match (flags, fd) {
             // Nothing without a descriptor: nobody is brought to send one along with what another wants written.
             (HELLO_RESUME, Some(fd)) => self.resume(&as_stream(fd)?, sender, &hello),
             (HELLO_IDENTITY, Some(fd)) => self.renew(&as_stream(fd)?, sender, hello.thread),
