@@ -255,7 +255,7 @@ impl Image {
     }
 
     fn io(&self, source: io::Error) -> DeviceError {
-        DeviceError::Io { path: self.path.clone(), source }
+        DeviceError::of_image(&self.path, source)
     }
 }
 

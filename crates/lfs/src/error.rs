@@ -101,7 +101,11 @@ pub enum LfsError {
 impl LfsError {
     /// Whether the volume is damaged, so that it may be mounted to be salvaged.
     pub fn is_damage(&self) -> bool {
-        matches!(self, LfsError::Corrupt { .. } | LfsError::Unfitting { .. } | LfsError::Fs(_))
+        match self {
+            LfsError::Fs(FsError::HostFull(_)) => false,
+            LfsError::Corrupt { .. } | LfsError::Unfitting { .. } | LfsError::Fs(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -130,5 +134,8 @@ pub enum ApplyError {
 
 /// A device error as the file-system interface reports it.
 pub(crate) fn device_failed(error: DeviceError) -> FsError {
-    FsError::Device(error.to_string())
+    match error {
+        DeviceError::HostFull { .. } => FsError::HostFull(error.to_string()),
+        error => FsError::Device(error.to_string()),
+    }
 }

@@ -63,6 +63,9 @@ pub enum FsError {
     /// EIO: a checksum does not match, with the place in the terms of the core.
     #[error("checksum mismatch in {0}")]
     Checksum(String),
+    /// ENOSPC: the file system of the host has no room for the device, with its name and what to do.
+    #[error("{0}")]
+    HostFull(String),
     /// EIO: the device failed.
     #[error("device: {0}")]
     Device(String),
@@ -79,7 +82,7 @@ impl FsError {
             FsError::NotEmpty => libc::ENOTEMPTY,
             FsError::Invalid(_) => libc::EINVAL,
             FsError::NameTooLong => libc::ENAMETOOLONG,
-            FsError::NoSpace => libc::ENOSPC,
+            FsError::NoSpace | FsError::HostFull(_) => libc::ENOSPC,
             FsError::TooLarge => libc::EFBIG,
             FsError::TooManyLinks => libc::EMLINK,
             FsError::Loop => libc::ELOOP,

@@ -40,6 +40,9 @@ pub enum VolumeError {
         /// Why.
         source: LfsError,
     },
+    /// The file system of the image has no room for what the core has to write. It names the image, and what to do.
+    #[error("{0}")]
+    HostFull(String),
     /// What programs had made durable in the append log of an image cannot be stored.
     #[error(
         "{volume}: what is left in the image's append log cannot be stored: {source}; it stays there for the next mount"
@@ -92,6 +95,7 @@ impl VolumeError {
     pub fn lfs(volume: &str, source: LfsError) -> VolumeError {
         match source {
             LfsError::Device(error) => VolumeError::Device(error),
+            LfsError::Fs(FsError::HostFull(what)) => VolumeError::HostFull(what),
             source => VolumeError::Lfs { volume: volume.to_string(), source },
         }
     }

@@ -106,6 +106,39 @@ fn an_image_on_a_file_system_that_is_mounted_read_only_can_be_looked_at_and_says
 }
 
 #[test]
+fn a_sparse_image_on_a_full_file_system_says_so_and_is_whole_when_there_is_room_again() {
+    let bench = Bench::empty();
+    std::fs::create_dir(bench.path("small")).unwrap();
+    // SAFETY: a system call without arguments.
+    let spaces = if unsafe { libc::geteuid() } == 0 { "-m" } else { "-Urm" };
+    let script = r#"
+        mount -t tmpfs -o size=80m none small && cd small || exit 77
+        "$1" format --quiet --size 64M vol.img && fallocate -d vol.img && head -c 70M /dev/zero >room || exit 77
+        run() { "$weft" run -q --volume vol.img -- sh -c "$1"; echo "status $?"; }
+        weft=$1
+        run 'echo kept >/weft/f; sync; dd if=/dev/urandom of=/weft/big bs=64k count=400 conv=fsync status=none'
+        rm room
+        run 'cat /weft/f; echo more >>/weft/f; sync; cat /weft/f'
+        "$weft" fsck vol.img >fsck; echo "status $?""#;
+    let mut within = Command::new("unshare");
+    within.args([spaces, "sh", "-c", script, "sh"]).arg(bench.command().get_program());
+    let done = within.current_dir(bench.dir()).output().unwrap();
+    let told = String::from_utf8(done.stderr).unwrap();
+    if done.status.code() == Some(77) || told.contains("unshare failed") {
+        return;
+    }
+    assert_eq!(
+        String::from_utf8(done.stdout).unwrap(),
+        "status 1\nkept\nkept\nmore\nstatus 0\nstatus 0\n",
+        "{told}"
+    );
+    let why = "vol.img: no space is left on the file system of the image";
+    let ends = told.lines().find(|line| line.starts_with("weft: ")).unwrap_or_default();
+    assert!(ends.contains(why) && ends.contains("free some there"), "{told}");
+    assert!(told.contains("dd: "), "{told}");
+}
+
+#[test]
 fn an_image_that_was_cut_short_anywhere_reads_right_or_says_so_and_is_never_written() {
     let bench = filled();
     let whole = image(&bench);
