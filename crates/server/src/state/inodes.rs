@@ -10,6 +10,8 @@ use super::grants::GrantBook;
 use super::locks::{Lending, Locks};
 use super::maps::Maps;
 use super::names::Published;
+use super::open_files::OpenFiles;
+use super::processes::Processes;
 use super::shared::{ControlMemory, RingMemory};
 use super::writeback_errors::{ErrorCursor, WritebackErrors};
 use parking_lot::{Mutex, MutexGuard};
@@ -144,6 +146,8 @@ pub struct Inodes {
     pub errors: WritebackErrors,
     /// By which clients make appends durable, where there is one.
     log: Option<Arc<LogTurns>>,
+    /// Processes and what they have open, to name them.
+    users: Option<(Arc<Processes>, Arc<OpenFiles>)>,
 }
 
 /// Space that a call is about to take; see [`Inodes::reserve`].
@@ -228,6 +232,15 @@ impl Unfinished<'_> {
     }
 }
 
+/// Who holds a lock, and of which file, as far as it is known.
+#[derive(Default, PartialEq, Eq, Debug)]
+struct Holder {
+    program: Option<String>,
+    pid: Option<u32>,
+    /// A path by which the file was opened, in the volume.
+    path: Option<String>,
+}
+
 /// Ends a long write with its drop.
 pub struct LongGuard<'a> {
     /// The inode.
@@ -279,7 +292,13 @@ impl Inodes {
             reserved: AtomicU64::new(0),
             errors: WritebackErrors::default(),
             log: None,
+            users: None,
         })
+    }
+
+    /// The same with those who use them.
+    pub(crate) fn with_users(self, processes: Arc<Processes>, files: Arc<OpenFiles>) -> Inodes {
+        Inodes { users: Some((processes, files)), ..self }
     }
 
     /// The same with an append log.
@@ -817,7 +836,11 @@ impl Inodes {
             }
             let after = progress();
             if before == after && after.0 != lock::SERVER && after.0 != 0 {
+                let Holder { program, pid, path } = self.name_holder(open, after.0);
                 tracing::warn!(
+                    program,
+                    pid,
+                    path,
                     ino = open.ino.0,
                     "a client held a write lock for seconds; it is taken from it"
                 );
@@ -825,6 +848,17 @@ impl Inodes {
                 open.is_haunted.store(true, Relaxed);
                 inode.write_lock.free_if_held_by(after.0);
             }
+        }
+    }
+
+    /// For the log: who holds the write lock of an inode.
+    fn name_holder(&self, open: &OpenInode, holder: u32) -> Holder {
+        let Some((processes, files)) = &self.users else { return Holder::default() };
+        let process = processes.find(holder - 1);
+        Holder {
+            program: process.as_ref().map(|process| process.name()),
+            pid: process.and_then(|process| process.peer.pid()),
+            path: files.path_of(open.ino).map(|path| String::from_utf8_lossy(&path).into_owned()),
         }
     }
 

@@ -213,6 +213,12 @@ impl OpenFiles {
         (open.file == file).then(|| open.clone())
     }
 
+    /// A path by which an inode is open.
+    pub fn path_of(&self, ino: Ino) -> Option<Vec<u8>> {
+        let table = self.table.lock();
+        table.slots.iter().flatten().find(|open| open.inode.ino == ino).map(|open| open.last_path())
+    }
+
     /// One more reference.
     pub fn reference(&self, file: FileRef) -> bool {
         let table = self.table.lock();

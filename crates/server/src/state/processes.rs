@@ -29,6 +29,11 @@ pub trait Peer: Send + Sync {
         false
     }
 
+    /// The process's number in the system, where it is known.
+    fn pid(&self) -> Option<u32> {
+        None
+    }
+
     /// Calls `each` with the files that the process has closed and not told of. It may name any file, and more than once.
     fn take_closed(&self, _each: &mut dyn FnMut(FileRef)) {}
 
@@ -370,7 +375,7 @@ impl Processes {
         self.table.lock().live.values().map(|live| live.process.clone()).collect()
     }
 
-    fn find(&self, id: u32) -> Option<Arc<Process>> {
+    pub(super) fn find(&self, id: u32) -> Option<Arc<Process>> {
         self.table.lock().live.get(&id).map(|live| live.process.clone())
     }
 

@@ -45,7 +45,7 @@ pub struct Volume {
     pub(crate) names_ahead: Readahead,
     /// Of directories that are listed.
     pub(crate) lists_ahead: Readahead,
-    pub(crate) files: OpenFiles,
+    pub(crate) files: Arc<OpenFiles>,
     pub(crate) grants: Arc<GrantBook>,
     pub(crate) locks: Arc<Locks>,
     pub(crate) orphans: Orphans,
@@ -55,7 +55,7 @@ pub struct Volume {
     /// names or change modes and owners, shared for those who add names. Taken before all other locks, and not while waiting
     /// for a client.
     pub(crate) permissions: RwLock<()>,
-    pub(crate) processes: Processes,
+    pub(crate) processes: Arc<Processes>,
     notes: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -94,10 +94,13 @@ impl Volume {
             }
             None => None,
         };
+        let files = Arc::new(OpenFiles::new(control.clone()));
+        let processes = Arc::<Processes>::default();
         let inodes = Inodes::new(shared, fs.clone(), names.clone(), grants.clone(), locks.clone())
             .map_err(system("ring memory"))?
             .with_rings(limits.rings)
-            .with_log(log);
+            .with_log(log)
+            .with_users(processes.clone(), files.clone());
         let page = &control.volume;
         if let Some(direct) = &direct {
             page.zone_bytes.store(direct.zone_bytes, Relaxed);
@@ -107,7 +110,7 @@ impl Volume {
         page.version.store(VERSION, Relaxed);
         page.magic.store(MAGIC, Release);
         Ok(Volume {
-            files: OpenFiles::new(control.clone()),
+            files,
             grants,
             id: mounted.id(),
             mounted,
@@ -126,7 +129,7 @@ impl Volume {
             started: Instant::now(),
             protections: Protections::of_host(),
             permissions: RwLock::new(()),
-            processes: Processes::default(),
+            processes,
             notes: Mutex::new(BTreeMap::new()),
         })
     }

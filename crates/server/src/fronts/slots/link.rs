@@ -174,6 +174,10 @@ impl Peer for Link {
         has_hung_up(&self.socket)
     }
 
+    fn pid(&self) -> Option<u32> {
+        Some(self.pid.load(Relaxed)).filter(|pid| *pid != 0)
+    }
+
     fn take_closed(&self, each: &mut dyn FnMut(FileRef)) {
         let closed = &self.channel().closed;
         if closed.added.load(SeqCst) == 0 {

@@ -4,6 +4,9 @@
 // What a test unwraps is what it asserts.
 #![allow(clippy::unwrap_used)]
 
+use super::super::open_files::{NewFile, Opener};
+use super::super::processes::Peer;
+use super::super::volume::Volume;
 use super::*;
 use std::sync::atomic::AtomicBool;
 use weft_client::shared::overwrites::Area;
@@ -271,6 +274,36 @@ fn a_client_that_stopped_with_a_write_lock_loses_it() {
     shared.write_lock.unlock(CLIENT);
     assert_eq!(shared.write_lock.holder(), lock::SERVER);
     drop(guard);
+}
+
+#[test]
+fn who_loses_a_write_lock_is_named_with_the_file() {
+    struct Client;
+    impl Peer for Client {
+        fn pid(&self) -> Option<u32> {
+            Some(4711)
+        }
+    }
+    let mounted = weft_volume::mount_memfs(Arc::default(), &weft_volume::MountChoice::default()).unwrap();
+    let volume = Volume::new(Arc::new(mounted)).unwrap();
+    let process = volume.begin_process("db".into(), b"/weft".to_vec(), None, Arc::new(Client)).unwrap();
+    let args =
+        CreateArgs { node: NewNode::File, perm: 0o600, uid: 0, gid: 0, tag: Tag::default(), open: true };
+    let open = volume.inodes.acquire(&volume.fs.create(Ino::ROOT, b"log", &args).unwrap()).unwrap();
+    let (holder, named) = (process.id + 1, |holder| volume.inodes.name_holder(&open, holder));
+    let who = || (Some("db".to_string()), Some(4711));
+    let holding = |(program, pid), path: Option<&str>| Holder { program, pid, path: path.map(Into::into) };
+    assert_eq!(named(holder), holding(who(), None));
+    let new = NewFile {
+        flags: libc::O_RDWR,
+        path: b"/log".to_vec(),
+        name: None,
+        opener: Opener::default(),
+        volume_errors_seen: ErrorCursor::default(),
+    };
+    volume.files.add(open.clone(), new).unwrap();
+    assert_eq!(named(holder), holding(who(), Some("/log")));
+    assert_eq!(named(holder + 1), holding((None, None), Some("/log")), "a process that has ended");
 }
 
 #[test]
