@@ -4,7 +4,7 @@ use crate::client::{BlockSource, Client, Leases};
 use crate::long_write;
 use crate::proto::{FileRef, is_writable};
 use crate::scratch::Scratch;
-use crate::shared::volume::{self, Inode, RING_BYTES};
+use crate::shared::volume::{self, Inode, RING_BYTES, Stall};
 use crate::sys::{self, Errno};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
@@ -139,8 +139,9 @@ impl Client {
         act: impl FnOnce() -> Result<T, Errno>,
     ) -> Result<(T, bool), Errno> {
         let mut excludes_long = false;
+        let stall = Stall::new(leases.control(), slot);
         let gives_up = || {
-            leases.control().report_stall(slot);
+            stall.look();
             !self.is_alive()
         };
         loop {

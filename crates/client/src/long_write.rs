@@ -9,6 +9,7 @@ use crate::client::Client;
 use crate::lease_use::Using;
 use crate::proto::{FileRef, LONG_BEGINS, LONG_ENDS, LONG_GOES_ON, LONG_HELD};
 use crate::shared::channel::{STOP_CAME, STOP_COMES};
+use crate::shared::volume::Stall;
 use crate::sys::{self, Errno};
 use std::cell::Cell;
 use std::sync::atomic::Ordering::*;
@@ -47,8 +48,9 @@ impl Client {
         if is_in(slot) {
             return Ok(begun(None));
         }
+        let stall = Stall::new(leases.control(), slot);
         let gives_up = || {
-            leases.control().report_stall(slot);
+            stall.look();
             !self.is_alive()
         };
         while !inode.exclude_long_writes(self.holder(), gives_up) {

@@ -21,6 +21,8 @@ const TICK: Duration = Duration::from_millis(100);
 const FLUSHER_WAIT_NS: u64 = 200_000_000;
 /// Who looks after stopped writers looks so often without being asked to, in nanoseconds.
 const STALLS_WAIT_NS: u64 = 1_000_000_000;
+/// Pause between two of its looks.
+const STALLS_PAUSE: Duration = Duration::from_millis(5);
 /// Rings that nobody flushes are handed to the core after this long, as a kernel writes back dirty pages.
 const RING_AGE: Duration = Duration::from_secs(5);
 
@@ -281,7 +283,10 @@ fn look_after_stalls(volume: &Arc<Volume>, stop: &AtomicBool) {
     let reports = &volume.control.volume.stalls;
     while !stop.load(SeqCst) {
         let seen = reports.load(SeqCst);
-        each_slot(&volume.control.stall_bits, |slot| volume.finish_stalled(slot));
+        if each_slot(&volume.control.stall_bits, |slot| volume.finish_stalled(slot)) {
+            // Each look reads what the kernel tells of a process.
+            std::thread::sleep(STALLS_PAUSE);
+        }
         if reports.load(SeqCst) == seen && !stop.load(SeqCst) {
             sys::futex_wait(reports, seen, STALLS_WAIT_NS);
         }

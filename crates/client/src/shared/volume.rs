@@ -2,6 +2,7 @@
 
 use super::lock::Lock;
 use super::records::Records;
+use std::cell::Cell;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
 
@@ -252,12 +253,41 @@ pub struct Control {
 }
 
 impl Control {
-    /// Who writes to the inode in a slot has been waited for: the server looks whether it is stopped. For those who wait, again and
-    /// again.
+    /// Who writes to the inode in a slot has been waited for: the server looks whether it is stopped.
     pub fn report_stall(&self, slot: u32) {
         self.stall_bits[slot as usize / 64].fetch_or(1 << (slot % 64), SeqCst);
         self.volume.stalls.fetch_add(1, SeqCst);
         crate::sys::futex_wake(&self.volume.stalls, 1);
+    }
+}
+
+/// Who has waited so long for a writer reports it, and again after as long, in nanoseconds.
+const STALL_NS: u64 = 20_000_000;
+
+/// A wait for a writer of an inode, which is perhaps stopped.
+pub struct Stall<'a> {
+    control: &'a Control,
+    slot: u32,
+    /// When it began, or was last reported; 0 = it has not begun.
+    since: Cell<u64>,
+}
+
+impl<'a> Stall<'a> {
+    /// A wait for whoever writes to the inode in a slot.
+    pub fn new(control: &'a Control, slot: u32) -> Stall<'a> {
+        Stall { control, slot, since: Cell::new(0) }
+    }
+
+    /// For those who wait, now and then: reports it when it is time to. A wait that others end soon is never reported.
+    pub fn look(&self) {
+        let (now, since) = (crate::sys::monotonic_ns(), self.since.get());
+        if since != 0 && now - since < STALL_NS {
+            return;
+        }
+        self.since.set(now);
+        if since != 0 {
+            self.control.report_stall(self.slot);
+        }
     }
 }
 

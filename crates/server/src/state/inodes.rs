@@ -21,7 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*, fence};
 use std::time::{Duration, Instant};
 use weft_client::shared::lock::{self, Lock};
-use weft_client::shared::volume::{Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX};
+use weft_client::shared::volume::{
+    Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX, Stall,
+};
 use weft_core::{BLOCK_BYTES, DataClass, Ino};
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
@@ -823,8 +825,9 @@ impl Inodes {
             let progress =
                 || (inode.write_lock.holder(), inode.size.load(Relaxed), self.version_of_area(inode));
             let before = progress();
+            let stall = Stall::new(&self.control, open.slot);
             let gives_up = || {
-                self.control.report_stall(open.slot);
+                stall.look();
                 begun.elapsed() > WRITE_LOCK_PATIENCE
             };
             if inode.write_lock.lock(lock::SERVER, gives_up) {
@@ -871,8 +874,9 @@ impl Inodes {
 
     /// [`Inode::exclude_long_writes`] of the inode in a slot; a writer that is stopped goes on meanwhile.
     pub fn exclude_long(&self, slot: u32, holder: u32, is_over: impl Fn() -> bool) -> bool {
+        let stall = Stall::new(&self.control, slot);
         self.shared(slot).exclude_long_writes(holder, || {
-            self.control.report_stall(slot);
+            stall.look();
             is_over()
         })
     }
