@@ -19,6 +19,8 @@ thread_local! {
     // Constant and without a destructor: touching it allocates nothing.
     /// Slot plus 1 of the inode that this thread writes to in pieces; 0 = none. A handler that interrupts it may write there.
     static WRITES_TO: Cell<u32> = const { Cell::new(0) };
+    /// Long writes that this thread is in.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Whether this thread is in a long write to the inode.
@@ -42,7 +44,10 @@ impl Client {
     /// Begins a long write.
     pub(crate) fn begin_long_write(&self, file: FileRef) -> Result<LongWrite<'_>, Errno> {
         let (busy, stop) = (Busy::new(), StopLater::new());
-        let begun = |held| LongWrite { client: self, held, pieces: 0, _stop: stop, _busy: busy };
+        let begun = |held| {
+            DEPTH.set(DEPTH.get() + 1);
+            LongWrite { client: self, held, pieces: 0, _stop: stop, _busy: busy }
+        };
         let Some(leases) = self.leases() else { return Ok(begun(None)) };
         let (_, inode, slot) = leases.open_file(file)?;
         if is_in(slot) {
@@ -112,13 +117,16 @@ impl Drop for LongWrite<'_> {
         if let Some((leases, slot, before)) = &self.held {
             WRITES_TO.set(*before);
             if let Some(inode) = leases.control().inodes.get(*slot as usize) {
-                inode.long_thread.store(0, SeqCst);
+                if inode.long_write.holder() == self.client.holder() {
+                    inode.long_thread.store(0, SeqCst);
+                }
                 // It may have been taken away from a writer that did nothing for seconds.
                 let _ = inode.long_write.unlock(self.client.holder());
             }
         }
+        DEPTH.set(DEPTH.get() - 1);
         // Not in the middle of another one.
-        if WRITES_TO.get() == 0 {
+        if DEPTH.get() == 0 {
             self.client.stop_if_told();
         }
     }

@@ -253,6 +253,9 @@ pub struct LongGuard<'a> {
 
 impl Drop for LongGuard<'_> {
     fn drop(&mut self) {
+        if self.inode.long_write.holder() == self.holder {
+            self.inode.long_thread.store(0, SeqCst);
+        }
         // It may have been taken away from who did nothing for seconds.
         let _ = self.inode.long_write.unlock(self.holder);
     }

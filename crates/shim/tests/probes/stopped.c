@@ -2,6 +2,7 @@
  * goes on when it is told to, not before. */
 #include "probe.h"
 #include <pthread.h>
+#include <sys/prctl.h>
 
 enum { LONG = 4 << 20, MIDDLE = 8 << 10, SHORT = 16 };
 
@@ -13,6 +14,8 @@ static void *sleeps(void *unused) {
 static void write_records(int len, int count, bool beside_thread) {
     pthread_t thread;
     if (beside_thread) pthread_create(&thread, NULL, sleeps, NULL);
+    /* As of a program whose name was cut in the middle of a letter. */
+    prctl(PR_SET_NAME, "writer \xc3");
     char *record = malloc(len);
     memset(record, 'A', len);
     int fd = open(at("log"), O_WRONLY | O_CREAT | O_APPEND, 0644);

@@ -250,7 +250,8 @@ fn first_hello(all: Arc<Connections>, volume: Arc<Volume>, socket: UnixStream) -
         Origin { identity: Arc::new(identity), pid: peer.pid, mount_point, parent: None, is_heir: false };
     match begin(all, volume, &socket, &hello, origin)? {
         Some(begun) => {
-            begun.0.link.set_pid(peer.pid);
+            let real_user = begun.0.process_caller().real.uid;
+            begun.0.link.set_process(peer.pid, real_user);
             live(&begun, &socket, Way::Anew)
         }
         None => Ok(()),
@@ -465,7 +466,9 @@ impl Connection {
             return refuse(socket, libc::EPROTO);
         }
         let (flags, fd) = match fd {
-            Some(_) if hello.flags & HELLO_HERE != 0 => {
+            Some(token) if hello.flags & HELLO_HERE != 0 => {
+                // The client's own socket, perhaps: kept here, it would hide the client's end.
+                drop(token);
                 let flags = hello.flags & !HELLO_HERE;
                 match place_of_answer(socket, flags) {
                     Ok(place) => (flags, Some(place)),
@@ -485,7 +488,9 @@ impl Connection {
             (HELLO_UNLEASED, Some(fd)) => self.confirm(&as_stream(fd)?, false),
             // Not for a program that was executed: it has to say who it is by now.
             (HELLO_MEMORY, Some(fd)) if self.predecessor.is_none() => {
-                self.link.set_pid(sender.map_or(0, |sender| sender.pid));
+                if let Some(sender) = sender {
+                    self.link.set_process(sender.pid, self.process_caller().real.uid);
+                }
                 self.answer_child(&as_stream(fd)?)
             }
             (flags, Some(fd)) if flags & !(HELLO_HEIR | HELLO_QUIET) == HELLO_CLONE => {
@@ -530,7 +535,7 @@ impl Connection {
     /// The process has become another program: it gets its shared memory anew, if who it is by now may have that.
     fn resume(&self, answer: &UnixStream, sender: Option<peer::Peer>, hello: &Hello) -> io::Result<()> {
         let (pid, status) = self.identify(answer, sender, 0)?;
-        self.link.set_pid(pid);
+        self.link.set_process(pid, status.caller.real.uid);
         *self.identities.write() = Identities::new(Arc::new(status.caller));
         self.process.set_leased(false);
         self.process.set_name(comm_of(hello));
@@ -599,8 +604,8 @@ impl Connection {
         self.confirm(answer, keeps)
     }
 
-    /// Confirms the process's change of identity or that it gives its leases up, and says whether it keeps the memory of leases; once given up, the memory does
-    /// not come back.
+    /// Confirms the process's change of identity or that it gives its leases up, and says whether it keeps the memory of leases; once
+    /// given up, the memory does not come back.
     fn confirm(&self, answer: &UnixStream, keeps: bool) -> io::Result<()> {
         let leases = self.volume.direct.is_some() && self.process.is_leased() && keeps;
         if !keeps {

@@ -70,8 +70,10 @@ impl ThreadStatus {
 
     fn read(place: &Path) -> io::Result<ThreadStatus> {
         // In one piece: the kernel has no size of it to tell.
-        let mut status = String::with_capacity(STATUS_BYTES);
-        File::open(place.join("status"))?.read_to_string(&mut status)?;
+        let mut status = Vec::with_capacity(STATUS_BYTES);
+        File::open(place.join("status"))?.read_to_end(&mut status)?;
+        // The name in it may be of any bytes.
+        let status = String::from_utf8_lossy(&status);
         static OURS: LazyLock<Option<PathBuf>> =
             LazyLock::new(|| std::fs::read_link("/proc/self/ns/user").ok());
         let trusts = match (std::fs::read_link(place.join("ns/user")), &*OURS) {
@@ -165,11 +167,6 @@ fn place_of(pid: u32, thread: u32) -> io::Result<PathBuf> {
     let found =
         tasks.find_map(|task| task.ok().map(|task| task.path()).filter(|p| own_number(p) == Some(thread)));
     found.ok_or_else(|| io::ErrorKind::NotFound.into())
-}
-
-/// The number by which the server knows a thread of a process.
-pub fn task_of(pid: u32, thread: u32) -> Option<u32> {
-    place_of(pid, thread).ok()?.file_name()?.to_str()?.parse().ok()
 }
 
 /// Whether a process still has this thread.

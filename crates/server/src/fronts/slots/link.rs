@@ -1,19 +1,19 @@
 //! What a connected process shares with the server: its socket, and the channel with its call slots. The process may
 //! change any byte of the channel at any time.
 
-use super::identity;
+use super::stopped::Stopped;
 use crate::ops::Caller;
 use crate::state::inodes::Unfinished;
 use crate::state::processes::Peer;
+use parking_lot::Mutex;
 use std::io;
 use std::net::Shutdown;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicU32, Ordering::*, fence};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{Ordering::*, fence};
 use weft_client::FileRef;
 use weft_client::shared::channel::{
-    Channel, ClientCounters, GROUPS_MAX, Grants, PAYLOAD_BYTES, Request, Response, STOP_CAME, STOP_COMES,
+    Channel, ClientCounters, GROUPS_MAX, Grants, PAYLOAD_BYTES, Request, Response,
 };
 use weft_client::sys;
 use weft_sys::SharedMemory;
@@ -23,57 +23,26 @@ use weft_sys::peer::has_hung_up;
 pub struct Link {
     channel: SharedMemory,
     socket: UnixStream,
-    /// The process, when it has said so itself; 0 = not yet.
-    pid: AtomicU32,
+    program: Mutex<Option<Program>>,
 }
 
-/// How long a stopped process may take for a write under a lock of its own.
-const SHORT_WRITE: Duration = Duration::from_millis(10);
+/// The process of a client.
+#[derive(Clone, Copy)]
+struct Program {
+    pid: u32,
+    real_user: u32,
+}
 
 impl Link {
     /// A new channel for the process behind a socket.
     pub fn new(socket: UnixStream) -> io::Result<Link> {
         let channel = SharedMemory::create("weft-channel", size_of::<Channel>())?;
-        Ok(Link { channel, socket, pid: AtomicU32::new(0) })
+        Ok(Link { channel, socket, program: Mutex::default() })
     }
 
-    /// The process has said which one it is.
-    pub fn set_pid(&self, pid: u32) {
-        self.pid.store(pid, Relaxed);
-    }
-
-    /// Whether a signal has stopped the process. A debugger does that in another way, and decides by itself when it goes on.
-    fn is_stopped(&self, pid: u32) -> bool {
-        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let is_stopped = state.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" T"));
-        // Otherwise the number may be another process's by now.
-        is_stopped && !self.has_ended()
-    }
-
-    /// A stopped process ends a long write of its thread, and stops by itself then.
-    fn finish_long(&self, pid: u32, write: Unfinished<'_>, thread: u32) {
-        let Some(task) = identity::task_of(pid, thread) else { return };
-        let word = &self.channel().events.stop_at_end;
-        word.store(STOP_COMES | u64::from(thread), SeqCst);
-        let is_sent = self.is_stopped(pid) && write.goes_on() && send(pid, libc::SIGCONT) && {
-            // The thread has it blocked. A further SIGCONT, of somebody else, takes it away.
-            send_thread(pid, task, libc::SIGTSTP)
-        };
-        word.store(if is_sent { STOP_CAME | u64::from(thread) } else { 0 }, SeqCst);
-    }
-
-    /// A stopped process ends what takes microseconds.
-    fn finish_short(&self, pid: u32, write: Unfinished<'_>) {
-        if !send(pid, libc::SIGCONT) {
-            return;
-        }
-        let begun = Instant::now();
-        while write.goes_on() && begun.elapsed() < SHORT_WRITE {
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        if !self.has_ended() {
-            send(pid, libc::SIGSTOP);
-        }
+    /// Notes the process of the client, as the kernel has reported it, and its real user.
+    pub fn set_process(&self, pid: u32, real_user: u32) {
+        *self.program.lock() = Some(Program { pid, real_user });
     }
 
     /// The descriptor of the channel's memory.
@@ -129,18 +98,6 @@ impl Link {
     }
 }
 
-/// Sends a process a signal; whether it may be sent one.
-fn send(pid: u32, signal: i32) -> bool {
-    // SAFETY: sends a signal; no memory is passed.
-    unsafe { libc::kill(pid as i32, signal) == 0 }
-}
-
-/// The same for one thread of it.
-fn send_thread(pid: u32, task: u32, signal: i32) -> bool {
-    // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_tgkill, pid, task, signal) == 0 }
-}
-
 /// The payload of a slot that is the server's turn.
 #[derive(Clone, Copy)]
 pub struct Payload<'a> {
@@ -175,7 +132,7 @@ impl Peer for Link {
     }
 
     fn pid(&self) -> Option<u32> {
-        Some(self.pid.load(Relaxed)).filter(|pid| *pid != 0)
+        self.program.lock().map(|program| program.pid)
     }
 
     fn take_closed(&self, each: &mut dyn FnMut(FileRef)) {
@@ -213,16 +170,14 @@ impl Peer for Link {
     }
 
     fn finish(&self, write: Unfinished<'_>) {
-        let pid = self.pid.load(Relaxed);
-        if pid == 0 || !self.is_stopped(pid) {
-            return;
-        }
-        tracing::debug!(pid, "a stopped process ends a write that others wait for");
-        match write.thread {
-            // It is about to say so.
-            Some(0) => {}
-            Some(thread) => self.finish_long(pid, write, thread),
-            None => self.finish_short(pid, write),
+        let program = *self.program.lock();
+        // The connection may live on in another process, and the number be somebody else's by now.
+        if let Some(Program { pid, real_user }) = program
+            && !self.has_ended()
+            && let Some(program) = Stopped::find(pid, real_user)
+        {
+            tracing::debug!(pid, "a stopped process ends a write that others wait for");
+            program.finish(write, &self.channel().events.stop_at_end);
         }
     }
 

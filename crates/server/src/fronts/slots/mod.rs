@@ -9,5 +9,6 @@ pub(crate) mod identity;
 mod link;
 mod quota;
 mod slot;
+mod stopped;
 
 pub(crate) use connection::{Connection, Connections};
