@@ -117,10 +117,13 @@ pub fn set_cloexec(fd: i32, on: bool) -> Result<(), Errno> {
     call!(fcntl, fd, libc::F_SETFD, if on { libc::FD_CLOEXEC } else { 0 }).map(drop)
 }
 
-/// Maps `len` bytes of `fd` from `offset`, shared.
+/// Maps `len` bytes of `fd` from `offset`, shared. They are not in core dumps of the process: the memory is that of many.
 pub fn map_shared(fd: i32, offset: u64, len: usize, writable: bool) -> Result<*mut u8, Errno> {
     let prot = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-    call!(mmap, 0usize, len, prot, libc::MAP_SHARED, fd, offset).map(|at| at as *mut u8)
+    call!(mmap, 0usize, len, prot, libc::MAP_SHARED, fd, offset).map(|at| {
+        let _ = call!(madvise, at, len, libc::MADV_DONTDUMP);
+        at as *mut u8
+    })
 }
 
 /// Maps zeroed private memory.
