@@ -1,7 +1,7 @@
 //! Files of a volume for the commands: a client of the server that runs, or of one in this process.
 
 use crate::error::CliError;
-use crate::host::{self, Hosted, ServerAt};
+use crate::host::{self, Hosted, ServerAt, is_closing};
 use crate::say::warn;
 use crate::sys::signal;
 use crate::tree::volume::{VolumeTree, system};
@@ -22,6 +22,14 @@ const ANSWER_PATIENCE_S: u32 = 2;
 
 /// What this command is called among the programs of a volume.
 const OWN_NAME: &str = "weft";
+
+/// Why a volume cannot be used.
+enum Refused {
+    /// The server says so, or the kernel.
+    By(i32, CliError),
+    /// There is no server, and this process cannot be it.
+    For(CliError),
+}
 
 /// A volume whose files can be used.
 pub struct Access {
@@ -44,9 +52,8 @@ impl Access {
     fn reach(image: &Path, choice: &MountChoice) -> Result<Access, CliError> {
         signal::notice_interrupts();
         let name = image.display().to_string();
-        // A server that has just stopped may be found and then be gone: once more.
-        for last in [false, true] {
-            let (socket, hosted): (PathBuf, _) = match host::reach(image, choice)? {
+        let attempt = || {
+            let (socket, hosted): (PathBuf, _) = match host::reach(image, choice).map_err(Refused::For)? {
                 ServerAt::Elsewhere(socket) => {
                     signal::end_after(ANSWER_PATIENCE_S);
                     (socket, None)
@@ -62,21 +69,18 @@ impl Access {
                 true => connect(),
                 false => host::tells_of_waiting(&name, &socket, connect),
             };
-            match connected {
-                Ok(client) => return Ok(Access { name, client, hosted }),
-                Err(libc::EPROTO) => {
-                    return Err(CliError::said(
-                        format!("{name}: another version of weft serves the volume"),
-                        "stop that server, or use the weft command of the same version",
-                    ));
-                }
-                Err(error) if last || hosted.is_some() => {
-                    return Err(CliError::io("connect to", &socket, system(error)));
-                }
-                Err(_) => {}
-            }
+            let failed = |errno| Refused::By(errno, CliError::io("connect to", &socket, system(errno)));
+            connected.map(|client| (client, hosted)).map_err(failed)
+        };
+        let closes = |refused: &Refused| matches!(refused, Refused::By(errno, _) if is_closing(*errno));
+        match host::until_open(attempt, closes) {
+            Ok((client, hosted)) => Ok(Access { name, client, hosted }),
+            Err(Refused::By(libc::EPROTO, _)) => Err(CliError::said(
+                format!("{name}: another version of weft serves the volume"),
+                "stop that server, or use the weft command of the same version",
+            )),
+            Err(Refused::By(_, error) | Refused::For(error)) => Err(error),
         }
-        Err(CliError::said(format!("{name}: no server and no volume"), ""))
     }
 
     /// Its files.

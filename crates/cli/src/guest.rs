@@ -68,27 +68,56 @@ pub struct FinishedRun {
     pub interrupted: bool,
 }
 
-/// The program on a volume that another process serves; `volume` is what the user calls it.
+fn ask(client: &Client) -> Result<Snapshot, i32> {
+    inspect::<Snapshot>(client, INSPECT_SNAPSHOT, 0).map(|told| told.0)
+}
+
+/// Another process that serves a volume, and that goes on as long as this stands.
+pub struct Joined<'a> {
+    socket: PathBuf,
+    /// What the user calls the volume.
+    volume: &'a str,
+    client: Client,
+    before: Snapshot,
+}
+
+impl Joined<'_> {
+    /// Connects to the server on a socket. Fails with an errno.
+    pub fn new<'a>(
+        guest: &Guest<'_>,
+        socket: &Path,
+        volume: &'a str,
+        signals: &Queue,
+    ) -> Result<Joined<'a>, i32> {
+        let options =
+            ConnectOptions { socket_path: socket.as_os_str().as_bytes(), mount_point: guest.at.as_bytes() };
+        let (client, before) = answered(volume, socket, signals, || {
+            let client = Client::connect(&options)?;
+            ask(&client).map(|before| (client, before))
+        })?;
+        Ok(Joined { socket: socket.to_path_buf(), volume, client, before })
+    }
+}
+
+/// The error of a server that cannot be asked.
+pub fn not_asked(socket: &Path, errno: i32) -> CliError {
+    CliError::io("ask the server at", socket, system(errno))
+}
+
+/// The program on a volume that another process serves.
 pub fn elsewhere(
     guest: &Guest<'_>,
     shim: &Path,
-    socket: &Path,
-    volume: &str,
+    joined: Joined<'_>,
     signals: &Queue,
 ) -> Result<FinishedRun, CliError> {
-    let options =
-        ConnectOptions { socket_path: socket.as_os_str().as_bytes(), mount_point: guest.at.as_bytes() };
-    let failed = |errno| CliError::io("ask the server at", socket, system(errno));
-    let ask =
-        |client: &Client| inspect::<Snapshot>(client, INSPECT_SNAPSHOT, 0).map(|told| told.0).map_err(failed);
-    let (client, before) = answered(volume, socket, signals, || {
-        let client = Client::connect(&options).map_err(failed)?;
-        ask(&client).map(|before| (client, before))
-    })?;
+    let Joined { socket, volume, client, before } = joined;
+    let socket = &*socket;
+    let failed = |errno| not_asked(socket, errno);
     let ended = guest.run(shim, socket, signals)?;
     // What came with the end of the program was meant for the program.
     while let Ok(Some(_)) = signals.next(Duration::ZERO) {}
-    let (report, failure) = match answered(volume, socket, signals, || ask(&client)) {
+    let (report, failure) = match answered(volume, socket, signals, || ask(&client).map_err(failed)) {
         Ok(after) => (Some(Report { shared: true, ..guest.report(&ended, &before, &after) }), None),
         Err(error) if client.is_alive() => (None, Some(error)),
         Err(_) => {

@@ -85,14 +85,14 @@ impl Hosted {
         self.mounted.snapshot(self.server.volume().program_view())
     }
 
-    /// Waits until no process is connected, or the user interrupts. `tell` gets how many there are, once, when it takes
-    /// longer than a moment.
+    /// Waits until no process is connected, after which none can connect, or until the user interrupts. `tell` gets how many there
+    /// are, once, when it takes longer than a moment.
     pub fn wait_for_clients(&self, interrupted: impl Fn() -> bool, tell: impl FnOnce(usize)) {
-        if self.server.wait_idle(LEAVE_QUIETLY) {
+        if self.server.close_when_idle(LEAVE_QUIETLY) {
             return;
         }
         tell(self.server.clients());
-        while !interrupted() && !self.server.wait_idle(Duration::from_millis(100)) {}
+        while !interrupted() && !self.server.close_when_idle(Duration::from_millis(100)) {}
     }
 
     /// Stops serving, unmounts, and checks the device's counters.
@@ -177,6 +177,27 @@ pub fn tells_of_waiting<T>(volume: &str, socket: &Path, ask: impl FnOnce() -> T)
         drop(answered);
         answer
     })
+}
+
+/// Tries again what connects to a server, as long as that is about to close: `attempt` finds a server, or becomes it, each time.
+pub fn until_open<T, E>(
+    mut attempt: impl FnMut() -> Result<T, E>,
+    closes: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let begun = Instant::now();
+    loop {
+        match attempt() {
+            Err(error) if closes(&error) && begun.elapsed() < BUSY_PATIENCE && !signal::was_interrupted() => {
+                std::thread::sleep(BUSY_STEP);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Whether a connection failed because the server closes, or has just closed.
+pub fn is_closing(errno: i32) -> bool {
+    matches!(errno, libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE | libc::ENOENT)
 }
 
 /// Finds the server of an image, or becomes it.

@@ -157,6 +157,17 @@ impl Server {
         true
     }
 
+    /// The same; then no process can connect any more. Whoever comes too late gets `ECONNREFUSED`, and has done nothing.
+    pub fn close_when_idle(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while !self.volume.processes.stop_if_idle() {
+            if !self.wait_idle(patience.saturating_sub(begun.elapsed())) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Stops serving: clients that are still there get EIO from now on; what they had written is handed to the core.
     pub fn stop(mut self) -> Arc<Volume> {
         self.shut_down();

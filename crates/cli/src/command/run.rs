@@ -3,7 +3,7 @@
 use super::hints;
 use crate::args::{GeometryArgs, PlacementArgs};
 use crate::error::CliError;
-use crate::guest::{Guest, Output, elsewhere, exit_status, find_shim, here};
+use crate::guest::{Guest, Joined, Output, elsewhere, exit_status, find_shim, here, not_asked};
 use crate::host::{self, Hosted, ServerAt};
 use crate::intercept::Intercept;
 use crate::output;
@@ -71,6 +71,21 @@ pub struct RunArgs {
     pub geometry: GeometryArgs,
 }
 
+/// What leads to the volume.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// A server's socket.
+    Socket(&'a Path),
+    /// The volume itself.
+    Volume(&'a Spec),
+}
+
+/// Who serves it.
+enum Reached<'a> {
+    Here(Box<Hosted>),
+    There(Box<Joined<'a>>),
+}
+
 /// Runs a program and returns its exit status.
 pub fn run(args: &RunArgs) -> Result<u8, CliError> {
     let guest =
@@ -86,26 +101,40 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
         output::check(file, volume)?;
     }
     let signals = Queue::block()?;
-    let reached = match (&args.socket, &spec) {
-        (Some(socket), _) => join(socket, &args.placement)?,
-        (None, Some(spec)) => {
+    let source = match (&args.socket, &spec) {
+        (Some(socket), _) => Source::Socket(socket),
+        (None, Some(spec)) => Source::Volume(spec),
+        (None, None) => return hints::run(&args.placement, args.quiet, &guest, &signals),
+    };
+    let name = match (&args.volume, source) {
+        (Some(volume), _) => volume.clone(),
+        (None, Source::Socket(socket)) => socket.display().to_string(),
+        (None, Source::Volume(spec)) => spec.to_string(),
+    };
+    let found = || match source {
+        Source::Socket(socket) => join(socket, &args.placement),
+        Source::Volume(spec) => {
             let choice = MountChoice {
                 record: record(args),
                 look: args.read_only,
                 read_only: args.read_only,
                 ..args.placement.choice()
             };
-            reach(spec, &args.geometry, &args.placement, &choice)?
+            reach(spec, &args.geometry, &args.placement, &choice)
         }
-        (None, None) => return hints::run(&args.placement, args.quiet, &guest, &signals),
     };
+    let attempt = || match found().map_err(|error| (0, error))? {
+        ServerAt::Here(hosted) => Ok(Reached::Here(hosted)),
+        ServerAt::Elsewhere(socket) => Joined::new(&guest, &socket, &name, &signals)
+            .map(|joined| Reached::There(Box::new(joined)))
+            .map_err(|errno| (errno, not_asked(&socket, errno))),
+    };
+    let reached =
+        host::until_open(attempt, |(errno, _)| host::is_closing(*errno)).map_err(|(_, error)| error)?;
     let shim = find_shim()?;
     let ran = match reached {
-        ServerAt::Elsewhere(socket) => {
-            let volume = args.volume.clone().unwrap_or_else(|| socket.display().to_string());
-            elsewhere(&guest, &shim, &socket, &volume, &signals)?
-        }
-        ServerAt::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
+        Reached::There(joined) => elsewhere(&guest, &shim, *joined, &signals)?,
+        Reached::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
     };
     let mut failure = ran.failure;
     if let Some(report) = &ran.report {

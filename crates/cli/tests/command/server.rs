@@ -114,6 +114,26 @@ fn a_server_on_a_socket_of_its_own_is_found_by_its_image_and_by_its_socket() {
 }
 
 #[test]
+fn commands_that_come_while_a_server_closes_find_the_next_one() {
+    let bench = Bench::with_volume();
+    bench.file("f", "content");
+    for n in 0..20 {
+        let (a, b) = (format!("vol.img:/a{n}"), format!("vol.img:/b{n}"));
+        let runs = ["run", "--quiet", "--volume", "vol.img", "--", "true"];
+        let appends = ["run", "--quiet", "--volume", "vol.img", "--", "sh", "-c", "echo line >> /weft/log"];
+        // One of them serves the volume until no other one is connected.
+        for pair in [[&["cp", "f", &a][..], &["cp", "f", &b]], [&runs, &appends]] {
+            let children = pair.map(|args| bench.spawn(args));
+            for (mut child, args) in children.into_iter().zip(pair) {
+                assert_eq!(child.wait().unwrap().code(), Some(0), "{args:?}, round {n}");
+            }
+        }
+        assert_eq!(bench.stdout(&["cat", &a, &b]), "contentcontent");
+    }
+    assert_eq!(bench.stdout(&["cat", "vol.img:/log"]), "line\n".repeat(20));
+}
+
+#[test]
 fn a_command_whose_server_does_not_answer_can_be_interrupted() {
     let bench = Bench::with_volume();
     let server = Serving::start(&bench);

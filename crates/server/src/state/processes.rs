@@ -404,6 +404,13 @@ impl Processes {
         self.all().iter().any(|process| process.is_ending() || process.peer.has_ended())
     }
 
+    /// No process comes any more, if none is there.
+    pub fn stop_if_idle(&self) -> bool {
+        let mut table = self.table.lock();
+        table.stopped |= table.live.is_empty();
+        table.stopped
+    }
+
     /// No process comes any more, and the fronts end those that are there.
     pub fn stop(&self) {
         let mut table = self.table.lock();
