@@ -151,7 +151,7 @@ pub enum DeviceError {
         /// Where it is.
         found: u32,
     },
-    /// The file system of the image has no room for what the device is to keep. Nothing was lost: the command can be given again.
+    /// The file system of the image has no room for what the device is to keep. The image is as after a power cut.
     #[error(
         "{path}: no space is left on the file system of the image ({source}); free some there, then give the command again"
     )]
