@@ -80,6 +80,11 @@ impl Hosted {
         &self.socket
     }
 
+    /// What is served.
+    pub fn volume(&self) -> &Arc<Volume> {
+        self.server.volume()
+    }
+
     /// What the volume has counted so far.
     pub fn snapshot(&self) -> Snapshot {
         self.mounted.snapshot(self.server.volume().program_view())

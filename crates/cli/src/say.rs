@@ -73,6 +73,12 @@ pub fn serving(what: &Path, socket: &Path) {
     let _ = print(&format!("weft: serving {} on {}\n", what.display(), socket.display()));
 }
 
+/// Says on standard output that a volume is mounted.
+pub fn mounted(what: &Path, dir: &Path) {
+    // As above.
+    let _ = print(&format!("weft: {} is mounted on {}\n", what.display(), dir.display()));
+}
+
 /// Says a line on standard error. A name in it may hold anything: what a terminal would obey is shown as `?`.
 pub fn say(line: impl fmt::Display) {
     let text = line.to_string();

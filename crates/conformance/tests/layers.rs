@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The crates, from the ground up.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["core", "sys"],
     &["device", "placement", "tags", "vfs"],
     &["client", "conformance", "flash", "lfs"],
     &["capi", "shim", "sim", "volume"],
     &["server"],
+    &["fuse"],
     &["bench", "cli"],
 ];
 

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use weft_client::FileRef;
 use weft_core::Credentials;
-use weft_server::ops::{At, Caller, Error, Opener, Read, Session};
+use weft_server::ops::{At, Base, Caller, Error, Opener, Read, Session};
 use weft_server::{Peer, Volume};
 
 /// Bytes read at once.
@@ -85,7 +85,7 @@ fn list(session: &Session<'_>, dir: FileRef, mut stream: &TcpStream) -> io::Resu
 }
 
 fn send(session: &Session<'_>, file: FileRef, mut stream: &TcpStream) -> io::Result<()> {
-    let itself = At { dir: file, path: b"" };
+    let itself = At { dir: Base::Open(file), path: b"" };
     let size = session.stat(itself, libc::AT_EMPTY_PATH).map_err(io::Error::other)?.size;
     write!(stream, "HTTP/1.0 200 OK\r\nContent-Length: {size}\r\n\r\n")?;
     let (mut at, mut chunk) = (0, vec![0; CHUNK_BYTES]);

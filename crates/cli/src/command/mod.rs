@@ -12,6 +12,7 @@ mod hints;
 mod kv;
 mod lab;
 mod list;
+mod mount;
 mod policy;
 mod replay;
 mod run;
@@ -45,6 +46,8 @@ pub enum Command {
     Format(format::FormatArgs),
     /// Run a program that sees a volume at the path /weft.
     Run(run::RunArgs),
+    /// Mount a volume on a directory (FUSE).
+    Mount(mount::MountArgs),
     /// Serve a volume to programs until a signal stops the server.
     Serve(serve::ServeArgs),
     /// List files on a volume.
@@ -108,6 +111,7 @@ pub fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Compare(args) => return compare::run(args),
         Command::Replay(args) => return replay::run(args),
         Command::Format(args) => format::run(args),
+        Command::Mount(args) => mount::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Ls(args) => list::ls(args),
         Command::Stat(args) => list::stat(args),

@@ -28,6 +28,8 @@ mod look;
 #[cfg(test)]
 mod media;
 #[cfg(test)]
+mod mount;
+#[cfg(test)]
 mod outputs;
 #[cfg(test)]
 mod policy;

@@ -1,7 +1,7 @@
 //! Attributes, plain and extended.
 
 use super::Error::Errno;
-use super::{At, Result, Session, found, last_of};
+use super::{At, Base, Result, Session, found, last_of};
 use weft_client::proto::is_writable;
 use weft_core::{Capability, Credentials, Tag};
 use weft_core::{Ino, refuse};
@@ -96,8 +96,8 @@ impl Session<'_> {
     }
 
     fn check_set_size(&self, at: At<'_>, attr: &Attr) -> Result<()> {
-        if at.path.is_empty() {
-            let open = self.open_data(at.dir)?;
+        if let (true, Base::Open(file)) = (at.path.is_empty(), at.dir) {
+            let open = self.open_data(file)?;
             refuse(attr.kind != FileKind::File || !is_writable(self.open_flags(&open)), Errno(libc::EINVAL))?;
             return Ok(());
         }

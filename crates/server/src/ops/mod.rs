@@ -99,19 +99,29 @@ impl From<Credentials> for Caller {
     }
 }
 
-/// Where a file is: a path, from an open directory unless it begins with `/`.
+/// What a path starts from.
+#[derive(Clone, Copy, Debug)]
+pub enum Base<'a> {
+    /// An open file; [`FileRef::ROOT`] is the root directory.
+    Open(FileRef),
+    /// An inode, for a front that knows inodes by their numbers, with the path by which it has met it (for placement and reports). It
+    /// may be gone.
+    Inode(Ino, &'a [u8]),
+}
+
+/// Where a file is: a path, from a directory unless it begins with `/`.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
-    /// The directory, or [`FileRef::ROOT`].
-    pub dir: FileRef,
-    /// The path; [`ITSELF`] is the open file itself.
+    /// The directory.
+    pub dir: Base<'a>,
+    /// The path; [`ITSELF`] is what it starts from.
     pub path: &'a [u8],
 }
 
 impl<'a> At<'a> {
     /// A path from the volume's root.
     pub fn root(path: &'a [u8]) -> At<'a> {
-        At { dir: FileRef::ROOT, path }
+        At { dir: Base::Open(FileRef::ROOT), path }
     }
 }
 
@@ -215,9 +225,20 @@ impl<'a> Session<'a> {
         self.volume.files.shared(open.file).flags.load(Relaxed) as i32
     }
 
-    /// The inode of an open file or of the root.
-    fn base(&self, file: FileRef) -> Result<Ino> {
-        if file == FileRef::ROOT { Ok(Ino::ROOT) } else { Ok(self.open_file(file)?.inode.ino) }
+    /// The inode of what a path starts from.
+    fn base(&self, base: Base<'_>) -> Result<Ino> {
+        match base {
+            Base::Open(FileRef::ROOT) => Ok(Ino::ROOT),
+            base => self.itself(base),
+        }
+    }
+
+    /// The same; the root has to be open.
+    fn itself(&self, base: Base<'_>) -> Result<Ino> {
+        match base {
+            Base::Open(file) => Ok(self.open_file(file)?.inode.ino),
+            Base::Inode(ino, _) => Ok(ino),
+        }
     }
 
     fn walk(&self, at: At<'_>, last: Last) -> Result<Resolved> {
@@ -239,7 +260,7 @@ impl<'a> Session<'a> {
     /// Walks a path by the rights of `who`.
     fn walk_with(&self, who: &Credentials, at: At<'_>, options: Options<'_>) -> Result<Resolved> {
         if at.path == ITSELF {
-            let ino = self.open_file(at.dir)?.inode.ino;
+            let ino = self.itself(at.dir)?;
             let place =
                 ParentAndName { dir: ino, name: Vec::new(), must_be_dir: false, ending: LastComponent::Dot };
             return Ok(Resolved::Found(place, self.volume.fs.getattr(ino)?));

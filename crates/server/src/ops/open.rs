@@ -1,7 +1,7 @@
 //! Opening files.
 
 use super::Error::{Errno, Outside};
-use super::{At, Result, Session, found, is_file};
+use super::{At, Base, Result, Session, found, is_file};
 use crate::state::inodes::OpenInode;
 use crate::state::open_files::{Name, NewFile, OpenFile, Opener, path_from};
 use std::sync::Arc;
@@ -74,12 +74,15 @@ impl Session<'_> {
                 }
                 Resolved::Missing(_) => return Err(Errno(libc::ENOENT)),
             };
-            let (path, name) = if at.path == ITSELF {
-                let open = self.open_file(at.dir)?;
-                (open.path.clone(), open.name())
-            } else {
-                let name = (!place.name.is_empty()).then_some(Name { dir: place.dir, name: place.name });
-                (self.canonical(at), name)
+            let (path, name) = match at.dir {
+                Base::Open(file) if at.path == ITSELF => {
+                    let open = self.open_file(file)?;
+                    (open.path.clone(), open.name())
+                }
+                _ => {
+                    let name = (!place.name.is_empty()).then_some(Name { dir: place.dir, name: place.name });
+                    (self.canonical(at), name)
+                }
             };
             return self.add_open_file(&attr, created, opening, path, name);
         }
@@ -265,9 +268,13 @@ impl Session<'_> {
 
     /// The path as placement and reports see it: absolute, from the volume's root, `.` and empty components left out.
     pub(super) fn canonical(&self, at: At<'_>) -> Vec<u8> {
-        match self.open_file(at.dir) {
-            Ok(dir) => path_from(&dir.path, at.path),
-            Err(_) => path_from(b"", at.path),
+        match at.dir {
+            Base::Inode(_, itself) if at.path == ITSELF => path_from(b"", itself),
+            Base::Inode(_, dir) => path_from(dir, at.path),
+            Base::Open(file) => match self.open_file(file) {
+                Ok(dir) => path_from(&dir.path, at.path),
+                Err(_) => path_from(b"", at.path),
+            },
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::Connection;
 use super::link::Payload;
-use crate::ops::{At, Canonical, Change, Error, LockOwner, LongPiece, Position, Read, Session};
+use crate::ops::{At, Base, Canonical, Change, Error, LockOwner, LongPiece, Position, Read, Session};
 use crate::state::open_files::Opener;
 use weft_client::proto::{
     ASK_AGAIN, AT_FILE_OFFSET, CLOSE_SETTLE, IDENTITY_UNKNOWN, INSPECT_SNAPSHOT, INSPECT_ZONES, ITSELF,
@@ -57,7 +57,7 @@ impl<'a> Call<'a> {
     }
 
     fn at<'p>(&self, index: usize, path: &'p [u8]) -> At<'p> {
-        At { dir: self.file(index), path }
+        At { dir: Base::Open(self.file(index)), path }
     }
 
     /// The first part in place.
