@@ -121,7 +121,9 @@ fn a_sparse_image_on_a_full_file_system_says_so_and_is_whole_when_there_is_room_
         run 'cat /weft/f; echo more >>/weft/f; sync; cat /weft/f'
         "$weft" fsck vol.img >fsck; echo "status $?""#;
     let mut within = Command::new("unshare");
-    within.args([spaces, "sh", "-c", script, "sh"]).arg(bench.command().get_program());
+    let weft = bench.command();
+    within.args([spaces, "sh", "-c", script, "sh"]).arg(weft.get_program());
+    within.envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let done = within.current_dir(bench.dir()).output().unwrap();
     let told = String::from_utf8(done.stderr).unwrap();
     if done.status.code() == Some(77) || told.contains("unshare failed") {
