@@ -112,6 +112,65 @@ fn programs_that_will_not_see_the_volume_stand_in_the_report() {
     assert_eq!(said_of("ld-linux"), 0, "{:?}", served.notes());
 }
 
+/// The kernel resolves the relative names of a program that the library is not in.
+#[test]
+fn relative_names_of_programs_that_do_not_see_the_volume_meet_no_file_of_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, fixed) = (dir.path().join("fixed.c"), dir.path().join("fixed"));
+    let text = r#"
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <string.h>
+        #include <sys/stat.h>
+        #include <unistd.h>
+        #define TRY(call) (errno = 0, printf("%s %s\n", #call, (call) < 0 ? strerrorname_np(errno) : "done"))
+        int main(int argc, char **argv) {
+            char path[64];
+            TRY(access(argv[1], F_OK));
+            TRY(access("..", R_OK));
+            for (int up = 0; up < 8; up++) {
+                memcpy(path, "../../../../../../../../", 24);
+                snprintf(path + 3 * up, 40, "%s", argv[2]);
+                TRY(open(path, O_CREAT | O_WRONLY, 0600));
+                TRY(mkdir(path, 0700));
+                unlink(path), rmdir(path);
+            }
+            if (argc > 3) return chdir(argv[3]) || execlp("bash", "bash", "-c", "pwd; echo *", (char *)NULL);
+            return 0;
+        }"#;
+    std::fs::write(&source, text).unwrap();
+    assert!(Command::new("cc").arg("-static").arg("-o").args([&fixed, &source]).status().unwrap().success());
+    let name = format!("weft-relative-{}", std::process::id());
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let script = r#"mkdir -p /weft/d/e; cd /weft/d; "$0" etc "$1"; cd e; "$0" etc "$1"; cd /; cd /weft; (cd d; "$0" etc "$1")
+            find -name x | "$0" etc "$1"; "$0" etc "$1" "$2" 2>&1 | tail -n 2"#;
+        let mut command = served.command("bash");
+        command.args(["-c", script]).arg(&fixed).arg(&name).arg(dir.path());
+        let said = said(&run(&mut command));
+        let here = dir.path().display();
+        let (programs, moved) = said.split_at(said.find(&here.to_string()).unwrap_or(said.len()));
+        let tried: Vec<_> =
+            programs.lines().filter(|line| line.starts_with("open") || line.starts_with("mkdir")).collect();
+        assert!(tried.len() == 4 * 16 && tried.iter().all(|line| line.ends_with(" ENOENT")), "{said}");
+        assert!(
+            programs.contains("access(argv[1], F_OK) ENOENT\n") && !programs.contains("F_OK) done"),
+            "{said}"
+        );
+        // It has changed the directory itself, and starts a program that the library is in.
+        assert_eq!(moved, format!("{here}\nfixed fixed.c\n[exit status: 0]"), "{said}");
+    }
+    let left: Vec<_> = ["/dev/shm", "/tmp"]
+        .into_iter()
+        .flat_map(|dir| std::fs::read_dir(dir).unwrap())
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap_or_default())
+        .filter(|left| *left == name)
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+}
+
 #[test]
 fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let served = Served::new(true);

@@ -1,13 +1,14 @@
 //! The working directory.
 //!
-//! When it lies on the volume, the kernel's own working directory is `/`: paths that the hooks do not see (of a function
-//! that is not hooked) then fail visibly instead of meeting files of some other directory.
+//! When it lies on the volume, the kernel's own working directory is [`nowhere`]: paths that the hooks do not see (of a function
+//! that is not hooked, of a program that the library does not reach) then fail visibly instead of meeting files of some other
+//! directory.
 
 use crate::descriptors;
 use crate::hooks::names::put_shown;
+use crate::process::{self, nowhere};
 use crate::report::{Refusal, refused};
 use crate::routing::{Place, fail, finish, on_file, on_target};
-use crate::{process, sys};
 use libc::{c_char, c_int, size_t};
 use weft_client::scratch::Scratch;
 use weft_client::{Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
@@ -36,8 +37,12 @@ fn enter(file: FileRef, place: Place) -> Result<(), Errno> {
 }
 
 fn set(file: FileRef, path: &[u8]) {
-    let _ = sys::chdir(c"/");
-    descriptors::release(process::set_cwd(Some((file, path))));
+    let before = process::set_cwd(Some((file, path)));
+    // In this order: of a thread that leaves the volume meanwhile, it overrides the change of the kernel's directory.
+    if before.is_none() {
+        nowhere::enter();
+    }
+    descriptors::release(before);
 }
 
 /// The same of an open directory.

@@ -24,7 +24,7 @@ pub mod entry {
         // SAFETY: the program promises a C string, when it is not null.
         let has_directory =
             process::is_on() && !path.is_null() && unsafe { sys::bytes(path) }.contains(&b'/');
-        if has_directory && crate::routing::is_on_volume(libc::AT_FDCWD, path) {
+        if has_directory && crate::routing::needs_routing(libc::AT_FDCWD, path) {
             open_copy as *const c_void
         } else {
             REAL.address()

@@ -12,7 +12,7 @@ use crate::process::environment::Environment;
 use crate::process::program::{self, Program};
 use crate::process::{self, fork, unreached};
 use crate::report::{Refusal, refuse};
-use crate::routing::{finish, is_on_volume, on_target, result_of};
+use crate::routing::{finish, is_on_volume, needs_routing, on_target, result_of};
 use crate::sys;
 use crate::text::path_of_descriptor;
 use libc::{FILE, c_char, c_int, c_void, mode_t, pid_t};
@@ -42,6 +42,7 @@ union ActionWhat {
     open: ActionOpen,
     dup2: ActionDup2,
     chdir: *const c_char,
+    fchdir: c_int,
 }
 
 #[repr(C)]
@@ -63,12 +64,13 @@ struct ActionDup2 {
 const DUP2: c_int = 1;
 const OPEN: c_int = 2;
 const CHDIR: c_int = 3;
+const FCHDIR: c_int = 4;
 /// Files on the volume that one spawn opens.
 const OPENED_MAX: usize = 16;
 /// Numbers of files opened for a child begin here, out of the way of the actions.
 const OPENED_FROM: usize = 600;
 
-/// The caller's actions with opens on the volume replaced.
+/// The caller's actions with opens on the volume, and what leads out of it, replaced.
 struct Prepared {
     actions: FileActions,
     _memory: Memory,
@@ -90,8 +92,8 @@ impl Prepared {
         // SAFETY: the tag tells which member holds.
         let concerns = |action: &Action| unsafe {
             match action.tag {
-                OPEN => is_on_volume(libc::AT_FDCWD, action.what.open.path),
-                CHDIR => is_on_volume(libc::AT_FDCWD, action.what.chdir),
+                OPEN => needs_routing(libc::AT_FDCWD, action.what.open.path),
+                CHDIR => needs_routing(libc::AT_FDCWD, action.what.chdir),
                 _ => false,
             }
         };
@@ -124,13 +126,28 @@ impl Prepared {
 
     unsafe fn replace(&mut self, action: &Action) -> Result<Action, Errno> {
         if action.tag != OPEN {
-            return Err(refuse(Refusal::SpawnDirectory));
+            // SAFETY: the tag is CHDIR; the path is the program's.
+            let path = unsafe { action.what.chdir };
+            if is_on_volume(libc::AT_FDCWD, path) {
+                return Err(refuse(Refusal::SpawnDirectory));
+            }
+            // SAFETY: as above.
+            let fchdir = unsafe { self.open(path, libc::O_PATH | libc::O_DIRECTORY, 0)? };
+            return Ok(Action { tag: FCHDIR, what: ActionWhat { fchdir } });
         }
         // SAFETY: the tag is OPEN; the path is the program's.
-        let (wanted, fd) = unsafe {
+        let (fd, new) = unsafe {
             let wanted = action.what.open;
-            (wanted, crate::hooks::open::body::open(wanted.path, wanted.flags | libc::O_CLOEXEC, wanted.mode))
+            (self.open(wanted.path, wanted.flags, wanted.mode)?, wanted.fd)
         };
+        let dup2 = ActionDup2 { fd, new };
+        Ok(Action { tag: DUP2, what: ActionWhat { dup2 } })
+    }
+
+    /// Opens a file for the child, under a number that the actions do not use.
+    unsafe fn open(&mut self, path: *const c_char, flags: c_int, mode: mode_t) -> Result<c_int, Errno> {
+        // SAFETY: the program's own path.
+        let fd = unsafe { crate::hooks::open::body::open(path, flags | libc::O_CLOEXEC, mode) };
         let fd = result_of(fd)?;
         // SAFETY: plain descriptors.
         let high = unsafe { crate::hooks::control::body::fcntl(fd, libc::F_DUPFD_CLOEXEC, OPENED_FROM) };
@@ -140,8 +157,7 @@ impl Prepared {
             _ => return Err(libc::EMFILE),
         }
         self.opened_count += 1;
-        let dup2 = ActionDup2 { fd: high, new: wanted.fd };
-        Ok(Action { tag: DUP2, what: ActionWhat { dup2 } })
+        Ok(high)
     }
 }
 
@@ -193,7 +209,7 @@ unsafe fn spawn(
         if name.is_empty() {
             return libc::ENOENT;
         }
-        match exec::in_path(name, |path| is_on_volume(libc::AT_FDCWD, path).then_some(())) {
+        match exec::in_path(name, |path| needs_routing(libc::AT_FDCWD, path).then_some(())) {
             Ok(Some(())) => {}
             Ok(None) => {
                 // Of the candidates, the first that is there is the one.

@@ -84,7 +84,7 @@ hooks! {
         }
         let ours = streams::is_ours(stream);
         if !ours && (path.is_null() || !is_on_volume(libc::AT_FDCWD, path)) {
-            return real::freopen(path, mode, stream);
+            return on_target(path, |path| real::freopen(path, mode, stream), |_| Err::<*mut FILE, Errno>(libc::EXDEV));
         }
         let result = mode_flags(mode).and_then(|flags| {
             if ours { reopen_ours(path, flags, stream) } else { reopen_standard(path, flags, stream) }

@@ -8,6 +8,7 @@ pub mod environment;
 pub mod file_limit;
 pub mod fork;
 pub mod identity;
+pub mod nowhere;
 pub mod program;
 pub mod unreached;
 
@@ -336,7 +337,7 @@ unsafe impl Sync for CwdSlots {}
 
 static CWD_STORE: CwdSlots =
     CwdSlots(UnsafeCell::new([const { CwdSlot { file: FileRef(0), path: Text::EMPTY } }; CWD_SLOTS]));
-/// 0: the kernel's working directory is the program's; else number of a slot plus 1.
+/// 0: the kernel's working directory is the program's; else number of a slot plus 1, and the kernel's is [`nowhere`].
 static CWD: AtomicU32 = AtomicU32::new(0);
 static CWD_WRITER: Locked<u32> = Locked::new(0);
 
@@ -497,6 +498,7 @@ pub unsafe fn start(environment: *mut *const c_char) {
         }
         let inheritance = variable(environment, ENV_FD);
         let cwd = variable(environment, ENV_CWD).and_then(inherited_cwd);
+        let cwd = cwd.filter(|_| !nowhere::is_left());
         let inherited = inheritance.and_then(Inherited::of);
         let has_files = inherited.map_or(inheritance != Some(NO_FILES), |inherited| inherited.has_files);
         let kept = take_over_descriptors(has_files, inherited, cwd.map(|(file, _)| file));
@@ -606,7 +608,7 @@ fn inherited_cwd(value: &[u8]) -> Option<(FileRef, &[u8])> {
 fn inherit_cwd(path: &[u8]) {
     let opened =
         client().and_then(|client| client.open(FileRef::ROOT, path, libc::O_PATH | libc::O_DIRECTORY, 0));
-    // Where it is lost, relative paths fail: for the kernel the process is in a directory outside.
+    // Where it is lost, relative paths fail.
     set_cwd(Some((opened.map_or(crate::descriptors::table::LOST, |open| open.file), path)));
 }
 
@@ -617,5 +619,6 @@ fn notice_cwd() {
         && let Some(inside) = crate::routing::below(path, mount())
     {
         inherit_cwd(inside);
+        nowhere::enter();
     }
 }

@@ -397,6 +397,16 @@ fn way_to(route: &Route<'_>, given: PathArgument) -> Result<(), Errno> {
     }
 }
 
+/// Whether libc cannot take a path as the program gave it: it leads to the volume, or out of it from a directory that the kernel
+/// does not know.
+pub fn needs_routing(dirfd: c_int, path: *const c_char) -> bool {
+    if is_plainly_real(dirfd, path) {
+        return false;
+    }
+    let mut buffer = PathBuffer::new();
+    matches!(route(dirfd, path, Last::Follow, &mut buffer), Ok(Route::Volume(..) | Route::Elsewhere(_)))
+}
+
 /// Whether a path leads to the volume (by text; symlinks that leave it are not followed).
 pub fn is_on_volume(dirfd: c_int, path: *const c_char) -> bool {
     if is_plainly_real(dirfd, path) {

@@ -1,9 +1,41 @@
 /* The working directory. */
 #include "probe.h"
+#include <dlfcn.h>
+#include <ftw.h>
+#include <mntent.h>
+#include <spawn.h>
 
 static void where(const char *what) {
     char path[PATH_MAX];
     say_path(what, getcwd(path, sizeof path));
+}
+
+static int visited(const char *path, const struct stat *st, int kind, struct FTW *at) { return 7; }
+
+/* A child reads a file and enters a directory, both by way of `out`. */
+static void spawned(const char *out) {
+    extern char **environ;
+    char file[PATH_MAX + 32];
+    snprintf(file, sizeof file, "%s/passwd", out);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, file, O_RDONLY, 0);
+    posix_spawn_file_actions_addchdir_np(&actions, out);
+    char *arguments[] = {"sh", "-c", "test $(pwd) = /etc && test -r passwd && test $(wc -l) -gt 2", NULL};
+    pid_t child;
+    int status = -1;
+    TRY(posix_spawn(&child, "/bin/sh", &actions, NULL, arguments, environ));
+    waitpid(child, &status, 0);
+    printf("spawned %d\n", status);
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "/nowhere:%.*s/bin", (int)strlen(out) - 4, out);
+    char *old = strdup(getenv("PATH"));
+    setenv("PATH", path, 1);
+    char *exit_9[] = {"sh", "-c", "exit 9", NULL};
+    TRY(posix_spawnp(&child, "sh", NULL, NULL, exit_9, environ));
+    waitpid(child, &status, 0);
+    setenv("PATH", old, 1);
+    printf("searched %d\n", WEXITSTATUS(status));
 }
 
 static void probe(void) {
@@ -70,6 +102,28 @@ static void probe(void) {
     strcat(out, "etc");
     TRY(chdir(out));
     where("outside");
+    /* libc gets a path out of the volume by its inner functions, too. */
+    TRY(chdir(at("a")));
+    char file[PATH_MAX + 32];
+    snprintf(file, sizeof file, "%.*s/tmp/weft-XXXXXX", (int)strlen(out) - 4, out);
+    fd = OK(mkstemp(file));
+    TRY(unlink(file));
+    close(fd);
+    snprintf(file, sizeof file, "%s/passwd", out);
+    FILE *other = fopen("/dev/null", "r");
+    TRY(freopen(file, "r", other) ? getc(other) >= 0 : -1);
+    fclose(other);
+    other = setmntent(file, "r");
+    TRY(other ? endmntent(other) : -1);
+    snprintf(file, sizeof file, "%.*s/dev/fd", (int)strlen(out) - 4, out);
+    struct dirent **names;
+    TRY(scandir(file, &names, NULL, NULL) > 2);
+    TRY(nftw(file, visited, 9, FTW_PHYS));
+    TRY(access(out, R_OK));
+    snprintf(file, sizeof file, "%.*s/lib64/../nothing/libc.so.6", (int)strlen(out) - 4, out);
+    TRY(dlopen(file, RTLD_NOW) ? 1 : -1);
+    spawned(out);
+    where("still there");
     TRY(fchdir(dir));
     where("back");
     DIR *here = opendir(".");

@@ -6,7 +6,7 @@
 
 use crate::lock::Locked;
 use crate::report::{Refusal, refuse};
-use crate::routing::{fail, is_on_volume};
+use crate::routing::{fail, needs_routing};
 use crate::{process, sys};
 use libc::{c_char, c_int, c_long, c_ushort, c_void, stat};
 use std::ptr;
@@ -596,7 +596,7 @@ unsafe fn any_on_volume(paths: *const *const c_char) -> bool {
     // SAFETY: the program promises an array that ends with null.
     unsafe {
         while process::is_on() && !at.is_null() && !(*at).is_null() {
-            if is_on_volume(libc::AT_FDCWD, *at) {
+            if needs_routing(libc::AT_FDCWD, *at) {
                 return true;
             }
             at = at.add(1);

@@ -1,6 +1,6 @@
 //! Temporary files and directories: libc makes them by its inner functions, so their names are found here.
 
-use crate::routing::{fail, is_on_volume};
+use crate::routing::{fail, needs_routing};
 use crate::sys;
 use libc::{c_char, c_int};
 
@@ -12,7 +12,7 @@ const MARK: &[u8] = b"XXXXXX";
 const TRIES: u32 = 1000;
 
 fn is_on(template: *const c_char) -> bool {
-    is_on_volume(libc::AT_FDCWD, template)
+    needs_routing(libc::AT_FDCWD, template)
 }
 
 /// Tries names until `make` does not find its name taken.

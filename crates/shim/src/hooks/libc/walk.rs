@@ -6,7 +6,7 @@
 use crate::hooks::{attributes, dir};
 use crate::owned::Memory;
 use crate::report::{Refusal, refuse};
-use crate::routing::{fail, finish, is_on_volume};
+use crate::routing::{fail, finish, needs_routing};
 use crate::{process, sys};
 use libc::{DIR, c_char, c_int, c_void, dirent, size_t};
 use std::ptr;
@@ -410,7 +410,7 @@ unsafe fn walk_following(walk: &mut Walk) -> c_int {
 
 hooks! {
     fn scandir(path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int {
-        if !is_on_volume(libc::AT_FDCWD, path) {
+        if !needs_routing(libc::AT_FDCWD, path) {
             return real::scandir(path, out, filter, compare);
         }
         let dir = dir::body::opendir(path);
@@ -418,7 +418,7 @@ hooks! {
     }
 
     fn scandirat(dirfd: c_int, path: *const c_char, out: *mut *mut *mut dirent, filter: Filter, compare: Compare) -> c_int {
-        if !is_on_volume(dirfd, path) {
+        if !needs_routing(dirfd, path) {
             return real::scandirat(dirfd, path, out, filter, compare);
         }
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
@@ -458,14 +458,14 @@ hooks! {
     }
 
     fn ftw(path: *const c_char, visit: Visit, descriptors: c_int) -> c_int {
-        if !is_on_volume(libc::AT_FDCWD, path) {
+        if !needs_routing(libc::AT_FDCWD, path) {
             return real::ftw(path, visit, descriptors);
         }
         walk(path, Visitor::Old(visit), 0)
     }
 
     fn nftw(path: *const c_char, visit: VisitNew, descriptors: c_int, flags: c_int) -> c_int {
-        if !is_on_volume(libc::AT_FDCWD, path) {
+        if !needs_routing(libc::AT_FDCWD, path) {
             return real::nftw(path, visit, descriptors, flags);
         }
         walk(path, Visitor::New(visit), flags)
