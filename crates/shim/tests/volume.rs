@@ -171,6 +171,32 @@ fn relative_names_of_programs_that_do_not_see_the_volume_meet_no_file_of_the_hos
     assert_eq!(left, Vec::<String>::new());
 }
 
+/// Not everybody may mount.
+fn may_mount() -> bool {
+    run(Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"])).status.success()
+}
+
+#[test]
+fn the_mount_point_itself_is_not_renamed() {
+    let (program, dir) = (probe("mount_point"), native());
+    let mount = dir.path().join("mnt");
+    std::fs::create_dir(&mount).unwrap();
+    let shown = dir.path().to_str().unwrap();
+    let script = "mount -t tmpfs none $1 && exec $0 $1";
+    let mut plain = Command::new("unshare");
+    plain.args(["-m", "sh", "-c", script]).arg(&program).arg(&mount);
+    let plain = said(&run(&mut plain)).replace(shown, "ROOT");
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut command = served.command(&program);
+        let weft = said(&run(command.arg(&mount).env("WEFT_AT", &mount))).replace(shown, "ROOT");
+        assert!(weft.contains("rename(mount, beside(\"new\")) = -1 EBUSY\n"), "{weft}");
+        if may_mount() {
+            assert_eq!(difference(&plain, &weft), None, "leases: {leases}\n{weft}");
+        }
+    }
+}
+
 #[test]
 fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let served = Served::new(true);

@@ -365,8 +365,51 @@ fn on_two_routed_paths<T: Failed, V: Given<T>>(
     match (end1, end2) {
         (Some(end1), Some(end2)) => real(end1.0, end1.1, end2.0, end2.1),
         // What lies on the volume may still lead out of it by a symlink; programs that get EXDEV copy, which follows it.
-        _ => fail(way_to(&route1, one).and_then(|()| way_to(&route2, two)).err().unwrap_or(libc::EXDEV)),
+        _ => {
+            let ways = way_to(&route1, one).and_then(|()| way_to(&route2, two));
+            let refusal = ways.and_then(|()| mount_moves(&route1, one, &route2, two));
+            fail(refusal.err().unwrap_or(libc::EXDEV))
+        }
     }
+}
+
+/// Whether a path names the mount point itself. Its name lies in a directory elsewhere; that of `/weft/.` is on the volume.
+fn is_mount_point(route: &Route<'_>) -> bool {
+    matches!(route, Route::Volume(FileRef::ROOT, path) if !path.is_empty() && path.iter().all(|byte| *byte == b'/'))
+}
+
+/// Refuses, as Linux does, to rename the mount point, or something elsewhere to it. A program that got `EXDEV` would copy the
+/// whole volume, and remove it.
+fn mount_moves(
+    route1: &Route<'_>,
+    one: PathArgument,
+    route2: &Route<'_>,
+    two: PathArgument,
+) -> Result<(), Errno> {
+    let renames = !one.exists;
+    match (real_end(route1, one), real_end(route2, two)) {
+        (None, Some(to)) if renames && is_mount_point(route1) => match is_directory(to) {
+            Err(libc::ENOTDIR) => Err(libc::ENOTDIR),
+            _ => Err(libc::EBUSY),
+        },
+        (Some(from), None) if renames && is_mount_point(route2) => Err(match is_directory(from) {
+            Ok(()) => libc::EBUSY,
+            // SAFETY: looked at for null before; the program's promise to libc.
+            Err(libc::ENOTDIR) if unsafe { sys::bytes(two.path) }.ends_with(b"/") => libc::ENOTDIR,
+            Err(libc::ENOTDIR) => libc::EISDIR,
+            Err(error) => error,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether what libc handles is a directory: `ENOTDIR` when it is something else.
+fn is_directory((dirfd, path): RealEnd) -> Result<(), Errno> {
+    let mut buffer = PathBuffer::new();
+    // SAFETY: composed here, or a C string by the program's promise to libc; looked at for null before.
+    buffer.extend(unsafe { sys::bytes(path) })?;
+    buffer.push(b'/')?;
+    sys::exists(dirfd, buffer.c_str(), 0)
 }
 
 /// Whether the directory that a path's last component lies in can be reached: that comes before two file systems are.
