@@ -198,6 +198,20 @@ fn the_mount_point_itself_is_not_renamed() {
 }
 
 #[test]
+fn file_systems_without_a_source_are_mounted_from_a_directory_of_the_volume() {
+    if !may_mount() {
+        return;
+    }
+    let served = Served::new(true);
+    let script = "cd /weft && mkdir tmpfs sub && unshare -m sh -c '
+        mount -t tmpfs tmpfs /mnt && mkdir /mnt/a && mount -t tmpfs none ../mnt/a && stat -f -c %T /mnt /mnt/a
+        mount --bind tmpfs /mnt/a || mount --bind ../mnt sub || mount -t tmpfs /weft/sub /mnt/a || echo refused
+        mount --bind ../etc /mnt/a && test -r /mnt/a/passwd && echo bound' 2> errors; grep -c permission errors";
+    assert_eq!(served.shell(script), "tmpfs\ntmpfs\nrefused\nbound\n3\n[exit status: 0]");
+    assert!(served.notes().iter().any(|note| note.contains("mount: nothing can be mounted")));
+}
+
+#[test]
 fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let served = Served::new(true);
     let output = said(&run(served.command(probe("refused")).arg("/weft")));
