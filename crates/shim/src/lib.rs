@@ -66,8 +66,8 @@ mod start {
 
     /// Runs when the library is loaded, before other constructors and the program.
     extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut *const c_char) {
-        crate::report::install_panic_hook();
         crate::real::look_up_all(crate::hooks::SYMBOLS.iter().copied().flatten().copied());
+        crate::report::install_panic_hook();
         // SAFETY: the loader passes the environment, and no other thread runs yet.
         unsafe { crate::process::start(environment) };
         if crate::process::is_on() {

@@ -76,6 +76,7 @@ impl Aside {
 /// Looks up all functions.
 pub fn look_up_all<'a>(symbols: impl Iterator<Item = &'a Symbol>) {
     let libraries = Libraries::behind_this();
+    begin_thread_sanitizer(&libraries);
     let mut aside = None;
     for symbol in symbols {
         let address = match libraries.find(symbol.name) {
@@ -90,6 +91,15 @@ pub fn look_up_all<'a>(symbols: impl Iterator<Item = &'a Symbol>) {
             }
         };
         symbol.address.store(address, Relaxed);
+    }
+}
+
+/// Begins ThreadSanitizer, when the program has it: its functions stand in front of libc's, also for calls of this library's own
+/// (`__tls_get_addr`), and cannot be called before. It would begin itself next, before all other constructors.
+fn begin_thread_sanitizer(libraries: &Libraries) {
+    if let Found::At(begin) = libraries.find(c"__tsan_init") {
+        // SAFETY: a function of this type. The program's own call then does nothing.
+        unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(begin)() };
     }
 }
 

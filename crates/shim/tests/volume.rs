@@ -212,6 +212,70 @@ fn file_systems_without_a_source_are_mounted_from_a_directory_of_the_volume() {
 }
 
 #[test]
+fn programs_with_the_thread_sanitizer_start_and_use_the_volume() {
+    let dir = native();
+    let (source, program) = (dir.path().join("checked.c"), dir.path().join("checked"));
+    let text = r#"
+        #include <fcntl.h>
+        #include <pthread.h>
+        #include <stdio.h>
+        #include <stdlib.h>
+        #include <string.h>
+        #include <sys/wait.h>
+        #include <unistd.h>
+        static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+        static long sum;
+        static void *work(void *directory) {
+            char path[4096], text[100];
+            for (int i = 0; i < 50; i++) {
+                snprintf(path, sizeof path, "%s/f%d", (char *)directory, i);
+                int fd = open(path, O_CREAT | O_RDWR, 0644);
+                write(fd, "0123456789", 10);
+                lseek(fd, 0, SEEK_SET);
+                long n = read(fd, text, sizeof text);
+                close(fd);
+                pthread_mutex_lock(&lock);
+                sum += n;
+                pthread_mutex_unlock(&lock);
+            }
+            return NULL;
+        }
+        int main(int argc, char **argv) {
+            pthread_t threads[4];
+            for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, work, argv[1]);
+            for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+            printf("%ld\n", sum);
+            fflush(stdout);
+            chdir(argv[1]);
+            if (!fork()) _exit(access("f7", R_OK));
+            int status;
+            wait(&status);
+            printf("%d\n", status);
+            fflush(stdout);
+            FILE *listed = popen("ls | wc -l", "r");
+            char line[100] = "";
+            fgets(line, sizeof line, listed);
+            printf("%d %s", pclose(listed), line);
+            return 0;
+        }"#;
+    std::fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-g", "-O1", "-w", "-fsanitize=thread", "-o"]).args([&program, &source]);
+    if !run(&mut compiler).status.success() || !run(Command::new(&program).arg("/nothing")).status.success() {
+        eprintln!("skipped: the compiler or the kernel does not support ThreadSanitizer");
+        return;
+    }
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut command = served.command(&program);
+        command.arg("/weft").env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
+        let weft = said(&run(&mut command));
+        assert_eq!(weft, "2000\n0\n0 50\n[exit status: 0]", "leases: {leases}");
+        assert!(served.is_idle_soon());
+    }
+}
+
+#[test]
 fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let served = Served::new(true);
     let output = said(&run(served.command(probe("refused")).arg("/weft")));
