@@ -276,6 +276,37 @@ fn programs_with_the_thread_sanitizer_start_and_use_the_volume() {
 }
 
 #[test]
+fn the_kernel_is_in_a_removed_directory_where_one_can_be_made() {
+    let served = Served::new(true);
+    // Of the shell, as the kernel sees it; in a child, and after a change of directory on the volume and away from it.
+    let script = "cd /weft && readlink /proc/$$/cwd && mkdir -p d && cd d && readlink /proc/$$/cwd && pwd
+        cd /etc && readlink /proc/$$/cwd; cd /weft/d; (umask 777; cd /etc; cd /weft/d; readlink /proc/$BASHPID/cwd; true)
+        echo content > f; cat f; cat ../d/f";
+    let kernel = |shown: &str| -> Vec<String> {
+        let said = served.shell(&format!("{shown} bash -c '{script}'"));
+        let lines: Vec<_> = said.lines().map(str::to_owned).collect();
+        assert_eq!(lines.len(), 8, "{said}");
+        let rest = ["/weft/d", "/etc", "content", "content", "[exit status: 0]"];
+        assert_eq!([&lines[2], &lines[3], &lines[5], &lines[6], &lines[7]], rest, "{said}");
+        vec![lines[0].clone(), lines[1].clone(), lines[4].clone()]
+    };
+    let is_removed = |line: &str, below: &str| {
+        line.starts_with(&format!("{below}/weft-nowhere-")) && line.ends_with("/w/w/w/w/w/w/w (deleted)")
+    };
+    let shown = kernel("");
+    assert!(shown.iter().all(|line| is_removed(line, "/dev/shm")), "{shown:?}");
+    assert_eq!(shown[0], shown[1], "it is not changed on the volume");
+    if may_mount() {
+        let read_only = "mount --bind -o ro /dev/shm /dev/shm";
+        let shown = kernel(&format!("unshare -m sh -c '{read_only}; exec \"$@\"' sh"));
+        assert!(shown.iter().all(|line| is_removed(line, "/tmp")), "{shown:?}");
+        let read_only = format!("{read_only}; mount --bind -o ro /tmp /tmp");
+        let shown = kernel(&format!("unshare -m sh -c '{read_only}; exec \"$@\"' sh"));
+        assert!(shown.iter().all(|line| line == "/"), "{shown:?}");
+    }
+}
+
+#[test]
 fn what_is_not_supported_fails_with_an_errno_and_a_line_in_the_report() {
     let served = Served::new(true);
     let output = said(&run(served.command(probe("refused")).arg("/weft")));
