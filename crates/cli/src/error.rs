@@ -221,7 +221,8 @@ impl CliError {
     pub fn remedy(&self) -> Option<String> {
         let text = match self {
             CliError::Device(DeviceError::Busy(_)) => {
-                "another process has the image open and serves nobody, or another user; end that process, or wait for it"
+                "another process has the image open. A server of another user, or one that was started with another XDG_RUNTIME_DIR, is \
+                 reached by 'weft run --socket PATH'; otherwise wait for the process, or end it"
             }
             CliError::Device(DeviceError::Io { path, source })
             | CliError::Flash(FlashError::Device(DeviceError::Io { path, source }))

@@ -35,9 +35,9 @@ pub const HELLO_QUIET: u32 = 32;
 pub const HELLO_MEMORY: u32 = 64;
 /// [`Hello::flags`], on a connection's socket: the process gives the memory of its leases up.
 pub const HELLO_UNLEASED: u32 = 128;
-/// [`Hello::flags`], beside others, on a connection's socket: the client has no descriptors for a socket of the answer's own. What
-/// comes with the hello shows only that whoever sends it knows what it sends, and the answer comes here. With [`HELLO_CLONE`] it brings
-/// the socket of the new connection.
+/// [`Hello::flags`], beside others, on a connection's socket: the client has no descriptors for a socket of the answer's own, so the
+/// answer comes here. The descriptor that comes with the hello is proof of intent only; the server drops it. With [`HELLO_CLONE`], the
+/// answer brings the socket of the new connection.
 pub const HELLO_HERE: u32 = 256;
 
 /// An argument of [`Op::Write`]: the first piece of a long write, which ends with [`LONG_ENDS`], an error or a piece that is

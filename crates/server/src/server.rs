@@ -19,7 +19,7 @@ use weft_client::sys;
 const TICK: Duration = Duration::from_millis(100);
 /// The flusher looks this often even when nobody rings.
 const FLUSHER_WAIT_NS: u64 = 200_000_000;
-/// Who looks after stopped writers looks so often without being asked to, in nanoseconds.
+/// Interval of the looks after stopped writers when nobody reports one, in nanoseconds.
 const STALLS_WAIT_NS: u64 = 1_000_000_000;
 /// Pause between two of its looks.
 const STALLS_PAUSE: Duration = Duration::from_millis(5);

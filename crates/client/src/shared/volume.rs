@@ -253,7 +253,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Who writes to the inode in a slot has been waited for: the server looks whether it is stopped.
+    /// Asks the server to look whether the writer of the inode in a slot is stopped.
     pub fn report_stall(&self, slot: u32) {
         self.stall_bits[slot as usize / 64].fetch_or(1 << (slot % 64), SeqCst);
         self.volume.stalls.fetch_add(1, SeqCst);
@@ -261,7 +261,7 @@ impl Control {
     }
 }
 
-/// Who has waited so long for a writer reports it, and again after as long, in nanoseconds.
+/// After so long a wait for a writer is reported, and again each time, in nanoseconds.
 const STALL_NS: u64 = 20_000_000;
 
 /// A wait for a writer of an inode, which is perhaps stopped.
@@ -278,7 +278,7 @@ impl<'a> Stall<'a> {
         Stall { control, slot, since: Cell::new(0) }
     }
 
-    /// For those who wait, now and then: reports it when it is time to. A wait that others end soon is never reported.
+    /// Reports the wait when it is time to. To be called now and then during the wait.
     pub fn look(&self) {
         let (now, since) = (crate::sys::monotonic_ns(), self.since.get());
         if since != 0 && now - since < STALL_NS {

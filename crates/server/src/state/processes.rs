@@ -242,7 +242,7 @@ impl Volume {
         self.inodes.settle(open.slot);
     }
 
-    /// Whoever holds what the writers of the inode in a slot wait for, and is stopped, ends its write.
+    /// Has stopped processes end the writes to the inode in a slot that others wait for.
     pub(crate) fn finish_stalled(&self, slot: u32) {
         for write in self.inodes.stalled_writers(slot) {
             if let Some(process) = self.processes.find(write.holder - 1) {
