@@ -32,10 +32,10 @@ impl HoldsData {
 pub fn check(path: &Path, used: &[&Path]) -> Result<(), CliError> {
     let remedy = "give the name of another file; to replace this one, remove it first";
     if CliError::has_no_directory(path) {
-        return Err(CliError::io("write", path, io::ErrorKind::NotFound.into()));
+        return Err(CliError::io("write", path, io::Error::from_raw_os_error(libc::ENOENT)));
     }
     if path.is_dir() {
-        return Err(CliError::io("write", path, io::ErrorKind::IsADirectory.into()));
+        return Err(CliError::io("write", path, io::Error::from_raw_os_error(libc::EISDIR)));
     }
     holds_no_data(path, used).map_err(|error| CliError::said(error.to_string(), remedy))
 }
