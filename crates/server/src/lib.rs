@@ -5,11 +5,12 @@
 //! The server knows a file core only by the trait [`weft_vfs::Core`], and of a program only its name.
 //!
 //! Three layers, each of which knows only those below it: fronts decode requests, [`ops`] performs them, the state
-//! holds what is open, locked and mapped. Call slots are the one front today; `tests/http.rs` has a second one.
+//! holds what is open, locked and mapped. Call slots are the front in this crate; the crate `fuse` is another one, and `tests/http.rs`
+//! has a third.
 //!
 //! Threads: one accepts connections; one per process notices its end, and one per call slot in use answers it; a
 //! flusher moves the content of rings to the core; one ticks the core; one brings stores of killed programs to their
-//! files. One more holds a robust mutex while the server lives, so that clients see the server's death in one load.
+//! files; one has stopped programs end the writes that others wait for. One more holds a robust mutex while the server lives, so that clients see the server's death in one load.
 
 mod error;
 mod fronts;
