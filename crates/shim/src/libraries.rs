@@ -203,18 +203,49 @@ impl Library {
     }
 }
 
+/// This library in the loader's list.
+fn this() -> Option<&'static LinkMap> {
+    let mut this: *const LinkMap = std::ptr::null();
+    // SAFETY: the address is this library's, which is never unloaded; there is room for what is asked for.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let is_known =
+            dladdr1(Libraries::behind_this as *const c_void, &raw mut info, &raw mut this, RTLD_DL_LINKMAP);
+        this.as_ref().filter(|_| is_known != 0)
+    }
+}
+
+/// A function that this library itself exports.
+pub fn exported(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: this library stays.
+    match unsafe { Library::of(this()?) }?.find(name, hash(name.to_bytes())) {
+        Found::At(function) => Some(function),
+        Found::Nowhere | Found::Unknown => None,
+    }
+}
+
+/// The first definition of a function in the libraries that were loaded with the program, without the help of the loader.
+pub fn first_behind_this(name: &CStr) -> Option<*mut c_void> {
+    let hash = hash(name.to_bytes());
+    let next = |map: &&'static LinkMap| {
+        // SAFETY: as in `behind_this`: libc comes before all that a program unloads.
+        unsafe { map.next.as_ref() }
+    };
+    std::iter::successors(this(), |map| next(map)).skip(1).find_map(|map| {
+        // SAFETY: as above.
+        match unsafe { Library::of(map) }?.find(name, hash) {
+            Found::At(function) => Some(function),
+            Found::Nowhere | Found::Unknown => None,
+        }
+    })
+}
+
 impl Libraries {
     /// Those that are loaded.
     pub fn behind_this() -> Libraries {
         let mut libraries = Libraries { all: [None; LIBRARIES_MAX], count: 0, is_complete: false };
-        let mut this: *const LinkMap = std::ptr::null();
-        // SAFETY: the address is this library's; there is room for what is asked for.
-        let is_known = unsafe {
-            let mut info: libc::Dl_info = std::mem::zeroed();
-            dladdr1(Libraries::behind_this as *const c_void, &raw mut info, &raw mut this, RTLD_DL_LINKMAP)
-        };
-        // SAFETY: the loader's list, which does not change while a program starts.
-        let Some(mut map) = (unsafe { this.as_ref() }).filter(|_| is_known != 0) else { return libraries };
+        // The loader's list does not change while a program starts.
+        let Some(mut map) = this() else { return libraries };
         // SAFETY: as above.
         while let Some(next) = unsafe { map.next.as_ref() } {
             // SAFETY: what is loaded before the program begins is not unloaded while it is looked at.
@@ -255,10 +286,11 @@ mod tests {
         for name in names.chain([c"memcpy", c"errno", c"no such function", c"pthread_cond_wait", c"realpath"])
         {
             // SAFETY: a C string.
-            let wanted = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+            let wanted = unsafe { crate::real::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
             match libraries.find(name) {
                 Found::At(at) => {
                     assert_eq!(at, wanted, "{name:?}");
+                    assert_eq!(first_behind_this(name), Some(at), "{name:?}");
                     found += 1;
                 }
                 Found::Nowhere => {

@@ -3,11 +3,36 @@
 //! All are looked up at start. A call that comes earlier, from a constructor that runs before ours, looks its function up
 //! itself; looking up may allocate, which is why it is not left to a moment inside `mmap` or a signal handler.
 
-use crate::libraries::{Found, Libraries};
+use crate::libraries::{self, Found, Libraries};
 use crate::{report, sys};
-use libc::c_void;
+use libc::{c_char, c_void};
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering::*};
+
+/// The loader's searches for functions.
+pub static SEARCHES: [Symbol; 2] = [Symbol::new(c"dlsym"), Symbol::new(c"dlvsym")];
+
+/// The loader's own search.
+///
+/// # Safety
+/// As `dlsym(3)`.
+pub unsafe fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    type Search = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+    // SAFETY: the function of this name has this type; the caller's promise.
+    unsafe { std::mem::transmute::<*mut c_void, Search>(SEARCHES[0].address_of_search())(handle, name) }
+}
+
+/// The loader's own search by version.
+///
+/// # Safety
+/// As `dlvsym(3)`.
+pub unsafe fn dlvsym(handle: *mut c_void, name: *const c_char, version: *const c_char) -> *mut c_void {
+    type Search = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char) -> *mut c_void;
+    // SAFETY: as above.
+    unsafe {
+        std::mem::transmute::<*mut c_void, Search>(SEARCHES[1].address_of_search())(handle, name, version)
+    }
+}
 
 /// A libc function: its name and, once looked up, its address.
 pub struct Symbol {
@@ -28,6 +53,21 @@ impl Symbol {
         if address.is_null() { self.look_up() } else { address }
     }
 
+    /// The address of one of the [`SEARCHES`], which cannot be found by itself.
+    #[inline(always)]
+    pub fn address_of_search(&self) -> *mut c_void {
+        let address = self.address.load(Relaxed);
+        if address.is_null() { self.look_up_search() } else { address }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_up_search(&self) -> *mut c_void {
+        let address = libraries::first_behind_this(self.name).unwrap_or(missing as *mut c_void);
+        self.address.store(address, Relaxed);
+        address
+    }
+
     /// Its name.
     pub fn name(&self) -> &'static CStr {
         self.name
@@ -38,7 +78,7 @@ impl Symbol {
     #[inline(never)]
     fn look_up(&self) -> *mut c_void {
         // SAFETY: the name is a C string.
-        let mut address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let mut address = unsafe { dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if address.is_null() {
             address = self.look_aside(&Aside::loaded()).unwrap_or(missing as *mut c_void);
         }
@@ -49,9 +89,14 @@ impl Symbol {
     fn look_aside(&self, aside: &Aside) -> Option<*mut c_void> {
         aside.0.iter().filter(|library| !library.is_null()).find_map(|library| {
             // SAFETY: a library that stays loaded, and a C string.
-            let found = unsafe { libc::dlsym(*library, self.name.as_ptr()) };
+            let found = unsafe { dlsym(*library, self.name.as_ptr()) };
             (!found.is_null()).then_some(found)
         })
+    }
+
+    /// Whether this is what the lookup found.
+    pub fn is_at(&self, address: *mut c_void) -> bool {
+        self.address.load(Relaxed) == address
     }
 
     /// Whether the lookup has been made.
@@ -62,11 +107,11 @@ impl Symbol {
 
 /// Libraries which the program may have loaded for itself alone, out of sight of a search by name; null are those that it has
 /// not.
-struct Aside([*mut c_void; 3]);
+struct Aside([*mut c_void; 4]);
 
 impl Aside {
     fn loaded() -> Aside {
-        Aside([c"liburing.so.2", c"liburing-ffi.so.2", c"liburing.so.1"].map(|name| {
+        Aside([c"libaio.so.1", c"liburing.so.2", c"liburing-ffi.so.2", c"liburing.so.1"].map(|name| {
             // SAFETY: a C string; what is not loaded is not loaded by this, and what is stays, as its caller uses it.
             unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) }
         }))

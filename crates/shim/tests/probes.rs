@@ -91,6 +91,7 @@ probes! {
     locks: locks_exclude_whom_they_should,
     map: files_are_mapped,
     moved: open_files_and_directories_know_their_paths_after_renames,
+    own_handle: functions_of_a_librarys_own_handle_see_the_volume,
     own_loader: a_program_with_functions_of_the_loader_starts,
     pass: descriptors_are_passed_in_messages,
     print: text_is_printed_to_descriptors,

@@ -15,7 +15,7 @@ use crate::tree::local::LocalTree;
 use crate::tree::{DEPTH_MAX, Meta, Source, Tree, base_name, join};
 use clap::Args;
 use indicatif::ProgressBar;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -111,9 +111,6 @@ fn side<'a>(place: &'a FileArg, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 
 /// A named source: what it is called, and where it goes.
 struct Job<'a> {
     tree: Box<dyn Tree + 'a>,
-    /// Of which tree it is, to tell files that are the same.
-    /// Whether source and target are in the same tree.
-    to_itself: bool,
     path: &'a [u8],
     target: Vec<u8>,
     /// The directory into which it is copied.
@@ -147,25 +144,28 @@ fn copy_all(args: &CpArgs, places: &[FileArg], volumes: &Volumes) -> Result<(), 
             Some(name) if into => join(target, name),
             _ => target.to_vec(),
         };
-        let to_itself = same_tree(place, last);
-        if to_itself && inside(path, &target) {
+        if same_tree(place, last) && inside(path, &target) {
             let error = io::Error::other("it cannot be copied into itself");
             failures.tell("copy", &tree.show(path), &error);
             continue;
         }
         let is_tree = args.recursive && tree.stat(path, false).is_ok_and(|meta| meta.is_dir());
         let home = if is_tree && !into { target.clone() } else { parent(&target).to_vec() };
-        jobs.push(Job { tree, to_itself, path, target, home });
+        jobs.push(Job { tree, path, target, home });
     }
     let bar = progress::bytes("copy", 0, args.quiet);
+    let mut weights = Vec::new();
     for job in &jobs {
-        bar.inc_length(weigh(job.tree.as_ref(), job.path, args.recursive, 0));
+        let weight = weigh(job.tree.as_ref(), job.path, args.recursive);
+        bar.inc_length(weight.bytes);
+        weights.push(weight);
     }
     let mut buffer = vec![0; COPY_BYTES];
-    for job in &jobs {
+    for (job, weight) in jobs.iter().zip(&weights) {
         let mut copier = Copier {
             to: to.as_ref(),
             job,
+            weight,
             recursive: args.recursive,
             links: HashMap::new(),
             buffer: &mut buffer,
@@ -203,22 +203,40 @@ fn inside(path: &[u8], target: &[u8]) -> bool {
     target.strip_prefix(path).is_some_and(|rest| rest.first() == Some(&b'/'))
 }
 
-/// Bytes below a path; errors are reported when the file is copied.
-pub fn weigh(tree: &dyn Tree, path: &[u8], recursive: bool, depth: usize) -> u64 {
-    let Ok(meta) = tree.stat(path, depth == 0) else { return 0 };
+/// What lies below a path.
+#[derive(Default)]
+pub struct Weight {
+    /// Bytes of the files.
+    pub bytes: u64,
+    /// The directories, by device and inode.
+    pub directories: HashSet<(u64, u64)>,
+}
+
+/// Looks at everything below a path; errors are reported when the file is copied.
+pub fn weigh(tree: &dyn Tree, path: &[u8], recursive: bool) -> Weight {
+    let mut weight = Weight::default();
+    add_weight(&mut weight, tree, path, recursive, 0);
+    weight
+}
+
+fn add_weight(weight: &mut Weight, tree: &dyn Tree, path: &[u8], recursive: bool, depth: usize) {
+    let Ok(meta) = tree.stat(path, depth == 0) else { return };
     match meta.kind {
-        FileKind::File => meta.size,
+        FileKind::File => weight.bytes += meta.size,
         FileKind::Directory if recursive && depth < DEPTH_MAX && !signal::was_interrupted() => {
-            let names = tree.list(path).unwrap_or_default();
-            names.iter().map(|name| weigh(tree, &join(path, name), true, depth + 1)).sum()
+            weight.directories.insert(meta.id);
+            for name in tree.list(path).unwrap_or_default() {
+                add_weight(weight, tree, &join(path, &name), true, depth + 1);
+            }
         }
-        _ => 0,
+        _ => {}
     }
 }
 
 struct Copier<'a> {
     to: &'a dyn Tree,
     job: &'a Job<'a>,
+    weight: &'a Weight,
     recursive: bool,
     /// Where a file with several names went, by its identity; `None` when it is damaged.
     links: HashMap<(u64, u64), Option<Vec<u8>>>,
@@ -236,7 +254,7 @@ impl Copier<'_> {
             Err(crate::tree::too_deep())
         } else {
             from.stat(path, depth == 0 && !self.recursive).and_then(|meta| {
-                if self.job.to_itself && self.to.stat(target, true).is_ok_and(|there| there.id == meta.id) {
+                if self.to.stat(target, true).is_ok_and(|there| there.is_same(&meta)) {
                     return Err(io::Error::other("source and target are the same file"));
                 }
                 self.node(path, target, &meta, depth)
@@ -261,7 +279,7 @@ impl Copier<'_> {
         let mut lost = LostRanges::default();
         match meta.kind {
             FileKind::File => lost = self.content(path, target, meta)?,
-            FileKind::Directory => self.directory(path, target, depth)?,
+            FileKind::Directory => self.directory(path, target, meta, depth)?,
             FileKind::Symlink => {
                 self.to.unlink_if_there(target)?;
                 self.to.symlink(&from.readlink(path)?, target)?;
@@ -303,9 +321,13 @@ impl Copier<'_> {
         Ok(io::Error::other(format!("{lost}; the rest is in {}, with zeros there", self.to.show(&now))))
     }
 
-    fn directory(&mut self, path: &[u8], target: &[u8], depth: usize) -> io::Result<()> {
+    fn directory(&mut self, path: &[u8], target: &[u8], meta: &Meta, depth: usize) -> io::Result<()> {
         if !self.recursive {
             return Err(io::Error::other("a directory; give -r to copy it"));
+        }
+        // The target may lie below the source by another path, a mount of the same volume: such a copy would not end.
+        if !self.weight.directories.contains(&meta.id) {
+            return Err(io::Error::other("the directory was made during the copy; it is not copied"));
         }
         // Writable until everything is in it; the mode comes last.
         match self.to.mkdir(target, 0o700) {

@@ -44,6 +44,13 @@ impl Meta {
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
     }
+
+    /// Whether both are one file. A volume that is also a directory of the host (a mount, `weft run`) may have another device
+    /// number there.
+    pub fn is_same(&self, other: &Meta) -> bool {
+        let inode = |meta: &Meta| (meta.id.1, meta.kind, meta.size, meta.mtime_ns, meta.ctime_ns);
+        self.id == other.id || inode(self) == inode(other)
+    }
 }
 
 /// The kind that the type bits of `st_mode` name.

@@ -70,6 +70,14 @@ fn what_is_done_through_the_mount_and_under_the_library_is_one_tree() {
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "mount\nagain\nappend\n");
     assert_eq!(under("cat /weft/d/f"), text);
+    // Commands tell that both names are one file.
+    for (from, to) in [("vol.img:/d/f", "mnt/d/f"), ("mnt/d/f", "vol.img:/d/f")] {
+        bench.weft(&["cp", from, to]).failure().stderr(contains("source and target are the same file"));
+    }
+    bench.weft(&["cp", "-q", "-r", "vol.img:/", "mnt/d"]).failure().stderr(contains("was made during the copy"));
+    assert_eq!(fs::read_to_string(dir.join("d/d/f")).unwrap(), text);
+    fs::remove_dir_all(dir.join("d/d")).unwrap();
+    fs::remove_file(dir.join("d/soft")).unwrap();
     // A file without a name lives on.
     under("rm /weft/d/f /weft/d/g /weft/soft");
     open.write_all(b"end\n").unwrap();

@@ -15,6 +15,36 @@ fn a_program_sees_the_volume_and_what_it_writes_is_there_afterwards() {
 }
 
 #[test]
+fn commands_that_run_on_a_volume_copy_from_and_to_it() {
+    let bench = Bench::with_volume();
+    bench.file("tree/a", "host\n");
+    let script = r#"set -e
+        mkdir -p /weft/d; echo volume >/weft/one
+        setfattr -n user.a -v b /weft/one 2>/dev/null || :
+        "$WEFT" cp -q tree/a vol.img:/in; cat /weft/in
+        "$WEFT" cp -q vol.img:/one out; cat out
+        "$WEFT" cp -q vol.img:/one /weft/two; cat /weft/two; touch -r /weft/one /weft/ref
+        test "$(stat -c %Y /weft/two)" = "$(stat -c %Y /weft/one)"
+        "$WEFT" cp -q -r tree /weft/tree; "$WEFT" cp -q -r /weft/tree vol.img:/again; cat /weft/again/a
+        "$WEFT" cp -q -r vol.img:/ all; diff -r --exclude lost+found /weft all
+        for target in /weft/one vol.img:/one; do
+            if "$WEFT" cp -q vol.img:/one $target; then exit 1; fi
+            if "$WEFT" cp -q /weft/one $target; then exit 1; fi
+            cat /weft/one
+        done
+        if "$WEFT" cp -q -r vol.img:/ /weft/d; then exit 1; fi
+        cat /weft/d/one"#;
+    let weft = env!("CARGO_BIN_EXE_weft");
+    let args = ["run", "-q", "--volume", "vol.img", "--", "env", &format!("WEFT={weft}"), "sh", "-c", script];
+    let same = "source and target are the same file";
+    bench
+        .weft(&args)
+        .success()
+        .stdout(format!("host\n{0}{0}host\n{0}{0}{0}", "volume\n"))
+        .stderr(contains(same).count(4).and(contains("was made during the copy")));
+}
+
+#[test]
 fn a_program_on_a_volume_that_is_mounted_read_only_reads_and_changes_nothing() {
     let bench = Bench::with_volume();
     let run = |read_only: bool, script: &str| {

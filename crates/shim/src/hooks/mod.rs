@@ -69,6 +69,7 @@ pub mod libaio;
 pub mod libc;
 pub mod library;
 pub mod limit;
+pub mod lookup;
 pub mod mmap;
 pub mod names;
 pub mod open;

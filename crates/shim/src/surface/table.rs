@@ -174,7 +174,7 @@ surface! {
         served {
             fork(__fork) _Fork vfork(__vfork) clone(__clone) daemon forkpty login_tty execve execv execvp
             execvpe execveat fexecve execl execlp execle posix_spawn posix_spawnp system _exit(_Exit)
-            quick_exit dlopen syscall setuid seteuid setreuid setresuid setgid setegid setregid setresgid
+            quick_exit dlopen dlsym dlvsym syscall setuid seteuid setreuid setresuid setgid setegid setregid setresgid
             setgroups initgroups setfsuid setfsgid capset unshare setns
         }
         passes "records an action for posix_spawn, whose hook executes it" {

@@ -173,7 +173,7 @@ fn write_tree<W: Write>(
     name: &Path,
 ) -> Result<(W, Failures), CliError> {
     let meta = named_file(tree, path).map_err(|e| CliError::file("export", tree, path, e))?;
-    let bar = progress::bytes("export", weigh(tree, path, true, 0), args.quiet);
+    let bar = progress::bytes("export", weigh(tree, path, true).bytes, args.quiet);
     let mut export = Export {
         tree,
         writer,
