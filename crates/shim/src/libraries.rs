@@ -226,13 +226,21 @@ pub fn exported(name: &CStr) -> Option<*mut c_void> {
 
 /// The first definition of a function in the libraries that were loaded with the program, without the help of the loader.
 pub fn first_behind_this(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: as in `behind_this`: libc comes before all that a program unloads.
+    first_of(name, |map| unsafe { map.next.as_ref() })
+}
+
+/// A definition of a function in the program, or in what was preloaded before this library.
+pub fn before_this(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: what comes before this library stays.
+    first_of(name, |map| unsafe { map.before.as_ref() })
+}
+
+/// The first definition on the way from this library.
+fn first_of(name: &CStr, next: fn(&LinkMap) -> Option<&'static LinkMap>) -> Option<*mut c_void> {
     let hash = hash(name.to_bytes());
-    let next = |map: &&'static LinkMap| {
-        // SAFETY: as in `behind_this`: libc comes before all that a program unloads.
-        unsafe { map.next.as_ref() }
-    };
     std::iter::successors(this(), |map| next(map)).skip(1).find_map(|map| {
-        // SAFETY: as above.
+        // SAFETY: the loader's own entry.
         match unsafe { Library::of(map) }?.find(name, hash) {
             Found::At(function) => Some(function),
             Found::Nowhere | Found::Unknown => None,

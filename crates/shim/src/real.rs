@@ -142,7 +142,12 @@ pub fn look_up_all<'a>(symbols: impl Iterator<Item = &'a Symbol>) {
 /// Begins ThreadSanitizer, when the program has it: its functions stand in front of libc's, also for calls of this library's own
 /// (`__tls_get_addr`), and cannot be called before. It would begin itself next, before all other constructors.
 fn begin_thread_sanitizer(libraries: &Libraries) {
-    if let Found::At(begin) = libraries.find(c"__tsan_init") {
+    let behind = match libraries.find(c"__tsan_init") {
+        Found::At(begin) => Some(begin),
+        Found::Nowhere | Found::Unknown => None,
+    };
+    // gcc links it as a library, clang into the program.
+    if let Some(begin) = behind.or_else(|| libraries::before_this(c"__tsan_init")) {
         // SAFETY: a function of this type. The program's own call then does nothing.
         unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(begin)() };
     }

@@ -259,19 +259,25 @@ fn programs_with_the_thread_sanitizer_start_and_use_the_volume() {
             return 0;
         }"#;
     std::fs::write(&source, text).unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-g", "-O1", "-w", "-fsanitize=thread", "-o"]).args([&program, &source]);
-    if !run(&mut compiler).status.success() || !run(Command::new(&program).arg("/nothing")).status.success() {
-        eprintln!("skipped: the compiler or the kernel does not support ThreadSanitizer");
-        return;
-    }
-    for leases in [true, false] {
-        let served = Served::new(leases);
-        let mut command = served.command(&program);
-        command.arg("/weft").env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
-        let weft = said(&run(&mut command));
-        assert_eq!(weft, "2000\n0\n0 50\n[exit status: 0]", "leases: {leases}");
-        assert!(served.is_idle_soon());
+    // gcc links the sanitizer as a library, clang into the program.
+    for compiler in ["gcc", "clang"] {
+        let mut compile = Command::new("sh");
+        compile.args(["-c", "exec $0 -g -O1 -w -fsanitize=thread -pthread -o $1 $2", compiler]);
+        compile.args([&program, &source]);
+        if !run(&mut compile).status.success()
+            || !run(Command::new(&program).arg("/nothing")).status.success()
+        {
+            eprintln!("skipped: {compiler} or the kernel does not support ThreadSanitizer");
+            continue;
+        }
+        for leases in [true, false] {
+            let served = Served::new(leases);
+            let mut command = served.command(&program);
+            command.arg("/weft").env("TSAN_OPTIONS", "ignore_noninstrumented_modules=1");
+            let weft = said(&run(&mut command));
+            assert_eq!(weft, "2000\n0\n0 50\n[exit status: 0]", "{compiler}, leases: {leases}");
+            assert!(served.is_idle_soon());
+        }
     }
 }
 

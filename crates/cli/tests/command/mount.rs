@@ -74,7 +74,10 @@ fn what_is_done_through_the_mount_and_under_the_library_is_one_tree() {
     for (from, to) in [("vol.img:/d/f", "mnt/d/f"), ("mnt/d/f", "vol.img:/d/f")] {
         bench.weft(&["cp", from, to]).failure().stderr(contains("source and target are the same file"));
     }
-    bench.weft(&["cp", "-q", "-r", "vol.img:/", "mnt/d"]).failure().stderr(contains("was made during the copy"));
+    bench
+        .weft(&["cp", "-q", "-r", "vol.img:/", "mnt/d"])
+        .failure()
+        .stderr(contains("was made during the copy"));
     assert_eq!(fs::read_to_string(dir.join("d/d/f")).unwrap(), text);
     fs::remove_dir_all(dir.join("d/d")).unwrap();
     fs::remove_file(dir.join("d/soft")).unwrap();

@@ -10,8 +10,8 @@
 //! libc still finds what it passes calls on to, and never finds itself.
 
 use super::{SYMBOLS, libaio, uring};
-use crate::real::{self, SEARCHES};
 use crate::libraries;
+use crate::real::{self, SEARCHES};
 use libc::{c_char, c_void};
 use std::ffi::CStr;
 
