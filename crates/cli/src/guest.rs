@@ -18,6 +18,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use weft_client::proto::INSPECT_SNAPSHOT;
 use weft_client::{Client, ConnectOptions};
+use weft_fuse::Mount;
 use weft_volume::report::Snapshot;
 
 /// Exit status of weft's own failures, as `env` and its kin have it.
@@ -138,6 +139,7 @@ fn answered<T>(volume: &str, socket: &Path, signals: &Queue, ask: impl FnOnce() 
 /// The program on a volume that this process serves.
 pub fn here(
     hosted: Hosted,
+    mount: Option<Mount>,
     guest: &Guest<'_>,
     shim: &Path,
     signals: &Queue,
@@ -150,6 +152,9 @@ pub fn here(
             return Err(error);
         }
     };
+    if let Some(Err(error)) = mount.map(Mount::unmount) {
+        warn(error);
+    }
     let interrupted =
         || matches!(signals.next(Duration::ZERO), Ok(Some(came)) if came.signal != libc::SIGCHLD);
     hosted.wait_for_clients(interrupted, |clients| {

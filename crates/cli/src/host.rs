@@ -59,6 +59,15 @@ impl Hosted {
         Ok(Hosted { mounted, server, socket, link: None })
     }
 
+    /// Opens a volume and serves it on this socket; other commands of this user find it by the image, too.
+    pub fn on_socket(image: &Path, socket: &Path, choice: &MountChoice) -> Result<Hosted, CliError> {
+        let mut hosted = Hosted::start(volume::open(image, choice)?, socket.to_path_buf())?;
+        if let Err(error) = hosted.be_found_by(image) {
+            warn(format_args!("only --socket leads other commands to this server: {error}"));
+        }
+        Ok(hosted)
+    }
+
     /// Lets other commands of this user find the server by the image, when its socket is elsewhere.
     pub fn be_found_by(&mut self, image: &Path) -> io::Result<()> {
         let link = socket_path(&path_of(image))?;

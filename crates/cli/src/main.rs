@@ -39,7 +39,8 @@ fn main() -> ExitCode {
         tell(&error);
         return ExitCode::from(OWN_FAILURE);
     }
-    let command = match Command::try_parse() {
+    let arguments = command::mount::helper::command_line(std::env::args_os().collect());
+    let command = match Command::try_parse_from(arguments) {
         Ok(command) => command,
         Err(error) => {
             // Help and the version are no errors. After `weft run` a status may be the program's.
@@ -76,8 +77,8 @@ fn tell(error: &CliError) {
 
 fn start_log() {
     let asked = std::env::var("WEFT_LOG").unwrap_or_else(|_| "warn".to_string());
-    // The glob compiler tells of every pattern of every policy, and the FUSE library of each directory that somebody else unmounts.
-    let filter = EnvFilter::builder().parse_lossy(format!("globset=warn,fuser=error,{asked}"));
+    // The glob compiler tells of every pattern of every policy.
+    let filter = EnvFilter::builder().parse_lossy(format!("globset=warn,{asked}"));
     // A standard error that takes no more (a full disk, a reader that has gone) must not stop the thread that logs.
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);

@@ -1,130 +1,131 @@
 //! Requests of the kernel as calls of a session.
 
-use crate::nodes::Nodes;
-use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, TimeOrNow, WriteFlags,
+use crate::abi::{
+    self, BatchForgetIn, CreateIn, Dirent, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetxattrIn,
+    GetxattrOut, InitIn, InitOut, InterruptIn, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn, MknodIn, OpenIn,
+    OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, SetxattrIn, StatfsOut, WriteIn, WriteOut,
+    can, fattr, fopen, op,
 };
-use std::ffi::OsStr;
-use std::io;
+use crate::attr::{attr_out, device_number, entry_out, statx_out, time_spec};
+use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
+use crate::locks::Locks;
+use crate::nodes::Nodes;
+use crate::openers::Openers;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
 use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino};
-use weft_server::ops::{At, Base, Caller, Change, Error, Opener, Position, Read, Session};
-use weft_server::{Peer, Process, Volume};
-use weft_vfs::{Attr, FileKind, NAME_MAX, TimeSpec};
+use weft_server::ops::{At, Base, Caller, Change, Error, Position, Read, Session};
+use weft_server::{Process, Volume};
+use weft_vfs::{Attr, NAME_MAX, TimeSpec};
+use zerocopy::FromBytes;
 
 /// How long the kernel keeps names and attributes: others may change them at any time.
 const KEPT: Duration = Duration::ZERO;
-/// An inode's number is never given out again.
-const GENERATION: Generation = Generation(0);
 /// The kernel keeps no data, and the server orders writes.
-const OPENED: FopenFlags = FopenFlags::FOPEN_DIRECT_IO;
+const OPENED: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+/// Flags of `rename`.
+const RENAME_EXCHANGE: u32 = libc::RENAME_EXCHANGE;
+/// Requests that the kernel may send ahead of programs, and of how many it holds back others.
+const BACKGROUND_MAX: u16 = 64;
+const CONGESTION: u16 = 48;
 
-/// The kernel shares no memory and waits for no locks of the server: those of its programs are among themselves.
-struct Kernel;
-
-impl Peer for Kernel {}
+/// What a mount asks the kernel for.
+const WANTED: u64 = can::ASYNC_READ
+    | can::POSIX_LOCKS
+    | can::FLOCK_LOCKS
+    | can::ATOMIC_O_TRUNC
+    | can::BIG_WRITES
+    | can::ASYNC_DIO
+    | can::PARALLEL_DIROPS
+    | can::MAX_PAGES
+    | can::HANDLE_KILLPRIV_V2
+    | can::INIT_EXT
+    // Otherwise programs could not share maps of files that the kernel does not keep.
+    | can::DIRECT_IO_ALLOW_MMAP;
 
 /// A mounted volume, as the kernel asks for it.
 pub struct Front {
     volume: Arc<Volume>,
     process: Arc<Process>,
     nodes: Nodes,
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        self.volume.end_process(&self.process, None);
-    }
+    locks: Locks,
+    openers: Openers,
+    has_stopped: AtomicBool,
 }
 
 fn errno(error: Error) -> Errno {
-    Errno::from_i32(match error {
-        Error::Errno(errno) => errno,
+    match error {
+        Error::Errno(errno) => Errno(errno),
         // One component, which nobody follows.
-        Error::Outside => libc::EXDEV,
-        Error::Waits => libc::EAGAIN,
-        Error::Ended => libc::EIO,
-    })
-}
-
-fn system_time(time: TimeSpec) -> SystemTime {
-    let since = Duration::from_nanos(time.0.unsigned_abs());
-    let moment = if time.0 < 0 {
-        SystemTime::UNIX_EPOCH.checked_sub(since)
-    } else {
-        SystemTime::UNIX_EPOCH.checked_add(since)
-    };
-    moment.unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-fn time_spec(time: TimeOrNow) -> TimeSpec {
-    let nanos = |duration: Duration| i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX);
-    match time {
-        TimeOrNow::Now => TimeSpec::now(),
-        TimeOrNow::SpecificTime(time) => TimeSpec(match time.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(since) => nanos(since),
-            Err(before) => -nanos(before.duration()),
-        }),
+        Error::Outside => Errno(libc::EXDEV),
+        Error::Waits => Errno(libc::EAGAIN),
+        Error::Ended => Errno(libc::EIO),
     }
 }
 
-fn file_type(kind: FileKind) -> FileType {
-    match kind {
-        FileKind::File => FileType::RegularFile,
-        FileKind::Directory => FileType::Directory,
-        FileKind::Symlink => FileType::Symlink,
-        FileKind::Fifo => FileType::NamedPipe,
-        FileKind::Socket => FileType::Socket,
-        FileKind::CharDevice => FileType::CharDevice,
-        FileKind::BlockDevice => FileType::BlockDevice,
-    }
+/// All rights, but that of keeping set-id bits where the kernel says that the caller has it not.
+fn capabilities(kills_set_id: bool) -> Capabilities {
+    let keeps = 1 << Capability::Fsetid as u32;
+    let without = Capabilities::from_bits(Capabilities::ALL.bits() & !keeps);
+    if kills_set_id { without } else { Capabilities::ALL }
 }
 
-fn file_attr(attr: &Attr) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(attr.ino.0),
-        size: attr.size,
-        blocks: attr.blocks,
-        atime: system_time(attr.atime),
-        mtime: system_time(attr.mtime),
-        ctime: system_time(attr.ctime),
-        crtime: system_time(attr.btime),
-        kind: file_type(attr.kind),
-        perm: attr.perm as u16,
-        nlink: attr.links,
-        uid: attr.uid,
-        gid: attr.gid,
-        rdev: attr.rdev as u32,
-        blksize: BLOCK_BYTES as u32,
-        flags: 0,
-    }
+fn caller(uid: u32, gid: u32, capabilities: Capabilities) -> Caller {
+    Caller::from(Credentials { uid, gid, groups: Vec::new(), capabilities })
 }
 
-fn file(handle: FileHandle) -> FileRef {
-    FileRef(handle.0)
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    dir: Ino,
+    name: &'a [u8],
+}
+
+/// An inode by its number.
+fn inode(ino: Ino) -> At<'static> {
+    At { dir: Base::Inode(ino, b""), path: b"" }
 }
 
 impl Front {
     /// `None` when the server stops.
     pub fn new(volume: Arc<Volume>, dir: &Path) -> Option<Front> {
         let mount_point = dir.as_os_str().as_bytes().to_vec();
-        let process = volume.begin_process("mount".into(), mount_point, None, Arc::new(Kernel))?;
-        Some(Front { volume, process, nodes: Nodes::default() })
+        let locks = Locks::default();
+        let process = volume.begin_process("mount".into(), mount_point, None, locks.kernel.clone())?;
+        Some(Front {
+            volume,
+            process,
+            nodes: Nodes::default(),
+            locks,
+            openers: Openers::default(),
+            has_stopped: AtomicBool::new(false),
+        })
+    }
+
+    /// Nothing is answered any more but with an error, and everything is given up that the mount holds.
+    pub fn stop(&self) {
+        if !self.has_stopped.swap(true, Relaxed) {
+            self.locks.end();
+            self.volume.end_process(&self.process, None);
+        }
+    }
+
+    /// Gives locks to those who wait for them, until the mount ends.
+    pub fn serve_locks(&self, channel: &Channel) {
+        let caller = caller(0, 0, Capabilities::ALL);
+        self.locks.serve(&Session::new(&self.volume, &self.process, &caller), channel);
     }
 
     /// What the sender of a request asks for. The kernel has checked that it may.
     fn ask<T>(
         &self,
-        request: &Request,
+        request: &Request<'_>,
         act: impl FnOnce(&Session<'_>) -> Result<T, Error>,
     ) -> Result<T, Errno> {
         self.ask_with(request, Capabilities::ALL, act)
@@ -132,469 +133,421 @@ impl Front {
 
     fn ask_with<T>(
         &self,
-        request: &Request,
+        request: &Request<'_>,
         capabilities: Capabilities,
         act: impl FnOnce(&Session<'_>) -> Result<T, Error>,
     ) -> Result<T, Errno> {
-        let (uid, gid) = (request.uid(), request.gid());
-        let caller = Caller::from(Credentials { uid, gid, groups: Vec::new(), capabilities });
+        let caller = caller(request.head.uid, request.head.gid, capabilities);
         act(&Session::new(&self.volume, &self.process, &caller)).map_err(errno)
     }
 
     /// The same for a name in a directory.
     fn at_name<T>(
         &self,
-        request: &Request,
-        (parent, name): (INodeNo, &OsStr),
+        request: &Request<'_>,
+        place: Place<'_>,
         act: impl FnOnce(&Session<'_>, At<'_>) -> Result<T, Error>,
     ) -> Result<T, Errno> {
-        let path = self.nodes.path(Ino(parent.0));
-        let at = At { dir: Base::Inode(Ino(parent.0), &path), path: name.as_bytes() };
+        let path = self.nodes.path(place.dir);
+        let at = At { dir: Base::Inode(place.dir, &path), path: place.name };
         self.ask(request, |session| act(session, at))
     }
 
-    /// The same for an inode.
-    fn at_inode<T>(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        act: impl FnOnce(&Session<'_>, At<'_>) -> Result<T, Error>,
-    ) -> Result<T, Errno> {
-        let at = At { dir: Base::Inode(Ino(ino.0), b""), path: b"" };
-        self.ask(request, |session| act(session, at))
-    }
-
-    /// An inode that the kernel will know by this name.
-    fn met(&self, attr: &Attr, (parent, name): (INodeNo, &OsStr)) -> FileAttr {
-        self.nodes.meet(attr.ino, Ino(parent.0), name.as_bytes());
-        file_attr(attr)
-    }
-
-    /// Answers with what a name leads to after `act`.
+    /// Answers with what a name leads to after `act`; the kernel will know the inode by it.
     fn entry(
         &self,
-        request: &Request,
-        place: (INodeNo, &OsStr),
-        reply: ReplyEntry,
+        request: &Request<'_>,
+        place: Place<'_>,
+        answer: &mut Answer,
         act: impl FnOnce(&Session<'_>, At<'_>) -> Result<(), Error>,
-    ) {
+    ) -> Result<(), Errno> {
         let attr = self.at_name(request, place, |session, at| {
             act(session, at)?;
             session.stat(at, NOFOLLOW)
-        });
-        match attr {
-            Ok(attr) => reply.entry(&KEPT, &self.met(&attr, place), GENERATION),
-            Err(errno) => reply.error(errno),
+        })?;
+        self.meet(&attr, place, answer);
+        Ok(())
+    }
+
+    fn meet(&self, attr: &Attr, place: Place<'_>, answer: &mut Answer) {
+        self.nodes.meet(attr.ino, place.dir, place.name);
+        answer.put(&entry_out(attr, KEPT));
+    }
+
+    /// Answers a request.
+    pub fn handle(
+        &self,
+        request: &Request<'_>,
+        answer: &mut Answer,
+        channel: &Channel,
+    ) -> Result<Outcome, Errno> {
+        let head = &request.head;
+        let ino = Ino(head.node);
+        if self.has_stopped.load(Relaxed) {
+            return match head.opcode {
+                op::FORGET | op::BATCH_FORGET | op::INTERRUPT => Ok(Outcome::Unanswered),
+                _ => Err(Errno(libc::ENOTCONN)),
+            };
         }
-    }
-
-    fn open_inode(&self, request: &Request, ino: INodeNo, flags: i32, reply: ReplyOpen, how: FopenFlags) {
-        let path = self.nodes.path(Ino(ino.0));
-        let at = At { dir: Base::Inode(Ino(ino.0), &path), path: ITSELF };
-        let opened = self.ask(request, |session| session.open(at, flags, 0, opener(request)));
-        match opened {
-            Ok((open, _)) => reply.opened(FileHandle(open.file.0), how),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn close(&self, request: &Request, handle: FileHandle, reply: ReplyEmpty) {
-        done(reply, self.ask(request, |session| session.close(file(handle), false)));
-    }
-}
-
-/// Of the thread that opens a file: placement tells files apart by the thread that makes them.
-fn opener(request: &Request) -> Opener {
-    let name = std::fs::read_to_string(format!("/proc/{}/comm", request.pid())).unwrap_or_default();
-    Opener { thread: name.trim_end().into(), thread_id: request.pid() }
-}
-
-fn done(reply: ReplyEmpty, result: Result<(), Errno>) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-/// The answer to a question for extended attributes: with a size of 0, how long it would be.
-fn xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
-    match result {
-        Ok(value) if size == 0 => reply.size(value.len() as u32),
-        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
-        Ok(value) => reply.data(&value),
-        Err(errno) => reply.error(errno),
-    }
-}
-
-impl Filesystem for Front {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        let wanted = [
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_ASYNC_DIO,
-            // Otherwise programs could not share maps of files that the kernel does not keep.
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
-        ];
-        for flag in wanted {
-            if config.add_capabilities(flag).is_err() {
-                tracing::warn!(?flag, "the kernel does not know what a mount wants");
+        match head.opcode {
+            op::FORGET => {
+                let (forget, _) = request.argument::<ForgetIn>()?;
+                self.nodes.forget(ino, forget.lookups);
+                return Ok(Outcome::Unanswered);
             }
+            op::BATCH_FORGET => {
+                self.forget_all(request)?;
+                return Ok(Outcome::Unanswered);
+            }
+            op::INTERRUPT => {
+                let (interrupt, _) = request.argument::<InterruptIn>()?;
+                self.ask(request, |session| {
+                    self.locks.interrupt(session, interrupt.unique, channel);
+                    Ok(())
+                })?;
+                return Ok(Outcome::Unanswered);
+            }
+            op::SETLK | op::SETLKW => {
+                let (lock, _) = request.argument::<LockIn>()?;
+                let waits = head.opcode == op::SETLKW;
+                let caller = caller(head.uid, head.gid, Capabilities::ALL);
+                let session = Session::new(&self.volume, &self.process, &caller);
+                return self.locks.set(&session, head.unique, &lock, waits);
+            }
+            op::INIT => init(request, answer)?,
+            // The kernel asks for nothing more.
+            op::DESTROY => {}
+            op::LOOKUP | op::MKNOD | op::MKDIR | op::SYMLINK | op::LINK => self.make(request, answer)?,
+            op::UNLINK | op::RMDIR => {
+                let (name, _) = name(request.body())?;
+                let flags = if head.opcode == op::RMDIR { libc::AT_REMOVEDIR } else { 0 };
+                self.at_name(request, Place { dir: ino, name }, |session, at| session.unlink(at, flags))?;
+            }
+            op::RENAME | op::RENAME2 => self.rename(request)?,
+            op::GETATTR | op::STATX => {
+                let attr = self.ask(request, |session| session.stat(inode(ino), libc::AT_EMPTY_PATH))?;
+                match head.opcode {
+                    op::STATX => answer.put(&statx_out(&attr, KEPT)),
+                    _ => answer.put(&attr_out(&attr, KEPT)),
+                }
+            }
+            op::SETATTR => self.set_attr(request, answer)?,
+            op::READLINK => {
+                let target = self.ask(request, |session| session.readlink(inode(ino)))?;
+                answer.put_bytes(&target);
+            }
+            op::OPEN | op::OPENDIR => self.open(request, answer)?,
+            op::CREATE | op::TMPFILE => self.create(request, answer)?,
+            op::READ => self.read(request, answer)?,
+            op::WRITE => self.write(request, answer)?,
+            op::READDIR => self.read_dir(request, answer)?,
+            op::FLUSH => {
+                let (flush, _) = request.argument::<FlushIn>()?;
+                let (file, owner) = (FileRef(flush.handle), flush.lock_owner);
+                let caller = caller(head.uid, head.gid, Capabilities::ALL);
+                self.locks.closed(&Session::new(&self.volume, &self.process, &caller), file, owner)?;
+            }
+            op::RELEASE | op::RELEASEDIR => {
+                let (release, _) = request.argument::<ReleaseIn>()?;
+                let file = FileRef(release.handle);
+                self.ask(request, |session| {
+                    self.locks.released(session, file);
+                    session.close(file, false)
+                })?;
+            }
+            op::FSYNC | op::FSYNCDIR => {
+                let (fsync, _) = request.argument::<FsyncIn>()?;
+                self.ask(request, |session| session.fsync(FileRef(fsync.handle)))?;
+            }
+            op::STATFS => self.statfs(request, answer)?,
+            op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => self.xattr(request, answer)?,
+            op::FALLOCATE => {
+                let (range, _) = request.argument::<FallocateIn>()?;
+                let (file, mode) = (FileRef(range.handle), range.mode as i32);
+                self.ask(request, |session| session.fallocate(file, mode, range.offset, range.len))?;
+            }
+            op::LSEEK => {
+                let (seek, _) = request.argument::<LseekIn>()?;
+                let (file, offset, whence) = (FileRef(seek.handle), seek.offset as i64, seek.whence as i32);
+                let offset = self.ask(request, |session| session.seek(file, offset, whence, true))?;
+                answer.put(&LseekOut { offset });
+            }
+            op::GETLK => {
+                let (lock, _) = request.argument::<LockIn>()?;
+                let caller = caller(head.uid, head.gid, Capabilities::ALL);
+                let session = Session::new(&self.volume, &self.process, &caller);
+                answer.put(&self.locks.get(&session, &lock)?);
+            }
+            // The kernel does by itself, or refuses, what it is not answered.
+            _ => return Err(Errno(libc::ENOSYS)),
+        }
+        Ok(Outcome::Answered)
+    }
+
+    fn forget_all(&self, request: &Request<'_>) -> Result<(), Errno> {
+        let (batch, mut rest) = request.argument::<BatchForgetIn>()?;
+        for _ in 0..batch.count {
+            let Ok((one, behind)) = ForgetOne::read_from_prefix(rest) else { break };
+            self.nodes.forget(Ino(one.node), one.lookups);
+            rest = behind;
         }
         Ok(())
     }
 
-    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.entry(request, (parent, name), reply, |_, _| Ok(()));
-    }
-
-    fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
-        self.nodes.forget(Ino(ino.0), lookups);
-    }
-
-    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.at_inode(request, ino, |session, at| session.stat(at, libc::AT_EMPTY_PATH)) {
-            Ok(attr) => reply.attr(&KEPT, &file_attr(&attr)),
-            Err(errno) => reply.error(errno),
+    /// Looks a name up, perhaps after it has been made.
+    fn make(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let dir = Ino(request.head.node);
+        match request.head.opcode {
+            op::MKNOD => {
+                let (node, rest) = request.argument::<MknodIn>()?;
+                let place = Place { dir, name: name(rest)?.0 };
+                let rdev = device_number(node.rdev);
+                self.entry(request, place, answer, |session, at| session.mknod(at, node.mode, rdev))
+            }
+            op::MKDIR => {
+                let (made, rest) = request.argument::<MkdirIn>()?;
+                let place = Place { dir, name: name(rest)?.0 };
+                self.entry(request, place, answer, |session, at| session.mkdir(at, made.mode))
+            }
+            op::SYMLINK => {
+                let (link, rest) = name(request.body())?;
+                let (target, _) = name(rest)?;
+                let place = Place { dir, name: link };
+                self.entry(request, place, answer, |session, at| session.symlink(target, at))
+            }
+            op::LINK => {
+                let (link, rest) = request.argument::<LinkIn>()?;
+                let place = Place { dir, name: name(rest)?.0 };
+                let from = At { dir: Base::Inode(Ino(link.node), b""), path: ITSELF };
+                self.entry(request, place, answer, |session, to| session.link(from, to, 0))
+            }
+            _ => {
+                let place = Place { dir, name: name(request.body())?.0 };
+                self.entry(request, place, answer, |_, _| Ok(()))
+            }
         }
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        mode: Option<u32>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-        size: Option<u64>,
-        atime: Option<TimeOrNow>,
-        mtime: Option<TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _handle: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let (atime, mtime) = (atime.map(time_spec), mtime.map(time_spec));
-        let change =
-            Change { size, perm: mode.map(|mode| mode & 0o7777), uid, gid, atime, mtime, touch: false };
-        let changed = self.at_inode(request, ino, |session, at| {
-            session.set_attr(at, libc::AT_EMPTY_PATH, &change)?;
-            session.stat(at, libc::AT_EMPTY_PATH)
-        });
-        match changed {
-            Ok(attr) => reply.attr(&KEPT, &file_attr(&attr)),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.at_inode(request, ino, |session, at| session.readlink(at)) {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
-        self.entry(request, (parent, name), reply, |session, at| session.mknod(at, mode, rdev.into()));
-    }
-
-    fn mkdir(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        reply: ReplyEntry,
-    ) {
-        self.entry(request, (parent, name), reply, |session, at| session.mkdir(at, mode));
-    }
-
-    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(reply, self.at_name(request, (parent, name), |session, at| session.unlink(at, 0)));
-    }
-
-    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let removed = |session: &Session<'_>, at: At<'_>| session.unlink(at, libc::AT_REMOVEDIR);
-        done(reply, self.at_name(request, (parent, name), removed));
-    }
-
-    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let target = target.as_os_str().as_bytes();
-        self.entry(request, (parent, name), reply, |session, at| session.symlink(target, at));
-    }
-
-    fn rename(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        flags: RenameFlags,
-        reply: ReplyEmpty,
-    ) {
-        let (from_dir, to_dir) = (Ino(parent.0), Ino(new_parent.0));
+    fn rename(&self, request: &Request<'_>) -> Result<(), Errno> {
+        let (new_dir, flags, rest) = if request.head.opcode == op::RENAME2 {
+            let (rename, rest) = request.argument::<Rename2In>()?;
+            (rename.new_dir, rename.flags, rest)
+        } else {
+            let (rename, rest) = request.argument::<RenameIn>()?;
+            (rename.new_dir, 0, rest)
+        };
+        let (old_name, rest) = name(rest)?;
+        let (new_name, _) = name(rest)?;
+        let (from_dir, to_dir) = (Ino(request.head.node), Ino(new_dir));
         let to_path = self.nodes.path(to_dir);
-        let to = At { dir: Base::Inode(to_dir, &to_path), path: new_name.as_bytes() };
-        let renamed = self.at_name(request, (parent, name), |session, from| {
-            session.rename(from, to, flags.bits())?;
+        let to = At { dir: Base::Inode(to_dir, &to_path), path: new_name };
+        self.at_name(request, Place { dir: from_dir, name: old_name }, |session, from| {
+            session.rename(from, to, flags)?;
             // For the paths that are told; somebody may have renamed them again.
             if let Ok(moved) = session.stat(to, NOFOLLOW) {
-                self.nodes.rename(moved.ino, to_dir, new_name.as_bytes());
+                self.nodes.rename(moved.ino, to_dir, new_name);
             }
-            if flags.contains(RenameFlags::RENAME_EXCHANGE)
+            if flags & RENAME_EXCHANGE != 0
                 && let Ok(moved) = session.stat(from, NOFOLLOW)
             {
-                self.nodes.rename(moved.ino, from_dir, name.as_bytes());
+                self.nodes.rename(moved.ino, from_dir, old_name);
             }
             Ok(())
-        });
-        done(reply, renamed);
+        })
     }
 
-    fn link(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        new_parent: INodeNo,
-        new_name: &OsStr,
-        reply: ReplyEntry,
-    ) {
-        let from = At { dir: Base::Inode(Ino(ino.0), b""), path: ITSELF };
-        self.entry(request, (new_parent, new_name), reply, |session, to| session.link(from, to, 0));
+    fn set_attr(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let (set, _) = request.argument::<SetAttrIn>()?;
+        let ino = Ino(request.head.node);
+        let has = |field: u32| set.valid & field != 0;
+        let time = |now, given, seconds, nanos| match (has(now), has(given)) {
+            (true, _) => Some(TimeSpec::now()),
+            (false, true) => Some(time_spec(seconds, nanos)),
+            (false, false) => None,
+        };
+        let change = Change {
+            size: has(fattr::SIZE).then_some(set.size),
+            perm: has(fattr::MODE).then_some(set.mode & 0o7777),
+            uid: has(fattr::UID).then_some(set.uid),
+            gid: has(fattr::GID).then_some(set.gid),
+            atime: time(fattr::ATIME_NOW, fattr::ATIME, set.atime, set.atime_nsec),
+            mtime: time(fattr::MTIME_NOW, fattr::MTIME, set.mtime, set.mtime_nsec),
+            touch: false,
+        };
+        let attr = self.ask_with(request, capabilities(has(fattr::KILL_SUIDGID)), |session| {
+            session.set_attr(inode(ino), libc::AT_EMPTY_PATH, &change)?;
+            session.stat(inode(ino), libc::AT_EMPTY_PATH)
+        })?;
+        answer.put(&attr_out(&attr, KEPT));
+        Ok(())
     }
 
-    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.open_inode(request, ino, flags.0, reply, OPENED);
+    fn open(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let (open, _) = request.argument::<OpenIn>()?;
+        let ino = Ino(request.head.node);
+        let is_dir = request.head.opcode == op::OPENDIR;
+        let flags = open.flags as i32 | if is_dir { libc::O_DIRECTORY } else { 0 };
+        let path = self.nodes.path(ino);
+        let at = At { dir: Base::Inode(ino, &path), path: ITSELF };
+        let rights = capabilities(open.open_flags & abi::OPEN_KILL_SUIDGID != 0);
+        let opener = self.openers.of(request.head.pid);
+        let (open, _) = self.ask_with(request, rights, |session| session.open(at, flags, 0, opener))?;
+        let how = if is_dir { 0 } else { OPENED };
+        answer.put(&OpenOut { handle: open.file.0, how, backing: 0 });
+        Ok(())
     }
 
-    fn create(
-        &self,
-        request: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        _umask: u32,
-        flags: i32,
-        reply: ReplyCreate,
-    ) {
-        let place = (parent, name);
-        let created = self.at_name(request, place, |session, at| {
-            let flags = flags | libc::O_CREAT | libc::O_NOFOLLOW;
-            let (open, _) = session.open(at, flags, mode, opener(request))?;
+    fn create(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let (create, rest) = request.argument::<CreateIn>()?;
+        let dir = Ino(request.head.node);
+        let (name, _) = name(rest)?;
+        let path = self.nodes.path(dir);
+        let is_unnamed = request.head.opcode == op::TMPFILE;
+        let (name, flags) = match is_unnamed {
+            true => (ITSELF, create.flags as i32 | libc::O_TMPFILE),
+            false => (name, create.flags as i32 | libc::O_CREAT | libc::O_NOFOLLOW),
+        };
+        let at = At { dir: Base::Inode(dir, &path), path: name };
+        let rights = capabilities(create.open_flags & abi::OPEN_KILL_SUIDGID != 0);
+        let opener = self.openers.of(request.head.pid);
+        let (file, attr) = self.ask_with(request, rights, |session| {
+            let (open, _) = session.open(at, flags, create.mode, opener)?;
             let itself = At { dir: Base::Open(open.file), path: b"" };
             let attr = session.stat(itself, libc::AT_EMPTY_PATH);
             if attr.is_err() {
                 session.close(open.file, false)?;
             }
             Ok((open.file, attr?))
-        });
-        match created {
-            Ok((file, attr)) => {
-                reply.created(&KEPT, &self.met(&attr, place), GENERATION, FileHandle(file.0), OPENED)
-            }
-            Err(errno) => reply.error(errno),
-        }
+        })?;
+        self.meet(&attr, Place { dir, name: if is_unnamed { b"" } else { name } }, answer);
+        answer.put(&OpenOut { handle: file.0, how: OPENED, backing: 0 });
+        Ok(())
     }
 
-    fn read(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let mut data = vec![0; size as usize];
-        let read = Read { offset: Some(offset), ..Read::default() };
-        match self.ask(request, |session| session.read(file(handle), read, &mut data)) {
-            Ok(read) => reply.data(&data[..read.len]),
-            Err(errno) => reply.error(errno),
-        }
+    fn read(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let (read, _) = request.argument::<ReadIn>()?;
+        let wanted = Read { offset: Some(read.offset), ..Read::default() };
+        answer.fill(read.size as usize, |out| {
+            self.ask(request, |session| Ok(session.read(FileRef(read.handle), wanted, out)?.len))
+        })
     }
 
-    fn write(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        // With direct I/O, the kernel leaves it to the server to clear set-id bits, and does not say who may keep them.
-        let keeps_set_id = 1 << Capability::Fsetid as u32;
-        let capabilities = match request.uid() {
-            0 => Capabilities::ALL,
-            _ => Capabilities::from_bits(Capabilities::ALL.bits() & !keeps_set_id),
-        };
-        let write = |session: &Session<'_>| session.write(file(handle), Position::At(offset), data);
-        match self.ask_with(request, capabilities, write) {
-            Ok(len) => reply.written(len as u32),
-            Err(errno) => reply.error(errno),
-        }
+    fn write(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let (write, data) = request.argument::<WriteIn>()?;
+        let data = data.get(..write.size as usize).ok_or(Errno(libc::EIO))?;
+        let rights = capabilities(write.write_flags & abi::WRITE_KILL_SUIDGID != 0);
+        let (file, position) = (FileRef(write.handle), Position::At(write.offset));
+        let size = self.ask_with(request, rights, |session| session.write(file, position, data))?;
+        answer.put(&WriteOut { size: size as u32, pad: 0 });
+        Ok(())
     }
 
-    /// A descriptor is closed: others of the same open file may follow.
-    fn flush(&self, _: &Request, _ino: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn release(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        _flush: bool,
-        reply: ReplyEmpty,
-    ) {
-        self.close(request, handle, reply);
-    }
-
-    fn fsync(&self, request: &Request, _ino: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(reply, self.ask(request, |session| session.fsync(file(handle))));
-    }
-
-    fn opendir(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.open_inode(request, ino, flags.0 | libc::O_DIRECTORY, reply, FopenFlags::empty());
-    }
-
-    fn readdir(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let listed = self.ask(request, |session| {
-            session.read_dir(file(handle), offset, &mut |entry| {
-                let (ino, kind) = (INodeNo(entry.ino.0), file_type(entry.kind));
-                !reply.add(ino, entry.cookie, kind, OsStr::from_bytes(entry.name))
+    fn read_dir(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let (read, _) = request.argument::<ReadIn>()?;
+        self.ask(request, |session| {
+            session.read_dir(FileRef(read.handle), read.offset, &mut |entry| {
+                let name_bytes = entry.name.len().next_multiple_of(abi::DIRENT_ALIGN);
+                let has_room = answer.data_bytes() + size_of::<Dirent>() + name_bytes <= read.size as usize;
+                if has_room {
+                    answer.put(&Dirent {
+                        ino: entry.ino.0,
+                        cookie: entry.cookie,
+                        name_len: entry.name.len() as u32,
+                        kind: entry.kind.mode_bits() >> 12,
+                    });
+                    answer.put_bytes(entry.name);
+                    answer.put_bytes(&[0; abi::DIRENT_ALIGN][..name_bytes - entry.name.len()]);
+                }
+                has_room
             })
+        })
+    }
+
+    fn statfs(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let stats = self.ask(request, |session| session.statfs())?;
+        let blocks = |bytes: u64| bytes / BLOCK_BYTES as u64;
+        let free = blocks(stats.free_bytes);
+        answer.put(&StatfsOut {
+            blocks: blocks(stats.total_bytes),
+            free,
+            available: free,
+            files: stats.inodes + stats.free_inodes,
+            free_files: stats.free_inodes,
+            block_bytes: BLOCK_BYTES as u32,
+            name_max: NAME_MAX as u32,
+            fragment_bytes: BLOCK_BYTES as u32,
+            ..StatfsOut::default()
         });
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
+        Ok(())
     }
 
-    fn releasedir(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        _: OpenFlags,
-        reply: ReplyEmpty,
-    ) {
-        self.close(request, handle, reply);
-    }
-
-    fn fsyncdir(&self, request: &Request, _ino: INodeNo, handle: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(reply, self.ask(request, |session| session.fsync(file(handle))));
-    }
-
-    fn statfs(&self, request: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        match self.ask(request, |session| session.statfs()) {
-            Ok(stats) => {
-                let blocks = |bytes: u64| bytes / BLOCK_BYTES as u64;
-                let (free, files) = (blocks(stats.free_bytes), stats.inodes + stats.free_inodes);
-                let (block, name) = (BLOCK_BYTES as u32, NAME_MAX as u32);
-                reply.statfs(
-                    blocks(stats.total_bytes),
-                    free,
-                    free,
-                    files,
-                    stats.free_inodes,
-                    block,
-                    name,
-                    block,
-                );
+    fn xattr(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let at = inode(Ino(request.head.node));
+        let flags = libc::AT_EMPTY_PATH;
+        match request.head.opcode {
+            op::SETXATTR => {
+                let (set, rest) = request.argument::<SetxattrIn>()?;
+                let (name, value) = name(rest)?;
+                let value = value.get(..set.size as usize).ok_or(Errno(libc::EIO))?;
+                let how = set.flags as i32;
+                self.ask(request, |session| session.set_xattr(at, flags, name, value, how))
             }
-            Err(errno) => reply.error(errno),
+            op::REMOVEXATTR => {
+                let (name, _) = name(request.body())?;
+                self.ask(request, |session| session.remove_xattr(at, flags, name))
+            }
+            op::GETXATTR => {
+                let (get, rest) = request.argument::<GetxattrIn>()?;
+                let (name, _) = name(rest)?;
+                let value = self.ask(request, |session| session.get_xattr(at, flags, name))?;
+                put_sized(answer, get.size, &value)
+            }
+            _ => {
+                let (list, _) = request.argument::<GetxattrIn>()?;
+                let names = self.ask(request, |session| session.list_xattr(at, flags))?;
+                put_sized(answer, list.size, &names)
+            }
         }
     }
+}
 
-    fn setxattr(
-        &self,
-        request: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        value: &[u8],
-        flags: i32,
-        _position: u32,
-        reply: ReplyEmpty,
-    ) {
-        let set = |session: &Session<'_>, at: At<'_>| {
-            session.set_xattr(at, libc::AT_EMPTY_PATH, name.as_bytes(), value, flags)
-        };
-        done(reply, self.at_inode(request, ino, set));
+/// The answer to a question for extended attributes: with a size of 0, how long it would be.
+fn put_sized(answer: &mut Answer, size: u32, value: &[u8]) -> Result<(), Errno> {
+    match size {
+        0 => answer.put(&GetxattrOut { size: value.len() as u32, pad: 0 }),
+        size if value.len() > size as usize => return Err(Errno(libc::ERANGE)),
+        _ => answer.put_bytes(value),
     }
+    Ok(())
+}
 
-    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let get =
-            |session: &Session<'_>, at: At<'_>| session.get_xattr(at, libc::AT_EMPTY_PATH, name.as_bytes());
-        xattr(reply, size, self.at_inode(request, ino, get));
+/// Agrees on a version and on what both sides can do.
+fn init(request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    let (init, rest) = request.argument::<InitIn>()?;
+    let more = rest.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
+    let offered = u64::from(init.flags) | u64::from(more) << 32;
+    if init.major < abi::MAJOR || init.major == abi::MAJOR && init.minor < abi::MINOR_MIN {
+        let (major, minor) = (init.major, init.minor);
+        tracing::error!(major, minor, "the kernel is older than Linux 5.13: it cannot mount a volume");
+        return Err(Errno(libc::EPROTO));
     }
-
-    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let list = |session: &Session<'_>, at: At<'_>| session.list_xattr(at, libc::AT_EMPTY_PATH);
-        xattr(reply, size, self.at_inode(request, ino, list));
+    let agreed = offered & WANTED;
+    let missing = WANTED & !agreed;
+    if missing != 0 {
+        tracing::warn!(missing, "the kernel does not know what a mount wants");
     }
-
-    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |session: &Session<'_>, at: At<'_>| {
-            session.remove_xattr(at, libc::AT_EMPTY_PATH, name.as_bytes())
-        };
-        done(reply, self.at_inode(request, ino, remove));
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let allocate = |session: &Session<'_>| session.fallocate(file(handle), mode, offset, length);
-        done(reply, self.ask(request, allocate));
-    }
-
-    fn lseek(
-        &self,
-        request: &Request,
-        _ino: INodeNo,
-        handle: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        match self.ask(request, |session| session.seek(file(handle), offset, whence, true)) {
-            Ok(offset) => reply.offset(offset as i64),
-            Err(errno) => reply.error(errno),
-        }
-    }
+    answer.put(&InitOut {
+        major: abi::MAJOR,
+        minor: abi::MINOR,
+        max_readahead: init.max_readahead,
+        flags: agreed as u32,
+        max_background: BACKGROUND_MAX,
+        congestion_threshold: CONGESTION,
+        max_write: DATA_BYTES_MAX as u32,
+        time_gran: 1,
+        max_pages: (DATA_BYTES_MAX / BLOCK_BYTES) as u16,
+        flags2: (agreed >> 32) as u32,
+        ..InitOut::default()
+    });
+    Ok(())
 }

@@ -1,24 +1,42 @@
 //! A front of a served volume: the kernel mounts it (FUSE), and any program sees its files.
 //!
+//! ```text
+//!  program -- system calls --> kernel -- /dev/fuse --> channel -- requests --> front -- calls --> weft_server::ops
+//!                                                         ^                      |
+//!                                                         +------ answers -------+--- locks: those that wait
+//! ```
+//!
 //! The front runs in the server's process. Each request of the kernel becomes one call of a [`weft_server::ops::Session`], so a
-//! program under the shim and one that comes through the mount meet in the same inodes, maps and rings.
+//! program under the shim and one that comes through the mount meet in the same inodes, maps, rings and locks.
 //!
 //! The kernel checks permissions (`default_permissions`) and does what follows from the caller's groups; the session acts
 //! with the caller's user and group, and may do everything. The kernel keeps no names, attributes or data for longer than a call
 //! (time-outs of 0, direct I/O), so nothing that another program changes is seen late. What it keeps is the pages of shared maps.
 
+mod abi;
+mod attr;
+mod channel;
 mod front;
+mod locks;
+mod mount;
 mod nodes;
+mod openers;
 
+use channel::{Buffers, Channel};
 use front::Front;
-use fuser::{BackgroundSession, Config, MountOption, SessionACL};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 use weft_server::Volume;
 
 /// Requests that are worked on at the same time.
 const THREADS: usize = 4;
+/// A program that looks at the mount just now keeps it in use for a moment.
+const IN_USE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a volume is not mounted, or was not unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +49,7 @@ pub enum FuseError {
         /// Why.
         source: io::Error,
     },
-    /// It is in use, perhaps.
+    /// The kernel or `fusermount3` refuses.
     #[error("{dir}: cannot unmount: {source}")]
     Unmount {
         /// From where.
@@ -39,6 +57,15 @@ pub enum FuseError {
         /// Why.
         source: io::Error,
     },
+    /// Programs use the directory: it is not mounted any more, but what they have open there fails from now on.
+    #[error("{dir}: in use by programs: unmounted, but what they have open there fails from now on")]
+    InUse {
+        /// From where.
+        dir: PathBuf,
+    },
+    /// The system has no thread for the mount.
+    #[error("cannot start a thread for a mount: {0}")]
+    Thread(io::Error),
     /// The server stops.
     #[error("the volume is served no more")]
     Stopped,
@@ -48,17 +75,35 @@ pub enum FuseError {
 #[derive(Clone, Debug, Default)]
 pub struct MountChoice {
     /// What `mount` and `df` show as its source.
-    pub source: String,
+    pub source: OsString,
     /// Nothing can be changed through the mount.
     pub read_only: bool,
     /// Users other than the one who mounts see it, too.
     pub allow_other: bool,
+    /// Set-id bits of programs count.
+    pub suid: bool,
+    /// Device nodes lead to devices.
+    pub dev: bool,
+    /// Programs cannot be executed.
+    pub no_exec: bool,
+    /// Each write is durable when it returns.
+    pub sync: bool,
+    /// Each change of a directory is durable when it returns.
+    pub dir_sync: bool,
+}
+
+/// What the threads of a mount share.
+struct Shared {
+    front: Front,
+    channel: Channel,
 }
 
 /// A mounted volume. It is unmounted with this.
 pub struct Mount {
-    session: Option<BackgroundSession>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
     dir: PathBuf,
+    is_mounted: bool,
 }
 
 impl Mount {
@@ -70,46 +115,103 @@ impl Mount {
         let refused = |source| FuseError::Mount { dir: dir.to_path_buf(), source };
         let dir_seen = dir.canonicalize().map_err(refused)?;
         let front = Front::new(volume, &dir_seen).ok_or(FuseError::Stopped)?;
-        let mut config = Config::default();
-        config.mount_options = vec![
-            MountOption::FSName(choice.source.clone()),
-            MountOption::Subtype("weft".into()),
-            MountOption::DefaultPermissions,
-        ];
-        if choice.read_only {
-            config.mount_options.push(MountOption::RO);
+        let device = match mount::mount(&dir_seen, choice) {
+            Ok(device) => device,
+            Err(error) => {
+                front.stop();
+                return Err(refused(error));
+            }
+        };
+        let shared = Arc::new(Shared { front, channel: Channel::new(device) });
+        let mut mount = Mount { shared, threads: Vec::new(), dir: dir_seen, is_mounted: true };
+        for number in 0..THREADS {
+            mount.start(format!("weft-mount-{number}"), serve)?;
         }
-        config.acl = if choice.allow_other { SessionACL::All } else { SessionACL::Owner };
-        config.n_threads = Some(THREADS);
-        let session = fuser::Session::new(front, &dir_seen, &config).and_then(fuser::Session::spawn);
-        Ok(Mount { session: Some(session.map_err(refused)?), dir: dir_seen })
+        mount.start("weft-mount-lock".into(), |shared| shared.front.serve_locks(&shared.channel))?;
+        Ok(mount)
+    }
+
+    fn start(&mut self, name: String, run: impl FnOnce(&Shared) + Send + 'static) -> Result<(), FuseError> {
+        let shared = self.shared.clone();
+        let thread = thread::Builder::new().name(name).spawn(move || run(&shared));
+        self.threads.push(thread.map_err(FuseError::Thread)?);
+        Ok(())
     }
 
     /// Whether somebody else has unmounted it (`umount`).
     pub fn has_ended(&self) -> bool {
-        self.session.as_ref().is_none_or(|session| session.guard.is_finished())
+        self.threads.iter().take(THREADS).all(JoinHandle::is_finished)
     }
 
     /// Unmounts it, and waits for the requests that are under way.
     ///
     /// # Errors
-    /// [`FuseError::Unmount`] when the kernel refuses.
+    /// [`FuseError::InUse`] when programs use it, [`FuseError::Unmount`] when the kernel refuses.
     pub fn unmount(mut self) -> Result<(), FuseError> {
         self.end()
     }
 
     fn end(&mut self) -> Result<(), FuseError> {
-        let ended = self.has_ended();
-        let Some(session) = self.session.take() else { return Ok(()) };
-        let result = if ended { session.join() } else { session.umount_and_join() };
-        result.map_err(|source| FuseError::Unmount { dir: self.dir.clone(), source })
+        if !std::mem::take(&mut self.is_mounted) {
+            return Ok(());
+        }
+        let unmounted = if self.has_ended() { Ok(()) } else { self.take_down() };
+        self.shared.front.stop();
+        if unmounted.is_ok() {
+            for thread in self.threads.drain(..) {
+                // One that has panicked is at its end, too.
+                let _ = thread.join();
+            }
+        }
+        unmounted
     }
+
+    fn take_down(&self) -> Result<(), FuseError> {
+        let begun = Instant::now();
+        let dir = || self.dir.clone();
+        loop {
+            match mount::unmount(&self.dir, false) {
+                Ok(()) => return Ok(()),
+                Err(_) if begun.elapsed() < IN_USE => thread::sleep(PAUSE),
+                Err(first) => {
+                    return Err(match mount::unmount(&self.dir, true) {
+                        Ok(()) => FuseError::InUse { dir: dir() },
+                        Err(_) => FuseError::Unmount { dir: dir(), source: first },
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Unmounts a directory of any process; with `detaches` also one that is in use: what programs have open there fails when its
+/// server ends.
+///
+/// # Errors
+/// What the kernel or `fusermount3` says: `EBUSY` when programs use it.
+pub fn unmount(dir: &Path, detaches: bool) -> io::Result<()> {
+    mount::unmount(dir, detaches)
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::warn!(%error, "a mount that was given up");
+        }
+    }
+}
+
+/// Answers requests until the mount ends.
+fn serve(shared: &Shared) {
+    let mut buffers = Buffers::default();
+    loop {
+        let served = shared
+            .channel
+            .serve_one(&mut buffers, |request, answer| shared.front.handle(request, answer, &shared.channel));
+        match served {
+            Ok(true) => {}
+            Ok(false) => return shared.front.stop(),
+            Err(error) => tracing::error!(%error, "a request of the kernel is not answered"),
         }
     }
 }

@@ -108,7 +108,7 @@ pub fn run(args: &CompareArgs) -> Result<u8, CliError> {
             };
             say(format_args!("weft compare: mode {mode}, run {round} of {}", args.repeat));
             let (hosted, image) = empty_volume(args.dir.as_deref(), &geometry, &choice)?;
-            let ran = here(hosted, &guest, &shim, &signals);
+            let ran = here(hosted, None, &guest, &shim, &signals);
             drop(image);
             let ran = ran?;
             if let Some(error) = ran.failure {

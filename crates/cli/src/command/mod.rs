@@ -12,7 +12,7 @@ mod hints;
 mod kv;
 mod lab;
 mod list;
-mod mount;
+pub mod mount;
 mod policy;
 mod replay;
 mod run;
@@ -20,6 +20,7 @@ mod salvage;
 mod serve;
 mod stats;
 mod tags;
+mod unmount;
 mod zones;
 
 use crate::error::CliError;
@@ -48,6 +49,8 @@ pub enum Command {
     Run(run::RunArgs),
     /// Mount a volume on a directory (FUSE).
     Mount(mount::MountArgs),
+    /// Unmount a volume, and wait until its image is closed.
+    Unmount(unmount::UnmountArgs),
     /// Serve a volume to programs until a signal stops the server.
     Serve(serve::ServeArgs),
     /// List files on a volume.
@@ -108,10 +111,11 @@ pub fn dispatch(command: &Command) -> Result<u8, CliError> {
     let done = match command {
         Command::Run(args) => return run::run(args),
         Command::Lab(args) => return lab::run(args),
+        Command::Mount(args) => return mount::run(args),
         Command::Compare(args) => return compare::run(args),
         Command::Replay(args) => return replay::run(args),
         Command::Format(args) => format::run(args),
-        Command::Mount(args) => mount::run(args),
+        Command::Unmount(args) => unmount::run(args),
         Command::Serve(args) => serve::run(args),
         Command::Ls(args) => list::ls(args),
         Command::Stat(args) => list::stat(args),

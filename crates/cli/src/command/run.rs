@@ -1,6 +1,6 @@
 //! `weft run`: runs a program that sees a volume at a path of its own.
 
-use super::hints;
+use super::{hints, mount};
 use crate::args::{GeometryArgs, PlacementArgs};
 use crate::error::CliError;
 use crate::guest::{Guest, Joined, Output, elsewhere, exit_status, find_shim, here, not_asked};
@@ -16,6 +16,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use weft_core::serve::connect_now;
+use weft_fuse::Mount;
 use weft_volume::{MountChoice, Record, Spec};
 
 /// `weft run`
@@ -48,6 +49,9 @@ pub struct RunArgs {
     /// The path at which the program sees the volume; this path need not exist.
     #[arg(long, value_name = "DIR", default_value = crate::access::MOUNT_POINT)]
     pub at: String,
+    /// Also mount the volume on this directory while the program runs, for programs that weft cannot run; see 'weft mount'.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["hints", "socket"])]
+    pub mount: Option<PathBuf>,
     /// Refuse every change to the volume, and do not write to the image. With this option, weft also accepts a damaged
     /// volume: the program can read the data that is still readable.
     #[arg(long, conflicts_with_all = ["record", "hints"])]
@@ -133,8 +137,23 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
         host::until_open(attempt, |(errno, _)| host::is_closing(*errno)).map_err(|(_, error)| error)?;
     let shim = find_shim()?;
     let ran = match reached {
+        Reached::There(_) if args.mount.is_some() => {
+            return Err(CliError::said(
+                format!("{name}: another process serves the volume, and only the server can mount it"),
+                "leave out --mount, or stop that server first",
+            ));
+        }
         Reached::There(joined) => elsewhere(&guest, &shim, *joined, &signals)?,
-        Reached::Here(hosted) => here(*hosted, &guest, &shim, &signals)?,
+        Reached::Here(hosted) => {
+            let mount = match mounted(args, &name, &hosted) {
+                Ok(mount) => mount,
+                Err(error) => {
+                    hosted.stop()?;
+                    return Err(error);
+                }
+            };
+            here(*hosted, mount, &guest, &shim, &signals)?
+        }
     };
     let mut failure = ran.failure;
     if let Some(report) = &ran.report {
@@ -153,6 +172,13 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
         }
         None => Ok(exit_status(ran.status)),
     }
+}
+
+/// The mount beside the program.
+fn mounted(args: &RunArgs, name: &str, hosted: &Hosted) -> Result<Option<Mount>, CliError> {
+    let Some(dir) = &args.mount else { return Ok(None) };
+    let choice = weft_fuse::MountChoice { read_only: args.read_only, ..mount::choice(Path::new(name)) };
+    Ok(Some(Mount::new(hosted.volume().clone(), dir, &choice)?))
 }
 
 /// The recording to make, called by the program's own name.

@@ -4,9 +4,8 @@ use crate::args::PlacementArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, ServerAt};
 use crate::report::SnapshotText;
-use crate::say::{self, warn};
+use crate::say;
 use crate::sys::signal::Queue;
-use crate::volume;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -46,13 +45,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let signals = Queue::block()?;
     let choice = args.placement.choice();
     let hosted = match &args.socket {
-        Some(socket) => {
-            let mut hosted = Hosted::start(volume::open(&args.volume, &choice)?, socket.clone())?;
-            if let Err(error) = hosted.be_found_by(&args.volume) {
-                warn(format_args!("only --socket leads other commands to this server: {error}"));
-            }
-            hosted
-        }
+        Some(socket) => Hosted::on_socket(&args.volume, socket, &choice)?,
         None => match host::reach(&args.volume, &choice)? {
             ServerAt::Here(hosted) => *hosted,
             ServerAt::Elsewhere(socket) => {

@@ -1,12 +1,13 @@
 //! A volume that is mounted: programs that no library reaches see the files of those that it reaches, at the same time.
 
 use crate::volume::{Bench, wait_for};
+use predicates::prelude::*;
 use predicates::str::contains;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 /// A mount that is given up at the end.
 struct Mounted {
@@ -108,11 +109,11 @@ fn users_get_through_the_mount_what_the_bits_give_them() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
     let dir = mount.dir.clone();
-    fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    fs::set_permissions(&dir, PermissionsExt::from_mode(0o1777)).unwrap();
     let mut options = fs::OpenOptions::new();
     options.create_new(true).write(true).mode(0o600).open(dir.join("secret")).unwrap();
     // Whoever makes a file owns it.
-    fs::set_permissions(bench.dir(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(bench.dir(), PermissionsExt::from_mode(0o755)).unwrap();
     let as_user = |script: &str| {
         let user = ["--reuid=54321", "--regid=54321", "--clear-groups", "sh", "-c", script];
         Command::new("setpriv").args(user).current_dir(&dir).output().unwrap()
@@ -141,4 +142,142 @@ fn a_mount_ends_when_it_is_unmounted_and_says_what_it_cannot() {
     assert_eq!(mount.child.wait().unwrap().code(), Some(0));
     bench.weft(&["mount", "vol.img", "none"]).code(1).stderr(contains("none: cannot mount"));
     bench.weft(&["fsck", "vol.img"]).success();
+}
+
+/// A program that holds a lock until it reads a line from its input; it writes one when it has the lock.
+fn holder(command: &mut Command, ask: &str) -> Child {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(ask.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "held\n");
+    child
+}
+
+fn release(mut child: Child, ask: &str) {
+    child.stdin.take().unwrap().write_all(ask.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn locks_exclude_programs_of_the_mount_and_of_the_library() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let dir = mount.dir.clone();
+    // The same program by both ways: `{}` is the directory.
+    let under = |script: &str| {
+        let script = script.replace("{}", "/weft");
+        bench.process(&["run", "--quiet", "--volume", "vol.img", "--", "sh", "-c", &script])
+    };
+    let through = |script: &str| {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(script.replace("{}", dir.to_str().unwrap()));
+        command
+    };
+    let ways: [&dyn Fn(&str) -> Command; 2] = [&under, &through];
+    let said = |mut command: Command| {
+        let output = command.output().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+    };
+    // Record locks.
+    assert_eq!(said(through("sqlite3 {}/db 'create table t(a)'")), (0, String::new()));
+    for (first, second) in [(0, 1), (1, 0), (1, 1)] {
+        let held = holder(
+            &mut ways[first]("sqlite3 {}/db"),
+            "begin immediate;\ninsert into t values(1);\nselect 'held';\n",
+        );
+        let (code, text) = said(ways[second]("sqlite3 {}/db 'insert into t values(2)'"));
+        assert!(code != 0 && text.contains("database is locked"), "{first} {second}: {code} {text}");
+        let mut waits = ways[second]("sqlite3 -cmd '.timeout 30000' {}/db 'insert into t values(3)'").spawn();
+        release(held, "commit;\n");
+        assert!(waits.as_mut().unwrap().wait().unwrap().success(), "{first} {second}");
+    }
+    assert_eq!(said(under("sqlite3 {}/db 'select count(*), sum(a) from t'")), (0, "6|12\n".into()));
+    // Locks of whole files: at once, after a wait, and given up on a signal.
+    for (first, second) in [(0, 1), (1, 0), (1, 1)] {
+        let held = holder(&mut ways[first]("flock {}/lock sh -c 'echo held; read line'"), "");
+        assert_eq!(said(ways[second]("flock -n {}/lock true")), (1, String::new()), "{first} {second}");
+        assert_eq!(said(ways[second]("flock -w 0.2 {}/lock true")).0, 1, "{first} {second}");
+        let waits = ways[second]("flock {}/lock echo had").stdout(Stdio::piped()).spawn().unwrap();
+        release(held, "\n");
+        assert_eq!(waits.wait_with_output().unwrap().stdout, b"had\n", "{first} {second}");
+    }
+    // A holder that is killed.
+    let mut held = holder(&mut through("exec flock {}/lock -c 'echo held; read line'"), "");
+    let group = held.id();
+    assert!(said(through(&format!("pkill -KILL -P {group}; kill -KILL {group}"))).0 == 0);
+    held.wait().unwrap();
+    assert_eq!(said(under("flock -w 20 {}/lock echo had")), (0, "had\n".into()));
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn a_mount_that_stays_is_unmounted_by_its_directory_or_its_volume() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "noexec,noatime,ro,rw"]) else { return };
+    fs::write(mount.dir.join("program"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(mount.dir.join("program"), PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(
+        Command::new(mount.dir.join("program")).status().unwrap_err().raw_os_error(),
+        Some(libc::EACCES)
+    );
+    // Somebody uses it.
+    let used = fs::File::open(mount.dir.join("program")).unwrap();
+    bench.weft(&["unmount", "mnt"]).code(1).stderr(contains("in use by programs").and(contains("fuser")));
+    drop(used);
+    bench.weft(&["unmount", "mnt"]).success();
+    assert_eq!(mount.child.wait().unwrap().code(), Some(0));
+    for _ in 0..2 {
+        // By the time that the command has returned, the image is free.
+        let out = bench.stdout(&["mount", "--daemon", "--log", "log", "vol.img", "mnt"]);
+        assert_eq!(out, "weft: vol.img is mounted on mnt\n");
+        assert!(mount.dir.join("program").exists());
+        bench.weft(&["unmount", "vol.img"]).success();
+        bench.weft(&["fsck", "vol.img"]).success();
+    }
+    assert!(fs::read_to_string(bench.path("log")).unwrap().contains("placement"), "the report of the mount");
+    bench.weft(&["unmount", "mnt"]).code(1).stderr(contains("no volume is mounted there"));
+    bench.weft(&["mount", "--daemon", "none.img", "mnt"]).code(1).stderr(contains("none.img"));
+    bench.weft(&["mount", "-o", "ro,compress", "vol.img", "mnt"]).code(1).stderr(contains("compress"));
+    // As mount(8) starts it.
+    let helper = bench.path("mount.weft");
+    symlink(assert_cmd::cargo::cargo_bin("weft"), &helper).unwrap();
+    let mut command = Command::new(&helper);
+    command.args(["vol.img", "mnt", "-o", "ro"]).current_dir(bench.dir());
+    command.env("XDG_RUNTIME_DIR", bench.dir());
+    assert!(command.status().unwrap().success());
+    assert_eq!(fs::write(mount.dir.join("f"), "").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    bench.weft(&["unmount", "mnt"]).success();
+}
+
+#[test]
+fn what_is_open_when_a_mount_stops_fails_and_the_volume_is_whole() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let mut open = fs::File::create(mount.dir.join("f")).unwrap();
+    open.write_all(b"before").unwrap();
+    assert_eq!(mount.stop(), 1);
+    assert!(open.write_all(b"after").is_err());
+    drop(open);
+    assert_eq!(fs::read_dir(&mount.dir).unwrap().count(), 0);
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "before");
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn a_program_of_the_library_and_one_of_the_mount_run_side_by_side() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    assert_eq!(mount.stop(), 0);
+    let both =
+        "echo library >/weft/f; LD_PRELOAD= cat mnt/f; LD_PRELOAD= sh -c 'echo mount >mnt/f'; cat /weft/f";
+    let run = |volume: &str| {
+        let args = ["run", "-q", "--volume", volume, "--mount", "mnt", "--", "sh", "-c", both];
+        bench.weft(&args).success().stdout("library\nmount\n").stderr("");
+    };
+    run("vol.img");
+    run("mem:");
+    assert_eq!(fs::read_dir(bench.path("mnt")).unwrap().count(), 0);
 }

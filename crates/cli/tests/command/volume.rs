@@ -56,6 +56,11 @@ impl Bench {
 
     /// Starts the command with these arguments.
     pub fn spawn(&self, args: &[&str]) -> std::process::Child {
+        self.process(args).spawn().unwrap()
+    }
+
+    /// The command with these arguments, to be started with pipes.
+    pub fn process(&self, args: &[&str]) -> std::process::Command {
         let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"));
         command
             .args(args)
@@ -71,7 +76,7 @@ impl Bench {
                 Ok(())
             })
         };
-        command.spawn().unwrap()
+        command
     }
 
     /// Standard output of a command that succeeds.

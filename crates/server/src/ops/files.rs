@@ -2,6 +2,7 @@
 
 use super::Error::Errno;
 use super::{Result, Session};
+use crate::state::locks::Owner;
 use crate::state::open_files::OpenFile;
 use crate::state::volume::secret;
 use rustc_hash::FxHashMap;
@@ -17,7 +18,7 @@ impl Session<'_> {
         refuse(!self.process.give_up(file), Errno(libc::EBADF))?;
         if descriptor && !self.stands_for_name(&open) {
             // After the descriptor: a thread that is given a lock from now on finds the descriptor closed.
-            self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
+            self.volume.locks.drop_records(open.inode.ino, Owner::Process(self.process.id));
         }
         let last = self.volume.files.release(file, 1);
         // The reference is given back whatever is said of it.
@@ -67,7 +68,7 @@ impl Session<'_> {
         for (file, count) in self.process.retain(&wanted, &self.volume.files) {
             if let Some(open) = self.volume.files.get(file).filter(|open| !self.stands_for_name(open)) {
                 // As closing does: exec closed a descriptor of it.
-                self.volume.locks.drop_process_locks(open.inode.ino, self.process.id);
+                self.volume.locks.drop_records(open.inode.ino, Owner::Process(self.process.id));
             }
             if let Some(last) = self.volume.files.release(file, count) {
                 self.volume.close(&last, false);

@@ -17,6 +17,8 @@ pub enum LockOwner {
     Process,
     /// To the open file (`F_OFD_SETLK`).
     File,
+    /// To whom the kernel names by this number: it says when the locks go.
+    Kernel(u64),
 }
 
 impl Session<'_> {
@@ -65,7 +67,7 @@ impl Session<'_> {
         let (locks, ino) = (&self.volume.locks, open.inode.ino);
         let lending = self.may_lease().then(|| open.inode.lending());
         let set = || locks.set_record(ino, owner, &range, waiter.as_ref(), lending.as_ref());
-        if let Owner::File(_) = owner {
+        if !matches!(owner, Owner::Process(_)) {
             return self.while_open(open.file, || Ok(self.past_ended_processes(set, is_refused)?));
         }
         self.past_ended_processes(set, is_refused)?;
@@ -78,6 +80,13 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Drops the record locks that an owner has on a file.
+    pub fn drop_locks(&self, file: FileRef, owner: LockOwner) -> Result<()> {
+        let open = self.open_file(file)?;
+        self.volume.locks.drop_records(open.inode.ino, self.owner(&open, owner));
+        Ok(())
+    }
+
     /// A thread does not wait for a lock any more.
     pub fn withdraw(&self, thread: u64) {
         self.volume.locks.withdraw(self.process.id, thread);
@@ -87,11 +96,16 @@ impl Session<'_> {
         let open = self.open_data(file)?;
         self.volume.inodes.attend(&open.inode);
         refuse(!matches!(range.kind, libc::F_RDLCK | libc::F_WRLCK | libc::F_UNLCK), Errno(libc::EINVAL))?;
-        let owner = match owner {
+        let owner = self.owner(&open, owner);
+        Ok((open, owner))
+    }
+
+    fn owner(&self, open: &OpenFile, owner: LockOwner) -> Owner {
+        match owner {
             LockOwner::Process => Owner::Process(self.process.id),
             LockOwner::File => Owner::File(open.file.0),
-        };
-        Ok((open, owner))
+            LockOwner::Kernel(owner) => Owner::Kernel(owner),
+        }
     }
 
     /// Does something with locks of an open file, which stays open over it: what closes it in the meantime leaves it to this

@@ -38,6 +38,8 @@ pub enum Owner {
     Process(u32),
     /// An open file, by its number.
     File(u64),
+    /// Whom the kernel names by this number, through a mount.
+    Kernel(u64),
 }
 
 /// A thread that waits when it does not get a lock.
@@ -285,10 +287,10 @@ impl Locks {
         self.table.lock().forget(process, thread);
     }
 
-    /// Drops the record locks of a process on one inode, as closing any of its descriptors does.
-    pub fn drop_process_locks(&self, ino: Ino, process: u32) {
+    /// Drops the record locks of an owner on one inode, as closing any descriptor of a process does.
+    pub fn drop_records(&self, ino: Ino, owner: Owner) {
         // Its own threads hear of it, too: one that waits with a descriptor that is closed now has to return.
-        let all = Held::whole(Owner::Process(process), false);
+        let all = Held::whole(owner, false);
         let mut table = self.table.lock();
         self.take_back(&mut table, ino);
         // Nothing is asked for that could be refused.
@@ -376,7 +378,9 @@ impl Table {
 
     /// Whether one of the processes that `owner` would wait for waits, by way of others perhaps, for `owner`.
     fn is_deadlock(&self, owner: Owner, mut blockers: Vec<Owner>) -> bool {
-        let Owner::Process(_) = owner else { return false };
+        if let Owner::File(_) = owner {
+            return false;
+        }
         let mut seen = Vec::new();
         while let Some(blocker) = blockers.pop() {
             if blocker == owner {
@@ -596,7 +600,7 @@ mod tests {
         assert_eq!(wait(&locks, &waiter, 0), Err(Refused::Waits));
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_UNLCK, 1, 1)), Ok(()));
         assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (1, Err(Refused::Waits)));
-        locks.drop_process_locks(INO, 1);
+        locks.drop_records(INO, Owner::Process(1));
         assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (2, Ok(())));
         locks.drop_owner(Owner::Process(2));
         assert_eq!(rung.0.load(Relaxed), 2);

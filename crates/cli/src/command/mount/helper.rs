@@ -1,0 +1,56 @@
+//! `mount.weft`: by this name, `mount(8)` starts the command for file systems of the type `weft`.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// Names by which `mount(8)` knows the command.
+const NAMES: [&str; 2] = ["mount.weft", "mount.fuse.weft"];
+
+/// The command line of `weft mount` for one of `mount.weft SOURCE DIR [-sfnv] [-N SPACE] [-t TYPE] [-o OPTIONS]`.
+pub fn command_line(arguments: Vec<OsString>) -> Vec<OsString> {
+    let name = arguments.first().map(Path::new).and_then(Path::file_name);
+    if !name.is_some_and(|name| NAMES.iter().any(|known| name == OsStr::new(known))) {
+        return arguments;
+    }
+    let mut line: Vec<OsString> = ["weft", "mount", "--daemon", "--quiet"].map(OsString::from).into();
+    let mut rest = arguments.into_iter().skip(1);
+    let mut places = Vec::new();
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            Some("-o") => {
+                line.push(argument);
+                line.extend(rest.next());
+            }
+            // A namespace, and the type, by which it is known already.
+            Some("-N" | "-t") => drop(rest.next()),
+            // For others: of sloppiness, of mtab, of more words.
+            Some(flags) if flags.starts_with('-') => {
+                if flags.contains('f') && !flags.starts_with("--") {
+                    line.push("--fake".into());
+                }
+            }
+            _ => places.push(argument),
+        }
+    }
+    line.extend(places);
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_mount_gives_is_a_command_line_of_weft() {
+        let line = |text: &str| {
+            let words = command_line(text.split(' ').map(OsString::from).collect());
+            words.join(OsStr::new(" ")).into_string().unwrap()
+        };
+        assert_eq!(line("weft mount -o ro a b"), "weft mount -o ro a b");
+        assert_eq!(
+            line("/sbin/mount.weft vol.img /mnt -n -o rw,nosuid -t fuse.weft"),
+            "weft mount --daemon --quiet -o rw,nosuid vol.img /mnt"
+        );
+        assert_eq!(line("mount.fuse.weft a b -fv"), "weft mount --daemon --quiet --fake a b");
+    }
+}

@@ -1,0 +1,141 @@
+//! `weft mount`: serves a volume and mounts it on a directory, until a signal or `umount` ends it.
+
+mod daemon;
+pub mod helper;
+mod options;
+
+use crate::args::PlacementArgs;
+use crate::error::CliError;
+use crate::host::{self, Hosted, ServerAt};
+use crate::report::SnapshotText;
+use crate::say;
+use crate::sys::signal::Queue;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weft_fuse::{FuseError, Mount, MountChoice};
+use weft_sys::effective_user;
+
+/// Pause between two looks whether somebody has unmounted the directory.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// `weft mount`
+#[derive(Args, Debug)]
+#[command(
+    after_help = "EXAMPLES\n  weft mount vol.img /mnt &\n  cp -a photos /mnt\n  weft run --volume vol.img -- ls /weft    # the same files\n  \
+    weft unmount /mnt\n  \
+    mount -t weft /srv/vol.img /mnt -o noexec    # when /sbin/mount.weft leads to weft\n\n\
+    SIGTERM, SIGINT and SIGHUP unmount the directory and stop the server. docs/how-to/mount-a-volume.md says what a mount promises \
+    and what it does not do yet."
+)]
+pub struct MountArgs {
+    /// The volume: an image file, a zoned block device, or zonefs:DIR.
+    pub volume: PathBuf,
+    /// The directory.
+    pub dir: PathBuf,
+    /// Let nobody change the volume through the mount.
+    #[arg(short, long)]
+    pub read_only: bool,
+    /// Let other users use the mount [default: when root mounts]
+    #[arg(long)]
+    pub allow_other: bool,
+    /// Options as mount(8) has them: ro, suid, dev, noexec, sync, dirsync, allow_other, fsname=NAME. Those of fstab that say
+    /// nothing to weft are ignored.
+    #[arg(short = 'o', long = "options", value_name = "OPTION,...", value_delimiter = ',')]
+    pub options: Vec<String>,
+    /// Return when the volume is mounted, and leave a process that serves it without a terminal.
+    #[arg(long)]
+    pub daemon: bool,
+    /// Append what the process of --daemon reports to FILE [default: nobody sees it]
+    #[arg(long, value_name = "FILE", requires = "daemon")]
+    pub log: Option<PathBuf>,
+    /// Check the arguments, and mount nothing, as 'mount -f' does.
+    #[arg(long, hide = true)]
+    pub fake: bool,
+    /// The socket to listen on, for programs of other users [default: a socket in a private directory of this user]
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    #[command(flatten)]
+    pub placement: PlacementArgs,
+    /// Print no report at the end.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl From<FuseError> for CliError {
+    fn from(error: FuseError) -> CliError {
+        let remedy = match &error {
+            FuseError::Mount { .. } => {
+                "give an existing directory that you may write to; without root, the mount needs fusermount3 (package fuse3)"
+            }
+            FuseError::Unmount { .. } => "end the programs that use the directory, then 'umount' it",
+            FuseError::InUse { .. } => "end these programs",
+            FuseError::Thread(_) => "end other programs, or raise the limit of threads (ulimit -u)",
+            FuseError::Stopped => "",
+        };
+        CliError::said(error.to_string(), remedy)
+    }
+}
+
+/// How a mount is made that shows this as its source; root's is for all users.
+pub fn choice(source: &Path) -> MountChoice {
+    MountChoice {
+        source: source.as_os_str().to_owned(),
+        allow_other: effective_user().0 == 0,
+        ..MountChoice::default()
+    }
+}
+
+/// Mounts a volume; the exit status.
+pub fn run(args: &MountArgs) -> Result<u8, CliError> {
+    // 'weft unmount' and others find the image by what the mount shows.
+    let source =
+        if args.volume.exists() { std::path::absolute(&args.volume) } else { Ok(args.volume.clone()) };
+    let mut choice = choice(&source.unwrap_or_else(|_| args.volume.clone()));
+    args.options.iter().try_for_each(|option| options::apply(&mut choice, option))?;
+    choice.read_only |= args.read_only;
+    choice.allow_other |= args.allow_other;
+    if args.fake {
+        return Ok(0);
+    }
+    if args.daemon && !daemon::stays() {
+        return daemon::start(args.quiet);
+    }
+    let signals = Queue::block()?;
+    let hosted = serve(args)?;
+    let mount = match Mount::new(hosted.volume().clone(), &args.dir, &choice) {
+        Ok(mount) => mount,
+        Err(error) => {
+            hosted.stop()?;
+            return Err(error.into());
+        }
+    };
+    say::mounted(&args.volume, &args.dir);
+    if args.daemon {
+        daemon::leave_terminal(args.log.as_deref())?;
+    }
+    let before = hosted.snapshot();
+    while !signals.ends_within(LOOK)? && !mount.has_ended() {}
+    let unmounted = mount.unmount();
+    let after = hosted.stop()?;
+    if !args.quiet {
+        say::say(SnapshotText(&after.since(&before)));
+    }
+    Ok(unmounted.map(|()| 0)?)
+}
+
+/// Serves the volume in this process.
+fn serve(args: &MountArgs) -> Result<Hosted, CliError> {
+    let choice = args.placement.choice();
+    if let Some(socket) = &args.socket {
+        return Hosted::on_socket(&args.volume, socket, &choice);
+    }
+    match host::reach(&args.volume, &choice)? {
+        ServerAt::Here(hosted) => Ok(*hosted),
+        ServerAt::Elsewhere(socket) => Err(CliError::of(
+            &args.volume,
+            format_args!("already served on {}", socket.display()),
+            "stop that server first, then mount the volume; programs of 'weft run' join a mounted volume",
+        )),
+    }
+}

@@ -1,0 +1,79 @@
+//! `-o`: the options of `mount(8)`, as fstab has them.
+
+use crate::error::CliError;
+use weft_fuse::MountChoice;
+
+/// Options that say something to others: to fstab's readers, or to kernels with caches of their own.
+const OF_OTHERS: &[&str] = &[
+    "defaults",
+    "async",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "nofail",
+    "_netdev",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "diratime",
+    "nodiratime",
+    "lazytime",
+    "default_permissions",
+];
+
+/// What [`apply`] knows, for the user.
+const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync, allow_other, fsname=NAME, and what fstab \
+     has for others (noauto, nofail, user, noatime, ...)";
+
+/// Takes one option, or says that there is none.
+pub fn apply(choice: &mut MountChoice, option: &str) -> Result<(), CliError> {
+    match option {
+        "ro" => choice.read_only = true,
+        "rw" => choice.read_only = false,
+        "suid" => choice.suid = true,
+        "nosuid" => choice.suid = false,
+        "dev" => choice.dev = true,
+        "nodev" => choice.dev = false,
+        "exec" => choice.no_exec = false,
+        "noexec" => choice.no_exec = true,
+        "sync" => choice.sync = true,
+        "dirsync" => choice.dir_sync = true,
+        "allow_other" => choice.allow_other = true,
+        "" => {}
+        option if OF_OTHERS.contains(&option) => {}
+        option if option.starts_with("x-") || option.starts_with("comment=") => {}
+        option => match option.strip_prefix("fsname=") {
+            Some(name) => choice.source = name.into(),
+            None => {
+                return Err(CliError::said(
+                    format!("-o {option}: a mount has no such option"),
+                    format!("the options are {KNOWN}"),
+                ));
+            }
+        },
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_option_of_a_kind_counts_and_unknown_ones_are_refused() {
+        let chosen = |options: &str| {
+            let mut choice = MountChoice::default();
+            options.split(',').try_for_each(|option| apply(&mut choice, option)).map(|()| choice)
+        };
+        let choice = chosen("ro,suid,noexec,rw,x-systemd.automount,noatime,fsname=a b").unwrap();
+        assert!(!choice.read_only && choice.suid && choice.no_exec && !choice.dev);
+        assert_eq!(choice.source, "a b");
+        assert!(chosen("ro,compress").unwrap_err().to_string().contains("compress"));
+    }
+}

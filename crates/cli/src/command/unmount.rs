@@ -1,0 +1,130 @@
+//! `weft unmount`: unmounts a directory, and waits until the process of the mount has closed the volume.
+
+use crate::error::CliError;
+use crate::say::warn;
+use crate::sys::signal;
+use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+use weft_fuse::unmount;
+use weft_sys::file::lock_holder;
+
+/// Pause between two looks at the server.
+const LOOK: Duration = Duration::from_millis(20);
+/// A server that takes longer to close the volume is worth a word.
+const CLOSED_SOON: Duration = Duration::from_secs(3);
+/// What the kernel shows as the type of a mounted volume.
+const TYPE: &[u8] = b"fuse.weft";
+
+/// `weft unmount`
+#[derive(Args, Debug)]
+#[command(after_help = "EXAMPLES\n  weft unmount /mnt\n\n\
+    'umount DIR' unmounts, too, but returns while the volume is still being written and closed. Programs that have \
+    files of the directory open, or work in it, keep it busy: 'fuser -vm DIR' lists them.")]
+pub struct UnmountArgs {
+    /// The directory, or the volume that is mounted there.
+    pub dir: PathBuf,
+    /// Unmount a directory that is in use. What programs have open there fails from then on.
+    #[arg(short, long)]
+    pub lazy: bool,
+}
+
+/// A mounted volume.
+struct Mounted {
+    source: PathBuf,
+    dir: PathBuf,
+}
+
+/// Unmounts.
+pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
+    signal::notice_interrupts();
+    let asked = std::path::absolute(&args.dir).map_err(|error| CliError::io("find", &args.dir, error))?;
+    // A server that has gone leaves a mount that cannot be looked at: then the name has to do.
+    let seen = asked.canonicalize().unwrap_or(asked);
+    let mounted = mounts()?.into_iter().rev().find(|mount| mount.dir == seen || mount.source == seen);
+    let Some(mount) = mounted else {
+        return Err(CliError::of(
+            &args.dir,
+            "no volume is mounted there",
+            "'findmnt -t fuse.weft' lists mounted volumes",
+        ));
+    };
+    unmount(&mount.dir, args.lazy).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => CliError::of(
+            &args.dir,
+            "in use by programs",
+            "end the programs that 'fuser -vm DIR' lists, or give --lazy: what they have open fails from then on",
+        ),
+        _ => CliError::io("unmount", &args.dir, error),
+    })?;
+    wait_for_close(&mount.source)
+}
+
+/// Waits until nobody serves the volume any more, or the user interrupts.
+fn wait_for_close(volume: &Path) -> Result<(), CliError> {
+    // What is no file is in memory, and gone with its server.
+    let Ok(image) = File::open(volume) else { return Ok(()) };
+    let (begun, mut is_told) = (Instant::now(), false);
+    while lock_holder(&image).is_some() && !signal::was_interrupted() {
+        if begun.elapsed() > CLOSED_SOON && !is_told {
+            is_told = true;
+            warn(format_args!(
+                "{} is unmounted; waiting until its server has closed it (Ctrl-C to stop waiting)",
+                volume.display()
+            ));
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// The volumes that are mounted, in the order of the mounts.
+fn mounts() -> Result<Vec<Mounted>, CliError> {
+    let path = Path::new("/proc/self/mounts");
+    let table = std::fs::read(path).map_err(|error| CliError::io("read", path, error))?;
+    let lines = table.split(|&byte| byte == b'\n');
+    Ok(lines
+        .filter_map(|line| {
+            let mut words = line.split(|&byte| byte == b' ');
+            let (source, dir, kind) = (words.next()?, words.next()?, words.next()?);
+            let path = |word| PathBuf::from(unescaped(word));
+            (kind == TYPE).then(|| Mounted { source: path(source), dir: path(dir) })
+        })
+        .collect())
+}
+
+/// A name as it was before the kernel wrote blanks as three octal digits.
+fn unescaped(word: &[u8]) -> OsString {
+    let mut name = Vec::new();
+    let mut rest = word;
+    while let Some((&first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match (first, code) {
+            (b'\\', Some(code)) => {
+                name.push(code);
+                rest = &behind[3..];
+            }
+            _ => {
+                name.push(first);
+                rest = behind;
+            }
+        }
+    }
+    OsStr::from_bytes(&name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blanks_of_names_come_back() {
+        assert_eq!(unescaped(b"/a\\040b\\134c"), "/a b\\c");
+        assert_eq!(unescaped(b"/a\\9"), "/a\\9");
+    }
+}

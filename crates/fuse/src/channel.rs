@@ -1,0 +1,189 @@
+//! Requests from `/dev/fuse`, and the answers.
+
+use crate::abi::{InHeader, OutHeader};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most bytes of a read or a write.
+pub const DATA_BYTES_MAX: usize = 1 << 20;
+/// Room for a request or an answer with so much data.
+const BUFFER_BYTES: usize = DATA_BYTES_MAX + 4096;
+
+/// Number of an error (`errno`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Errno(pub i32);
+
+/// A request of the kernel.
+pub struct Request<'a> {
+    /// What it has in common with all.
+    pub head: InHeader,
+    body: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
+        let (head, body) = InHeader::read_from_prefix(bytes).ok()?;
+        (head.len as usize == bytes.len()).then_some(Request { head, body })
+    }
+
+    /// The structure that its body begins with, and what follows.
+    pub fn argument<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<(T, &'a [u8]), Errno> {
+        T::read_from_prefix(self.body).map_err(|_| Errno(libc::EIO))
+    }
+
+    /// The body of a request without a structure.
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+}
+
+/// Splits a name from what follows.
+pub fn name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
+    let end = bytes.iter().position(|&byte| byte == 0).ok_or(Errno(libc::EIO))?;
+    Ok((&bytes[..end], &bytes[end + 1..]))
+}
+
+/// Memory of a thread that answers requests: one for what it reads, one for what it writes.
+pub struct Buffers {
+    request: Vec<u8>,
+    answer: Answer,
+}
+
+impl Default for Buffers {
+    fn default() -> Buffers {
+        let answer = Answer { bytes: vec![0; BUFFER_BYTES], len: size_of::<OutHeader>() };
+        Buffers { request: vec![0; BUFFER_BYTES], answer }
+    }
+}
+
+/// An answer that is being written, behind its head.
+pub struct Answer {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Answer {
+    fn clear(&mut self) {
+        self.len = size_of::<OutHeader>();
+    }
+
+    /// Adds a structure.
+    pub fn put<T: IntoBytes + Immutable>(&mut self, value: &T) {
+        self.put_bytes(value.as_bytes());
+    }
+
+    /// Adds bytes. What has no room is left out; no answer that the kernel asks for is so long.
+    pub fn put_bytes(&mut self, bytes: &[u8]) {
+        if let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.len += bytes.len();
+        }
+    }
+
+    /// Room for so many bytes of data, of which `fill` says how many it has written.
+    pub fn fill(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
+    ) -> Result<(), Errno> {
+        let end = (self.len + bytes).min(self.bytes.len());
+        self.len += fill(&mut self.bytes[self.len..end])?;
+        Ok(())
+    }
+
+    /// Bytes behind the head so far.
+    pub fn data_bytes(&self) -> usize {
+        self.len - size_of::<OutHeader>()
+    }
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It is answered.
+    Answered,
+    /// The kernel expects no answer.
+    Unanswered,
+    /// Somebody answers it later.
+    Pending,
+}
+
+/// The connection with the kernel.
+pub struct Channel(File);
+
+impl Channel {
+    /// On an open `/dev/fuse`.
+    pub fn new(device: File) -> Channel {
+        Channel(device)
+    }
+
+    /// Waits for the next request, and answers it. False when the mount has ended.
+    pub fn serve_one(
+        &self,
+        buffers: &mut Buffers,
+        handle: impl FnOnce(&Request<'_>, &mut Answer) -> Result<Outcome, Errno>,
+    ) -> io::Result<bool> {
+        let Buffers { request, answer } = buffers;
+        let len = match (&self.0).read(request) {
+            Ok(len) => len,
+            // Nothing is lost: the kernel has taken the request back, or wants to be asked again.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR | libc::EAGAIN)) => {
+                return Ok(true);
+            }
+            Err(e) if e.raw_os_error() == Some(libc::ENODEV) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let Some(request) = Request::parse(&request[..len]) else {
+            return Err(io::Error::other("a request that is shorter than it says"));
+        };
+        answer.clear();
+        let unique = request.head.unique;
+        match handle(&request, answer) {
+            Ok(Outcome::Answered) => {
+                let head = OutHeader { len: answer.len as u32, error: 0, unique };
+                answer.bytes[..size_of::<OutHeader>()].copy_from_slice(head.as_bytes());
+                self.send(&answer.bytes[..answer.len])?;
+            }
+            Ok(Outcome::Unanswered | Outcome::Pending) => {}
+            Err(errno) => self.refuse(unique, errno)?,
+        }
+        Ok(true)
+    }
+
+    /// Answers a request with nothing but success.
+    pub fn accept(&self, unique: u64) -> io::Result<()> {
+        self.refuse(unique, Errno(0))
+    }
+
+    /// Answers a request with an error.
+    pub fn refuse(&self, unique: u64, Errno(errno): Errno) -> io::Result<()> {
+        let head = OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique };
+        self.send(head.as_bytes())
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        match (&self.0).write(bytes) {
+            Ok(_) => Ok(()),
+            // Nobody waits for the answer any more, or the mount has ended, which the next read says.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EINTR)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_as_long_as_it_says() {
+        let head = InHeader { len: 45, opcode: 1, node: 7, ..InHeader::default() };
+        let bytes = [head.as_bytes(), b"name\0"].concat();
+        let request = Request::parse(&bytes).unwrap();
+        assert_eq!((request.head.node, name(request.body()).unwrap()), (7, (&b"name"[..], &b""[..])));
+        assert_eq!(request.argument::<u64>().err(), Some(Errno(libc::EIO)));
+        assert!(Request::parse(&bytes[..44]).is_none() && Request::parse(&bytes[..30]).is_none());
+        assert_eq!(name(b"no end"), Err(Errno(libc::EIO)));
+    }
+}

@@ -1,0 +1,236 @@
+//! Locks of programs that use a mount: they exclude those of programs that share memory with the server.
+//!
+//! The kernel names the owner of a record lock by a number: that of a program's descriptors (POSIX), or of an open file (OFD). The
+//! first go with the `FLUSH` of any descriptor of the file that the owner closes, the others with the open file. A lock of the whole
+//! file (`flock`) is that of the open file.
+//!
+//! No thread waits for a lock. A request that has to wait is kept until locks change or the kernel interrupts it.
+
+use crate::abi::{LK_FLOCK, LockIn, LockOut};
+use crate::channel::{Channel, Errno, Outcome};
+use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use weft_client::{FileRef, LockRange};
+use weft_server::Peer;
+use weft_server::ops::{Error, LockOwner, Session};
+
+/// Interrupts that came before their requests, at most; the kernel sends them in this order only when it is late itself.
+const EARLY_MAX: usize = 64;
+
+/// The kernel, as the table of locks sees it.
+#[derive(Default)]
+pub struct Kernel {
+    state: Mutex<Signal>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Signal {
+    #[default]
+    Nothing,
+    Changed,
+    Ended,
+}
+
+impl Kernel {
+    fn tell(&self, signal: Signal) {
+        let mut state = self.state.lock();
+        if *state != Signal::Ended {
+            *state = signal;
+        }
+        self.changed.notify_all();
+    }
+
+    /// Waits until locks have changed; false when the mount has ended.
+    fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        while *state == Signal::Nothing {
+            self.changed.wait(&mut state);
+        }
+        let goes_on = *state == Signal::Changed;
+        if goes_on {
+            *state = Signal::Nothing;
+        }
+        goes_on
+    }
+}
+
+impl Peer for Kernel {
+    fn locks_changed(&self) {
+        self.tell(Signal::Changed);
+    }
+}
+
+/// A lock that somebody asks for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    file: FileRef,
+    owner: LockOwner,
+    range: LockRange,
+    is_flock: bool,
+}
+
+impl Wanted {
+    fn of(request: &LockIn) -> Result<Wanted, Errno> {
+        let kind = request.kind as i32;
+        let len = match request.end {
+            end if end >= i64::MAX as u64 => 0,
+            end if end < request.start => return Err(Errno(libc::EINVAL)),
+            end => end - request.start + 1,
+        };
+        Ok(Wanted {
+            file: FileRef(request.handle),
+            owner: LockOwner::Kernel(request.owner),
+            range: LockRange { kind, start: request.start, len, pid: request.pid },
+            is_flock: request.flags & LK_FLOCK != 0,
+        })
+    }
+
+    /// Takes it; with `waits`, the request of this number waits if it cannot be had now.
+    fn take(&self, session: &Session<'_>, waits: Option<u64>) -> Result<(), Error> {
+        if !self.is_flock {
+            return session.set_lock(self.file, self.owner, self.range, waits);
+        }
+        let operation = match self.range.kind {
+            libc::F_RDLCK => libc::LOCK_SH,
+            libc::F_WRLCK => libc::LOCK_EX,
+            _ => libc::LOCK_UN,
+        };
+        let at_once = if waits.is_none() { libc::LOCK_NB } else { 0 };
+        session.flock(self.file, operation | at_once, waits.unwrap_or_default())
+    }
+}
+
+/// Requests that wait, and who holds record locks by way of which open file.
+#[derive(Default)]
+struct State {
+    waiting: FxHashMap<u64, Wanted>,
+    early: VecDeque<u64>,
+    owners: FxHashMap<u64, Vec<u64>>,
+}
+
+/// The locks of a mount.
+#[derive(Default)]
+pub struct Locks {
+    /// Learns of changes.
+    pub kernel: Arc<Kernel>,
+    state: Mutex<State>,
+}
+
+fn errno(error: Error) -> Errno {
+    match error {
+        Error::Errno(errno) => Errno(errno),
+        Error::Waits => Errno(libc::EAGAIN),
+        Error::Outside | Error::Ended => Errno(libc::EIO),
+    }
+}
+
+impl Locks {
+    /// What is in the way of a lock.
+    pub fn get(&self, session: &Session<'_>, request: &LockIn) -> Result<LockOut, Errno> {
+        let wanted = Wanted::of(request)?;
+        let found = session.get_lock(wanted.file, wanted.owner, wanted.range).map_err(errno)?;
+        let end = match found.len {
+            0 => i64::MAX as u64,
+            len => (found.start + (len - 1)).min(i64::MAX as u64),
+        };
+        Ok(LockOut { start: found.start, end, kind: found.kind as u32, pid: found.pid })
+    }
+
+    /// Takes or gives back a lock; with `waits`, the request waits if others hold it.
+    pub fn set(
+        &self,
+        session: &Session<'_>,
+        unique: u64,
+        request: &LockIn,
+        waits: bool,
+    ) -> Result<Outcome, Errno> {
+        let wanted = Wanted::of(request)?;
+        let mut state = self.state.lock();
+        if !wanted.is_flock && wanted.range.kind != libc::F_UNLCK {
+            let owners = state.owners.entry(request.handle).or_default();
+            if !owners.contains(&request.owner) {
+                owners.push(request.owner);
+            }
+        }
+        if !waits {
+            drop(state);
+            return wanted.take(session, None).map(|()| Outcome::Answered).map_err(errno);
+        }
+        // Under the lock: whatever changes from now on finds the request waiting.
+        match wanted.take(session, Some(unique)) {
+            Err(Error::Waits) => {}
+            taken => return taken.map(|()| Outcome::Answered).map_err(errno),
+        }
+        if let Some(at) = state.early.iter().position(|early| *early == unique) {
+            state.early.remove(at);
+            session.withdraw(unique);
+            return Err(Errno(libc::EINTR));
+        }
+        state.waiting.insert(unique, wanted);
+        Ok(Outcome::Pending)
+    }
+
+    /// The kernel wants the answer to a request: a signal has come.
+    pub fn interrupt(&self, session: &Session<'_>, unique: u64, channel: &Channel) {
+        let mut state = self.state.lock();
+        if state.waiting.remove(&unique).is_some() {
+            session.withdraw(unique);
+            tell(channel.refuse(unique, Errno(libc::EINTR)));
+            return;
+        }
+        // Of a request that does not wait, or that another thread has only read so far.
+        if state.early.len() == EARLY_MAX {
+            state.early.pop_front();
+        }
+        state.early.push_back(unique);
+    }
+
+    /// An owner has closed a descriptor of a file.
+    pub fn closed(&self, session: &Session<'_>, file: FileRef, owner: u64) -> Result<(), Errno> {
+        // Owners are remembered by the open file that they used, which may be another one of the same file.
+        if self.state.lock().owners.values().all(|owners| !owners.contains(&owner)) {
+            return Ok(());
+        }
+        session.drop_locks(file, LockOwner::Kernel(owner)).map_err(errno)
+    }
+
+    /// An open file is given up.
+    pub fn released(&self, session: &Session<'_>, file: FileRef) {
+        let owners = self.state.lock().owners.remove(&file.0);
+        for owner in owners.into_iter().flatten() {
+            // What is left is the open file's.
+            let _ = session.drop_locks(file, LockOwner::Kernel(owner));
+        }
+    }
+
+    /// Tries again whenever locks have changed, until the mount ends.
+    pub fn serve(&self, session: &Session<'_>, channel: &Channel) {
+        while self.kernel.wait() {
+            let mut state = self.state.lock();
+            state.waiting.retain(|&unique, wanted| match wanted.take(session, Some(unique)) {
+                Err(Error::Waits) => true,
+                taken => {
+                    tell(match taken.map_err(errno) {
+                        Ok(()) => channel.accept(unique),
+                        Err(errno) => channel.refuse(unique, errno),
+                    });
+                    false
+                }
+            });
+        }
+    }
+
+    /// Ends [`Locks::serve`].
+    pub fn end(&self) {
+        self.kernel.tell(Signal::Ended);
+    }
+}
+
+fn tell(answered: std::io::Result<()>) {
+    if let Err(error) = answered {
+        tracing::warn!(%error, "the kernel does not take the answer to a request for a lock");
+    }
+}
