@@ -105,7 +105,7 @@ impl Hosted {
         if self.server.close_when_idle(LEAVE_QUIETLY) {
             return;
         }
-        tell(self.server.clients());
+        tell(self.server.users());
         while !interrupted() && !self.server.close_when_idle(Duration::from_millis(100)) {}
     }
 

@@ -13,14 +13,14 @@ use crate::nodes::Nodes;
 use crate::openers::Openers;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
 use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino};
 use weft_server::ops::{At, Base, Caller, Change, Error, Position, Read, Session};
-use weft_server::{Process, Volume};
+use weft_server::{Process, Volume, Watcher};
 use weft_vfs::{Attr, NAME_MAX, TimeSpec};
 use zerocopy::FromBytes;
 
@@ -80,6 +80,12 @@ fn caller(uid: u32, gid: u32, capabilities: Capabilities) -> Caller {
     Caller::from(Credentials { uid, gid, groups: Vec::new(), capabilities })
 }
 
+impl Watcher for Front {
+    fn keeps(&self, ino: Ino) -> bool {
+        self.nodes.keep(ino)
+    }
+}
+
 /// A name in a directory.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -94,18 +100,26 @@ fn inode(ino: Ino) -> At<'static> {
 
 impl Front {
     /// `None` when the server stops.
-    pub fn new(volume: Arc<Volume>, dir: &Path) -> Option<Front> {
+    pub fn new(volume: Arc<Volume>, dir: &Path) -> Option<Arc<Front>> {
         let mount_point = dir.as_os_str().as_bytes().to_vec();
         let locks = Locks::default();
         let process = volume.begin_process("mount".into(), mount_point, None, locks.kernel.clone())?;
-        Some(Front {
+        let front = Arc::new(Front {
             volume,
             process,
             nodes: Nodes::default(),
             locks,
             openers: Openers::default(),
             has_stopped: AtomicBool::new(false),
-        })
+        });
+        let watcher: Weak<dyn Watcher> = Arc::<Front>::downgrade(&front);
+        front.volume.set_watcher(watcher);
+        Some(front)
+    }
+
+    /// The files of the volume have this `st_dev`.
+    pub fn set_device(&self, device: u64) {
+        self.volume.set_device(device);
     }
 
     /// Nothing is answered any more but with an error, and everything is given up that the mount holds.
@@ -113,6 +127,7 @@ impl Front {
         if !self.has_stopped.swap(true, Relaxed) {
             self.locks.end();
             self.volume.end_process(&self.process, None);
+            self.nodes.forget_all().into_iter().for_each(|ino| self.volume.release_kept(ino));
         }
     }
 
@@ -192,7 +207,7 @@ impl Front {
         match head.opcode {
             op::FORGET => {
                 let (forget, _) = request.argument::<ForgetIn>()?;
-                self.nodes.forget(ino, forget.lookups);
+                self.forget(ino, forget.lookups);
                 return Ok(Outcome::Unanswered);
             }
             op::BATCH_FORGET => {
@@ -284,11 +299,17 @@ impl Front {
         Ok(Outcome::Answered)
     }
 
+    fn forget(&self, ino: Ino, lookups: u64) {
+        if self.nodes.forget(ino, lookups) {
+            self.volume.release_kept(ino);
+        }
+    }
+
     fn forget_all(&self, request: &Request<'_>) -> Result<(), Errno> {
         let (batch, mut rest) = request.argument::<BatchForgetIn>()?;
         for _ in 0..batch.count {
             let Ok((one, behind)) = ForgetOne::read_from_prefix(rest) else { break };
-            self.nodes.forget(Ino(one.node), one.lookups);
+            self.forget(Ino(one.node), one.lookups);
             rest = behind;
         }
         Ok(())

@@ -26,6 +26,7 @@ use channel::{Buffers, Channel};
 use front::Front;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -94,7 +95,7 @@ pub struct MountChoice {
 
 /// What the threads of a mount share.
 struct Shared {
-    front: Front,
+    front: Arc<Front>,
     channel: Channel,
 }
 
@@ -114,6 +115,9 @@ impl Mount {
     pub fn new(volume: Arc<Volume>, dir: &Path, choice: &MountChoice) -> Result<Mount, FuseError> {
         let refused = |source| FuseError::Mount { dir: dir.to_path_buf(), source };
         let dir_seen = dir.canonicalize().map_err(refused)?;
+        if !dir_seen.is_dir() {
+            return Err(refused(io::Error::from_raw_os_error(libc::ENOTDIR)));
+        }
         let front = Front::new(volume, &dir_seen).ok_or(FuseError::Stopped)?;
         let device = match mount::mount(&dir_seen, choice) {
             Ok(device) => device,
@@ -128,6 +132,9 @@ impl Mount {
             mount.start(format!("weft-mount-{number}"), serve)?;
         }
         mount.start("weft-mount-lock".into(), |shared| shared.front.serve_locks(&shared.channel))?;
+        // The first request, which the threads answer.
+        let root = mount.dir.metadata().map_err(refused)?;
+        mount.shared.front.set_device(root.dev());
         Ok(mount)
     }
 

@@ -13,6 +13,8 @@ struct Node {
     parent: Ino,
     name: Box<[u8]>,
     lookups: u64,
+    /// The server keeps the inode for the kernel, without a name perhaps.
+    is_kept: bool,
 }
 
 /// All nodes but the root.
@@ -23,7 +25,12 @@ impl Nodes {
     /// The kernel is told of an inode that has this name.
     pub fn meet(&self, ino: Ino, parent: Ino, name: &[u8]) {
         let mut nodes = self.0.lock();
-        let node = nodes.entry(ino).or_insert_with(|| Node { parent, name: name.into(), lookups: 0 });
+        let node = nodes.entry(ino).or_insert_with(|| Node {
+            parent,
+            name: name.into(),
+            lookups: 0,
+            is_kept: false,
+        });
         node.lookups += 1;
         if node.parent != parent || *node.name != *name {
             (node.parent, node.name) = (parent, name.into());
@@ -37,14 +44,25 @@ impl Nodes {
         }
     }
 
-    /// The kernel forgets that it was told of an inode, so many times.
-    pub fn forget(&self, ino: Ino, lookups: u64) {
+    /// The kernel forgets that it was told of an inode, so many times. Whether the inode was kept until now.
+    pub fn forget(&self, ino: Ino, lookups: u64) -> bool {
         let mut nodes = self.0.lock();
-        let Some(node) = nodes.get_mut(&ino) else { return };
+        let Some(node) = nodes.get_mut(&ino) else { return false };
         node.lookups = node.lookups.saturating_sub(lookups);
-        if node.lookups == 0 {
-            nodes.remove(&ino);
-        }
+        node.lookups == 0 && nodes.remove(&ino).is_some_and(|node| node.is_kept)
+    }
+
+    /// Notes that an inode is kept, unless it is already, or the kernel does not know it.
+    pub fn keep(&self, ino: Ino) -> bool {
+        let mut nodes = self.0.lock();
+        let Some(node) = nodes.get_mut(&ino) else { return false };
+        !std::mem::replace(&mut node.is_kept, true)
+    }
+
+    /// Forgets all; those that were kept.
+    pub fn forget_all(&self) -> Vec<Ino> {
+        let nodes = std::mem::take(&mut *self.0.lock());
+        nodes.into_iter().filter(|(_, node)| node.is_kept).map(|(ino, _)| ino).collect()
     }
 
     /// The path by which an inode was met, from the volume's root.
@@ -82,13 +100,16 @@ mod tests {
         assert_eq!((nodes.path(Ino::ROOT), nodes.path(file)), (b"/".to_vec(), b"/d/g".to_vec()));
         nodes.rename(dir, Ino::ROOT, b"e");
         assert_eq!(nodes.path(file), b"/e/g");
-        nodes.forget(file, 1);
+        assert!(!nodes.forget(file, 1));
         assert_eq!(nodes.path(file), b"/e/g");
-        nodes.forget(file, 1);
-        nodes.forget(file, 1);
+        // It is kept once.
+        assert!(nodes.keep(file) && !nodes.keep(file) && !nodes.keep(Ino(9)));
+        assert!(nodes.forget(file, 1) && !nodes.forget(file, 1));
         assert_eq!(nodes.path(file), b"/");
         // A name that was moved below itself, as the front may see two renames.
         nodes.rename(dir, dir, b"e");
         assert_eq!(nodes.path(dir).len(), 2 * DEPTH_MAX);
+        assert!(nodes.keep(dir));
+        assert_eq!((nodes.forget_all(), nodes.path(dir)), (vec![dir], b"/".to_vec()));
     }
 }

@@ -21,3 +21,10 @@ pub fn monotonic_ns() -> u64 {
     let now = now(libc::CLOCK_MONOTONIC);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
+
+/// Nanoseconds since the system has started, with those in which it slept; what the kernel's times of processes are of.
+#[inline]
+pub fn boot_ns() -> u64 {
+    let now = now(libc::CLOCK_BOOTTIME);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

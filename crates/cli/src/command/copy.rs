@@ -15,10 +15,12 @@ use crate::tree::local::LocalTree;
 use crate::tree::{DEPTH_MAX, Meta, Source, Tree, base_name, join};
 use clap::Args;
 use indicatif::ProgressBar;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use weft_lfs::salvage::LOST_AND_FOUND;
 use weft_vfs::FileKind;
 
@@ -55,13 +57,13 @@ impl Volumes {
         let mut volumes = Volumes(BTreeMap::new());
         for place in places {
             let FileArg::Volume { image, .. } = place else { continue };
-            if volumes.0.contains_key(image) {
+            if volumes.0.contains_key(&*plain(image)) {
                 continue;
             }
             // Only the target is changed.
             let changed = places.last().is_some_and(|last| same_tree(last, place));
             match if changed { Access::open(image) } else { Access::look(image) } {
-                Ok(access) => drop(volumes.0.insert(image.clone(), access)),
+                Ok(access) => drop(volumes.0.insert(plain(image).into_owned(), access)),
                 Err(error) => {
                     let _ = volumes.close();
                     return Err(error);
@@ -78,6 +80,15 @@ impl Volumes {
     }
 }
 
+fn is_missing(place: &FileArg) -> bool {
+    matches!(place, FileArg::Local(path) if !Path::new(OsStr::from_bytes(path)).exists())
+}
+
+/// An image by the one name that all its names lead to.
+fn plain(image: &Path) -> Cow<'_, Path> {
+    image.canonicalize().map_or(Cow::Borrowed(image), Cow::Owned)
+}
+
 /// Copies files.
 pub fn run(args: &CpArgs) -> Result<(), CliError> {
     let places = args.paths.iter().map(|text| FileArg::parse(text)).collect::<Result<Vec<_>, _>>()?;
@@ -88,7 +99,9 @@ pub fn run(args: &CpArgs) -> Result<(), CliError> {
     volumes.close()?;
     match copied {
         // Perhaps one of the names was meant to be on a volume.
-        Err(CliError::Said { what, remedy, status }) if remedy.is_empty() && volumes_named == 0 => {
+        Err(CliError::Said { what, remedy, status })
+            if remedy.is_empty() && volumes_named == 0 && places.iter().any(is_missing) =>
+        {
             Err(CliError::ended(status, what, ON_VOLUME))
         }
         copied => copied,
@@ -101,7 +114,7 @@ fn side<'a>(place: &'a FileArg, volumes: &'a Volumes) -> Result<(Box<dyn Tree + 
             let volumes = volumes.0.keys().map(PathBuf::as_path).collect();
             Ok((Box::new(LocalTree { volumes }), path))
         }
-        FileArg::Volume { image, path } => match volumes.0.get(image) {
+        FileArg::Volume { image, path } => match volumes.0.get(&*plain(image)) {
             Some(access) => Ok((Box::new(access.tree()), path)),
             None => Err(CliError::of(image, "not open", "")),
         },
@@ -176,7 +189,7 @@ fn copy_all(args: &CpArgs, places: &[FileArg], volumes: &Volumes) -> Result<(), 
     }
     bar.finish_and_clear();
     if let FileArg::Volume { image, .. } = last
-        && let Some(access) = volumes.0.get(image)
+        && let Some(access) = volumes.0.get(&*plain(image))
     {
         access.sync()?;
     }
@@ -186,7 +199,7 @@ fn copy_all(args: &CpArgs, places: &[FileArg], volumes: &Volumes) -> Result<(), 
 fn same_tree(a: &FileArg, b: &FileArg) -> bool {
     match (a, b) {
         (FileArg::Local(_), FileArg::Local(_)) => true,
-        (FileArg::Volume { image: a, .. }, FileArg::Volume { image: b, .. }) => a == b,
+        (FileArg::Volume { image: a, .. }, FileArg::Volume { image: b, .. }) => plain(a) == plain(b),
         _ => false,
     }
 }
@@ -269,7 +282,7 @@ impl Copier<'_> {
         let from = self.job.tree.as_ref();
         if meta.links > 1 && !meta.is_dir() {
             if let Some(first) = self.links.get(&meta.id) {
-                return first.as_ref().map_or(Ok(()), |first| self.to.link(first, target));
+                return first.as_ref().map_or(Ok(()), |first| self.name_again(first, target));
             }
             self.links.insert(meta.id, Some(target.to_vec()));
         }
@@ -297,6 +310,21 @@ impl Copier<'_> {
             self.to.set_meta(target, meta)?;
         }
         if lost.is_nothing() { Ok(()) } else { Err(self.put_away(target, meta, &lost)?) }
+    }
+
+    /// Gives a file that has been copied one more name, which may be there from an earlier copy.
+    fn name_again(&self, first: &[u8], target: &[u8]) -> io::Result<()> {
+        match self.to.link(first, target) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            linked => return linked,
+        }
+        let (there, copied) = (self.to.stat(target, false)?, self.to.stat(first, false)?);
+        if there.id == copied.id {
+            return Ok(());
+        }
+        self.to.may_replace(target, copied.kind)?;
+        self.to.unlink(target)?;
+        self.to.link(first, target)
     }
 
     /// Moves the copy of a damaged file, as `weft salvage` does, so that nobody takes it for whole; what to tell of it.

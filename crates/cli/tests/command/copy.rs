@@ -45,6 +45,36 @@ fn a_tree_comes_back_as_it_went_in() {
 }
 
 #[test]
+fn a_copy_over_an_earlier_one_has_the_same_hard_links() {
+    let bench = Bench::with_volume();
+    bench.file("tree/a", "one");
+    std::fs::create_dir(bench.path("tree/d")).unwrap();
+    std::fs::hard_link(bench.path("tree/a"), bench.path("tree/d/again")).unwrap();
+    for (from, to, there) in [("tree", "vol.img:/", "vol.img:/tree"), ("vol.img:/tree", "back", "back")] {
+        bench.weft(&["cp", "-r", from, to]).success();
+        // Over itself, and over names of other files.
+        bench.weft(&["cp", "-r", &format!("{from}/."), there]).success();
+        bench.file("other", "other");
+        bench.weft(&["cp", "other", &format!("{there}/d/again")]).success();
+        bench.weft(&["cp", "-r", &format!("{from}/."), there]).success();
+    }
+    let inode = |name: &str| std::fs::metadata(bench.path(name)).unwrap().ino();
+    assert_eq!(inode("back/a"), inode("back/d/again"));
+    assert_eq!(std::fs::read_to_string(bench.path("back/d/again")).unwrap(), "one");
+}
+
+#[test]
+fn an_image_may_be_called_by_several_names() {
+    let bench = Bench::with_volume();
+    symlink("vol.img", bench.path("other.img")).unwrap();
+    bench.file("a", "content");
+    bench.weft(&["cp", "a", "vol.img:/a"]).success();
+    bench.weft(&["cp", "other.img:/a", "./vol.img:/b"]).success();
+    assert_eq!(bench.stdout(&["cat", "vol.img:/b"]), "content");
+    bench.weft(&["cp", "other.img:/a", "./vol.img:/a"]).failure().stderr(contains("same file"));
+}
+
+#[test]
 fn holes_stay_holes() {
     let bench = Bench::with_volume();
     let path = bench.file("sparse", "");

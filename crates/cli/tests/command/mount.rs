@@ -281,3 +281,70 @@ fn a_program_of_the_library_and_one_of_the_mount_run_side_by_side() {
     run("mem:");
     assert_eq!(fs::read_dir(bench.path("mnt")).unwrap().count(), 0);
 }
+
+#[test]
+fn inodes_without_names_live_as_long_as_programs_refer_to_them() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let dir = mount.dir.clone();
+    let under =
+        |script: &str| bench.weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]).success();
+    // Each is removed through the mount, or by a program of the library.
+    let removals: [&dyn Fn(&str); 2] = [
+        &|name| {
+            let path = dir.join(name);
+            if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) }.unwrap();
+        },
+        &|name| drop(under(&format!("rm -rf /weft/{name}"))),
+    ];
+    for remove in removals {
+        for name in ["file", "link", "pipe", "dir"] {
+            under("cd /weft; echo content >file; ln -s nowhere link; mkfifo pipe; mkdir dir; ln file other");
+            let mut options = fs::OpenOptions::new();
+            let named = options
+                .read(true)
+                .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
+                .open(dir.join(name))
+                .unwrap();
+            remove(name);
+            remove("other");
+            let itself = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&named));
+            let (meta, is_dir) = (named.metadata().unwrap(), name == "dir");
+            assert_eq!((meta.nlink(), meta.is_dir()), (0, is_dir), "{name}");
+            match name {
+                "file" => assert_eq!(fs::read_to_string(&itself).unwrap(), "content\n"),
+                "dir" => assert_eq!(fs::read_dir(&itself).unwrap().count(), 0),
+                "pipe" => fs::set_permissions(&itself, PermissionsExt::from_mode(0o600)).unwrap(),
+                _ => {}
+            }
+            drop(named);
+            under("rm -rf /weft/*");
+        }
+    }
+    // A working directory that is removed.
+    let script = "mkdir d; cd d; rmdir ../d; stat -c %h . && ls -a . && ! touch f 2>/dev/null && echo end";
+    let here = Command::new("sh").args(["-c", script]).current_dir(&dir).output().unwrap();
+    assert_eq!(String::from_utf8(here.stdout).unwrap(), "0\nend\n");
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+    assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "");
+}
+
+#[test]
+fn programs_that_see_both_can_tell_that_two_names_are_one_file() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let script = "echo precious >/weft/p
+        test \"$(stat -c '%d %i' /weft/p)\" = \"$(stat -c '%d %i' mnt/p)\" || exit 1
+        cp /weft/p mnt/p 2>/dev/null && exit 2; cp mnt/p /weft/p 2>/dev/null && exit 3
+        mv mnt/p /weft/p 2>/dev/null && exit 4; cat mnt/p >>/weft/p 2>/dev/null && exit 5
+        ln mnt/p /weft/q 2>/dev/null && exit 6; cat /weft/p";
+    let args = ["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script];
+    bench.weft(&args).success().stdout("precious\n");
+    bench.weft(&["export", "-q", "vol.img", "mnt/x.tar"]).success();
+    let listed = Command::new("tar").args(["tf", "mnt/x.tar"]).current_dir(bench.dir()).output().unwrap();
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), "./\n./p\n");
+    assert_eq!(mount.stop(), 0);
+    bench.file("regular", "");
+    bench.weft(&["mount", "vol.img", "regular"]).code(1).stderr(contains("Not a directory"));
+}

@@ -45,6 +45,19 @@ fn commands_that_run_on_a_volume_copy_from_and_to_it() {
 }
 
 #[test]
+fn a_process_in_the_background_that_becomes_another_program_keeps_the_volume() {
+    let bench = Bench::with_volume();
+    // The program connects when it first uses the volume, which may take a while.
+    let script = "(echo a >/weft/a; exec sh -c 'sleep 1; echo b >/weft/b; exec sh -c \"sleep 1; echo c >/weft/c\"') & \
+                  while ! test -e /weft/a; do sleep 0.01; done";
+    bench
+        .weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script])
+        .success()
+        .stderr(contains("1 other process still uses the volume"));
+    assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "a\nb\nc\n");
+}
+
+#[test]
 fn a_program_on_a_volume_that_is_mounted_read_only_reads_and_changes_nothing() {
     let bench = Bench::with_volume();
     let run = |read_only: bool, script: &str| {

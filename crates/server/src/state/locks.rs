@@ -278,8 +278,15 @@ impl Locks {
         exclusive: Option<bool>,
         waiter: Option<&Waiter>,
     ) -> Result<(), Refused> {
-        let whole = Held::whole(owner, exclusive == Some(true));
-        self.table.lock().set(Place::Whole(ino), whole, exclusive.is_some(), waiter)
+        let (place, whole) = (Place::Whole(ino), Held::whole(owner, exclusive == Some(true)));
+        let mut table = self.table.lock();
+        let mut held = table.held.get(&place).into_iter().flatten();
+        if exclusive.is_some() && held.any(|held| held.owner == owner && held.exclusive != whole.exclusive) {
+            // As in Linux, another kind of lock is given back before the new one is asked for, and does not come back when that
+            // is refused: of two owners who want to upgrade, one gets on.
+            table.set(place, whole, false, None)?;
+        }
+        table.set(place, whole, exclusive.is_some(), waiter)
     }
 
     /// A thread does not wait any more: a signal came.
@@ -569,6 +576,11 @@ mod tests {
         assert_eq!(set(b, libc::LOCK_SH), Err(Refused::Held));
         assert_eq!(set(a, libc::LOCK_UN), Ok(()));
         assert_eq!(set(b, libc::LOCK_SH), Ok(()));
+        // An upgrade that is refused gives the lock back.
+        assert_eq!(set(a, libc::LOCK_SH), Ok(()));
+        assert_eq!(set(b, libc::LOCK_EX), Err(Refused::Held));
+        assert_eq!(set(a, libc::LOCK_EX), Ok(()));
+        assert_eq!(set(b, libc::LOCK_EX), Err(Refused::Held));
     }
 
     /// Counts how often it has heard of changes.

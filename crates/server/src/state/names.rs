@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering::*, fence};
+use std::sync::atomic::{AtomicU64, Ordering::*, fence};
 use weft_client::WireAttr;
 use weft_client::shared::listing::Listing;
 use weft_client::shared::names::{ATTR_WORDS, AttrSet, Cell, NameKey, NameSet, Names, SetHead, SlotWord};
@@ -34,7 +34,7 @@ pub struct Published {
     memory: SharedMemory,
     name_locks: [Mutex<OpenSlots>; LOCKS],
     attr_locks: [Mutex<OpenSlots>; LOCKS],
-    device: u64,
+    device: Arc<AtomicU64>,
     /// Where listings of directories are.
     maps: Arc<Maps>,
 }
@@ -109,7 +109,12 @@ impl Drop for Held<'_> {
 impl Published {
     /// Memory of so many sets in which nothing is told yet; `device` is the `st_dev` of all files, which may be `writable`.
     /// Listings go to `maps`.
-    pub fn create(sets: usize, device: u64, writable: bool, maps: Arc<Maps>) -> io::Result<Published> {
+    pub fn create(
+        sets: usize,
+        device: Arc<AtomicU64>,
+        writable: bool,
+        maps: Arc<Maps>,
+    ) -> io::Result<Published> {
         let memory = SharedMemory::create("weft-names", size_of::<Names>())?;
         let locks = || std::array::from_fn(|_| Mutex::default());
         let published = Published { memory, name_locks: locks(), attr_locks: locks(), device, maps };
@@ -311,7 +316,8 @@ impl FileSystem for Cached {
         let attr = self.core.getattr(ino)?;
         // What has no name any more may go without a word.
         if let Some(ticket) = ticket.filter(|_| attr.links > 0) {
-            let wire: [u64; ATTR_WORDS] = bytemuck::cast(WireAttr::of(&attr, self.names.device));
+            let wire: [u64; ATTR_WORDS] =
+                bytemuck::cast(WireAttr::of(&attr, self.names.device.load(Relaxed)));
             let is_plain = self.core.listxattr(ino).is_ok_and(|names| names.is_empty());
             set.publish(ticket, |open| {
                 let slot = SlotWord::new(open.get(&ino.0).copied(), is_plain);

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use weft_client::FileRef;
 use weft_client::shared::channel::{ClientCounters, Grants};
 use weft_core::{BLOCK_BYTES, Ino};
+use weft_sys::clock::boot_ns;
 use weft_volume::{ProgramView, SharedUse};
 
 /// How the state reaches a process by way of the front that serves it.
@@ -301,9 +302,37 @@ struct Table {
     live: FxHashMap<u32, Live>,
     /// Processes that were removed in the middle of a write to the append log, perhaps, and since when.
     leaving: Vec<(Instant, Arc<Process>)>,
+    /// Programs that have disconnected, and may be there: one that has become another program connects when it first uses the
+    /// volume.
+    departed: Vec<Departed>,
     /// No process may come any more.
     stopped: bool,
 }
+
+/// A program that has disconnected.
+struct Departed {
+    pid: u32,
+    /// When, in nanoseconds since the system has started.
+    when: u64,
+}
+
+impl Departed {
+    /// Whether its process is there still: not a dead one, nor a later one of the same number.
+    fn is_there(&self) -> bool {
+        let Ok(text) = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)) else { return false };
+        // "42 (name) S 1 ...": the name may hold blanks and parentheses.
+        let Some((_, rest)) = text.rsplit_once(')') else { return false };
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let is_dead = matches!(fields.first(), None | Some(&("Z" | "X")));
+        let begun = fields.get(19).and_then(|ticks| ticks.parse::<u64>().ok()).unwrap_or(u64::MAX);
+        !is_dead && begun.saturating_mul(TICK_NS) <= self.when
+    }
+}
+
+/// Of the kernel's clock of processes (`USER_HZ`).
+const TICK_NS: u64 = 10_000_000;
+/// Programs that are looked at when there are more: most of them have ended.
+const DEPARTED_MAX: usize = 1024;
 
 struct Live {
     process: Arc<Process>,
@@ -352,6 +381,9 @@ impl Processes {
             let live = Live { process: process.clone(), counted: DirectReads::default() };
             table.live.insert(process.id, live);
         }
+        if let Some(pid) = process.peer.pid() {
+            table.departed.retain(|departed| departed.pid != pid);
+        }
         !table.stopped
     }
 
@@ -360,6 +392,16 @@ impl Processes {
         let mut table = self.table.lock();
         debug_assert!(process.files.lock().is_empty(), "a process ends with open files");
         let live = table.live.remove(&process.id);
+        // The server's own process uses it from within, and becomes nothing else.
+        if let Some(pid) = process.peer.pid().filter(|pid| *pid != std::process::id()) {
+            if table.departed.len() >= DEPARTED_MAX {
+                table.departed.retain(Departed::is_there);
+            }
+            let is_here = table.live.values().any(|live| live.process.peer.pid() == Some(pid));
+            if !is_here {
+                table.departed.push(Departed { pid, when: boot_ns() });
+            }
+        }
         if let (Some(measured), Some(mut live)) = (process.peer.measured(), live) {
             live.counted.count(measured, count_direct);
             add(&self.ended, measured);
@@ -404,10 +446,20 @@ impl Processes {
         self.all().iter().any(|process| process.is_ending() || process.peer.has_ended())
     }
 
+    /// Processes that are connected, or have been and may come again.
+    pub fn users(&self) -> usize {
+        let mut table = self.table.lock();
+        table.departed.retain(Departed::is_there);
+        table.live.len() + table.departed.len()
+    }
+
     /// No process comes any more, if none is there.
     pub fn stop_if_idle(&self) -> bool {
         let mut table = self.table.lock();
-        table.stopped |= table.live.is_empty();
+        if table.live.is_empty() {
+            table.departed.retain(Departed::is_there);
+            table.stopped |= table.departed.is_empty();
+        }
         table.stopped
     }
 

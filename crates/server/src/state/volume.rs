@@ -12,12 +12,13 @@ use super::orphans::Orphans;
 use super::processes::Processes;
 use super::readahead::Readahead;
 use super::shared::ControlMemory;
+use super::watch::{Watch, Watched, Watcher};
 use crate::error::ServerError;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 use weft_client::proto::is_writable;
 use weft_client::shared::VERSION;
@@ -33,6 +34,8 @@ const NOTES_MAX: usize = 256;
 pub struct Volume {
     pub(crate) mounted: Arc<Mounted>,
     pub(crate) fs: Arc<dyn Core>,
+    device: Arc<AtomicU64>,
+    watch: Arc<Watch>,
     pub(crate) direct: Option<DirectImage>,
     id: u64,
     /// Tells this server from others of the same volume; not 0.
@@ -67,20 +70,22 @@ impl Volume {
         let control = Arc::new(ControlMemory::create().map_err(system("control memory"))?);
         let limits = SharedLimits::of(mounted.shared_memory_bytes());
         let maps = Arc::new(Maps::new(control.clone(), limits.map_pages).map_err(system("map memory"))?);
+        let device = Arc::new(AtomicU64::new(device(mounted.id())));
         let names = match direct {
             Some(_) => {
                 let is_writable = !mounted.core().is_read_only();
-                let created =
-                    Published::create(limits.name_sets, device(mounted.id()), is_writable, maps.clone());
+                let created = Published::create(limits.name_sets, device.clone(), is_writable, maps.clone());
                 Some(Arc::new(created.map_err(system("names memory"))?))
             }
             // Nobody gets any memory but slots.
             None => None,
         };
-        let fs = match &names {
+        let cached: Arc<dyn Core> = match &names {
             Some(names) => Arc::new(Cached::new(mounted.core(), names.clone())),
             None => mounted.core(),
         };
+        let watch = Arc::<Watch>::default();
+        let fs: Arc<dyn Core> = Arc::new(Watched::new(cached, watch.clone()));
         if let Some(core) = fs.block_map() {
             core.set_observer(maps.clone());
         }
@@ -113,6 +118,8 @@ impl Volume {
             files,
             grants,
             id: mounted.id(),
+            device,
+            watch,
             mounted,
             fs,
             direct,
@@ -140,8 +147,24 @@ impl Volume {
     }
 
     /// `st_dev` of its files.
-    pub(crate) fn device(&self) -> u64 {
-        device(self.id)
+    pub fn device(&self) -> u64 {
+        self.device.load(Relaxed)
+    }
+
+    /// Its files have this `st_dev` from now on, before any program has asked for it: the one that they have for others, who
+    /// see them through a mount. So programs that see both can tell that two names are one file.
+    pub fn set_device(&self, device: u64) {
+        self.device.store(device, Relaxed);
+    }
+
+    /// This front may keep inodes that lose their names.
+    pub fn set_watcher(&self, watcher: Weak<dyn Watcher>) {
+        self.watch.set(watcher);
+    }
+
+    /// Gives back an inode that the watcher has kept.
+    pub fn release_kept(&self, ino: Ino) {
+        self.fs.release(ino);
     }
 
     pub(crate) fn block_map(&self) -> Option<&dyn BlockMap> {

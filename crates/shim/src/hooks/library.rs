@@ -19,7 +19,11 @@ pub mod entry {
 
     type Open = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-    unsafe extern "C" fn choose(path: *const c_char) -> *const c_void {
+    /// What the library would find before the hooks, by `RTLD_DEEPBIND`: its own dependencies, libc among them.
+    unsafe extern "C" fn choose(path: *const c_char, flags: &mut usize) -> *const c_void {
+        if process::is_on() {
+            *flags &= !(libc::RTLD_DEEPBIND as usize);
+        }
         // The loader searches a bare name in the system's directories.
         // SAFETY: the program promises a C string, when it is not null.
         let has_directory =
@@ -55,10 +59,11 @@ pub mod entry {
     #[cfg_attr(not(test), unsafe(no_mangle))]
     #[unsafe(naked)]
     pub unsafe extern "C" fn dlopen(_path: *const c_char, _flags: c_int) -> *mut c_void {
-        // Two pushes and 8 bytes more: the callee's stack is aligned.
+        // Two pushes and 8 bytes more: the callee's stack is aligned. It may change the flags where they are kept.
         std::arch::naked_asm!(
             "push rdi",
             "push rsi",
+            "mov rsi, rsp",
             "sub rsp, 8",
             "call {choose}",
             "add rsp, 8",

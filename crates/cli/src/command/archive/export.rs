@@ -74,7 +74,7 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
             ));
         }
         let writer = Writer::new(say::out());
-        let (_, failures) = write_all(args, &image, &path, writer, Path::new("standard output"))?;
+        let (_, failures) = write_all(args, (&image, &path), writer, Path::new("standard output"), None)?;
         return failures.result();
     };
     CliError::unless_forced(file, file.exists(), args.force)?;
@@ -93,14 +93,16 @@ pub fn run(args: &ExportArgs) -> Result<(), CliError> {
         // A pipe or a device cannot be replaced: it gets the archive as it comes.
         let failed = |e| CliError::io("write", file, e);
         let output = File::options().write(true).open(file).map_err(failed)?;
-        let (_, failures) = write_all(args, &image, &path, Writer::new(BufWriter::new(output)), file)?;
+        let writer = Writer::new(BufWriter::new(output));
+        let (_, failures) = write_all(args, (&image, &path), writer, file, None)?;
         return failures.result();
     }
     // Under another name until it is whole.
     let (unfinished, output) = begin(file)?;
     let failed = |e| CliError::io("write", file, e);
+    let itself = output.metadata().map_err(failed).map(|meta| (meta.dev(), meta.ino()))?;
     let writer = Writer::of_file(BufWriter::with_capacity(WRITE_BYTES, output));
-    let (output, failures) = write_all(args, &image, &path, writer, file)?;
+    let (output, failures) = write_all(args, (&image, &path), writer, file, Some(itself))?;
     let output = output.into_inner().map_err(|e| failed(e.into_error()))?;
     output.sync_all().map_err(failed)?;
     let mut target = file.to_path_buf();
@@ -153,13 +155,13 @@ fn begin(file: &Path) -> Result<(Removed, File), CliError> {
 
 fn write_all<W: Write>(
     args: &ExportArgs,
-    image: &Path,
-    path: &[u8],
+    (image, path): (&Path, &[u8]),
     writer: Writer<W>,
     name: &Path,
+    archive: Option<(u64, u64)>,
 ) -> Result<(W, Failures), CliError> {
     let access = Access::look(image)?;
-    let written = write_tree(args, &access.tree(), path, writer, name);
+    let written = write_tree(args, (&access.tree(), path), writer, name, archive);
     let alive = access.check_alive();
     access.close()?;
     alive.and(written)
@@ -167,10 +169,10 @@ fn write_all<W: Write>(
 
 fn write_tree<W: Write>(
     args: &ExportArgs,
-    tree: &dyn Tree,
-    path: &[u8],
+    (tree, path): (&dyn Tree, &[u8]),
     writer: Writer<W>,
     name: &Path,
+    archive: Option<(u64, u64)>,
 ) -> Result<(W, Failures), CliError> {
     let meta = named_file(tree, path).map_err(|e| CliError::file("export", tree, path, e))?;
     let bar = progress::bytes("export", weigh(tree, path, true).bytes, args.quiet);
@@ -182,6 +184,7 @@ fn write_tree<W: Write>(
         bar,
         failures: Failures::default(),
         broken: None,
+        archive,
         damaged_on_volume: meta.is_dir().then(|| join(path, LOST_AND_FOUND)),
     };
     // A directory is the archive's root; a file is called as it is.
@@ -214,6 +217,8 @@ struct Export<'a, W> {
     failures: Failures,
     /// Why nothing can be written any more.
     broken: Option<io::Error>,
+    /// The archive, when it is a file: where it lies on the volume itself, it is left out.
+    archive: Option<(u64, u64)>,
     /// The place for damaged files, on the volume; made in the archive when there is one and the volume has no such place.
     damaged_on_volume: Option<Vec<u8>>,
 }
@@ -237,6 +242,12 @@ impl<W: Write> Export<'_, W> {
     }
 
     fn write(&mut self, path: &[u8], called: &[u8], meta: &Meta, depth: usize) -> io::Result<()> {
+        if self.archive == Some(meta.id) {
+            let shown = self.tree.show(path);
+            self.bar
+                .suspend(|| warn(format_args!("{shown}: the archive that is being written; it is left out")));
+            return Ok(());
+        }
         let mut member = Member {
             path: called.to_vec(),
             content: Content::Directory,
