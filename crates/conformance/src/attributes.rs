@@ -149,6 +149,25 @@ pub fn writing_back_later_does_not_change_mtime(make: Make<'_>) {
     assert_eq!(fs.attr(ino).mtime, written);
 }
 
+/// Times of a write that comes late are the program's.
+pub fn what_comes_late_changed_the_file_when_it_was_written(make: Make<'_>) {
+    let fs = &*make();
+    for through in [false, true] {
+        let ino = fs.file_with(&format!("late-{through}"), b"");
+        let when = TimeSpec(fs.attr(ino).ctime.0 + 1);
+        let_the_clock_move();
+        fs.write_late(ino, 0, &[7; 10_000], through, when).unwrap();
+        assert_eq!((fs.attr(ino).mtime, fs.attr(ino).ctime), (when, when));
+        fs.fsync(ino).unwrap();
+        assert_eq!((fs.attr(ino).mtime, fs.attr(ino).ctime), (when, when));
+        // A change of attributes since is not undone.
+        let changed = fs.setattr(ino, &SetAttr { perm: Some(0o600), ..SetAttr::default() }).unwrap().ctime;
+        let later = TimeSpec(when.0 + 1);
+        fs.write_late(ino, 5_000, &[8; 10_000], through, later).unwrap();
+        assert_eq!((fs.attr(ino).mtime, fs.attr(ino).ctime, fs.attr(ino).size), (later, changed, 15_000));
+    }
+}
+
 /// Modes, names and extended attributes set the change time alone.
 pub fn a_change_of_the_inode_sets_ctime_alone(make: Make<'_>) {
     let fs = &*make();

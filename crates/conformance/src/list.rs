@@ -131,6 +131,7 @@ macro_rules! __conformance_list {
                 a_change_of_the_content_sets_mtime_and_ctime
                 reading_and_syncing_set_neither_mtime_nor_ctime
                 writing_back_later_does_not_change_mtime
+                what_comes_late_changed_the_file_when_it_was_written
                 a_change_of_the_inode_sets_ctime_alone
                 a_change_of_the_entries_sets_the_directorys_times
                 a_given_mtime_wins_over_the_truncate_beside_it

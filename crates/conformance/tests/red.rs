@@ -38,6 +38,7 @@ fn each_fault_is_found_by_the_property_that_is_there_for_it() {
         (Fault::XattrCreateReplaces, "attributes::xattr_modes_refuse_to_replace_or_to_create"),
         (Fault::SeekSkipsData, "ranges::what_seek_calls_a_hole_is_zeros"),
         (Fault::WriteKeepsMtime, "attributes::a_change_of_the_content_sets_mtime_and_ctime"),
+        (Fault::LateWritesAreNew, "attributes::what_comes_late_changed_the_file_when_it_was_written"),
         (Fault::PunchIsTooLong, "ranges::punch_hole_makes_its_range_zeros"),
         (Fault::CollapseUnaligned, "ranges::collapse_and_insert_refuse_what_they_cannot_do"),
         (Fault::Offsets32Bits, "content::offsets_are_64_bits_wide"),

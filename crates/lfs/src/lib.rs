@@ -247,11 +247,15 @@ impl FileSystem for Lfs {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
-        self.op_write(ino, offset, data, false)
+        self.op_write(ino, offset, data, false, None)
     }
 
     fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
-        self.op_write(ino, offset, data, true)
+        self.op_write(ino, offset, data, true, None)
+    }
+
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
+        self.op_write(ino, offset, data, through, Some(when))
     }
 
     fn is_read_only(&self) -> bool {

@@ -282,6 +282,40 @@ fn programs_with_the_thread_sanitizer_start_and_use_the_volume() {
 }
 
 #[test]
+fn a_library_that_binds_to_its_own_dependencies_first_sees_the_volume() {
+    let dir = native();
+    let build = |name: &str, flags: &[&str], text: &str| {
+        let (source, out) = (dir.path().join(format!("{name}.c")), dir.path().join(name));
+        std::fs::write(&source, text).unwrap();
+        assert!(run(Command::new("cc").args(flags).arg("-o").args([&out, &source])).status.success());
+        out
+    };
+    let plugin = build(
+        "plugin.so",
+        &["-shared", "-fPIC"],
+        r#"#include <stdio.h>
+        int work(const char *path) {
+            FILE *file = fopen(path, "w");
+            return !file || fputs("important", file) < 0 || fclose(file);
+        }"#,
+    );
+    let program = build(
+        "program",
+        &["-w", "-D_GNU_SOURCE"],
+        r#"#include <dlfcn.h>
+        int main(int count, char **words) {
+            void *plugin = dlopen(words[1], RTLD_NOW | RTLD_DEEPBIND);
+            int (*work)(const char *) = dlsym(plugin, "work");
+            return work(words[2]);
+        }"#,
+    );
+    let served = Served::new(true);
+    let mut command = served.command(&program);
+    assert_eq!(said(&run(command.arg(&plugin).arg("/weft/data"))), "[exit status: 0]");
+    assert_eq!(served.shell("cat /weft/data"), "important[exit status: 0]");
+}
+
+#[test]
 fn the_kernel_is_in_a_removed_directory_where_one_can_be_made() {
     let served = Served::new(true);
     // Of the shell, as the kernel sees it; in a child, and after a change of directory on the volume and away from it.

@@ -109,6 +109,10 @@ pub trait FileSystem: Send + Sync {
     /// instead of being buffered again (not durably: that is what `fsync` is for).
     fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()>;
 
+    /// Like the one or the other of them, for data that a program has written `when`, and that comes only now: the times of the
+    /// file's last change are of then.
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()>;
+
     /// Sends what is buffered of a file to the device, without waiting for durability; what the owner of a closed
     /// file's buffers calls. Small pieces may stay buffered to be packed with others.
     fn write_back(&self, ino: Ino) -> FsResult<()>;

@@ -352,6 +352,11 @@ impl FileSystem for RecordedCore {
         self.note(result, |state| state.write(ino, offset, data.len() as u64))
     }
 
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
+        let result = self.core.write_late(ino, offset, data, through, when);
+        self.note(result, |state| state.write(ino, offset, data.len() as u64))
+    }
+
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
         let result = self.core.fallocate(ino, mode, offset, len);
         let size = self.core.getattr(ino).map(|attr| attr.size);

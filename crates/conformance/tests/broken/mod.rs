@@ -36,6 +36,7 @@ pub enum Fault {
     SeekSkipsData,
     /// `write` leaves the modification time.
     WriteKeepsMtime,
+    LateWritesAreNew,
     /// A punched hole is one byte too long.
     PunchIsTooLong,
     /// Unaligned collapses are accepted.
@@ -222,6 +223,13 @@ impl FileSystem for Broken {
     fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
         let short = usize::from(self.has(Fault::WriteThroughShort) && data.len() > 1);
         self.inner.write_through(ino, offset, &data[..data.len() - short])
+    }
+
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
+        if self.has(Fault::LateWritesAreNew) {
+            return self.inner.write(ino, offset, data);
+        }
+        self.inner.write_late(ino, offset, data, through, when)
     }
 
     fn write_back(&self, ino: Ino) -> FsResult<()> {

@@ -382,6 +382,9 @@ impl FileSystem for Cut {
     fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
         self.write(ino, offset, data)
     }
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], _: bool, _: TimeSpec) -> FsResult<()> {
+        self.write(ino, offset, data)
+    }
     fn write_back(&self, ino: Ino) -> FsResult<()> {
         self.live.write_back(ino)
     }

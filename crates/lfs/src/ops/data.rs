@@ -175,12 +175,14 @@ impl State {
     }
 
     /// Notes that a program writes to a file.
-    fn note_write(&mut self, ino: Ino, bytes: usize) {
+    fn note_write(&mut self, ino: Ino, bytes: usize, when: Option<TimeSpec>) {
         let now = self.now();
+        let time = when.map_or(now, |when| when.0.min(now));
         let born = self.volume_bytes;
         self.volume_bytes += bytes as u64;
         if let Some(inode) = self.tree.get_mut(ino) {
-            (inode.mtime, inode.ctime) = (now, now);
+            // Its attributes may have changed since.
+            (inode.mtime, inode.ctime) = (time, time.max(if when.is_some() { inode.ctime } else { time }));
             if inode.size == 0 {
                 inode.born_at = born;
             }
@@ -189,7 +191,14 @@ impl State {
 }
 
 impl Lfs {
-    pub(crate) fn op_write(&self, ino: Ino, offset: u64, data: &[u8], through: bool) -> FsResult<()> {
+    pub(crate) fn op_write(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        through: bool,
+        when: Option<TimeSpec>,
+    ) -> FsResult<()> {
         let mut guard = self.locked()?;
         let state = &mut *guard;
         state.file(ino)?;
@@ -201,7 +210,7 @@ impl Lfs {
         state.check_to_write(ino, offset, end)?;
         let began = self.stall_begins(state);
         state.limit_dirty(if through { 0 } else { data.len() as u64 })?;
-        state.note_write(ino, data.len());
+        state.note_write(ino, data.len(), when);
         let whole_first = offset.div_ceil(BLOCK);
         let whole_end = end / BLOCK;
         let written = if !through || whole_first >= whole_end {

@@ -276,7 +276,7 @@ impl Session<'_> {
         if offset < size || volume.inodes.appends_rewrite() {
             volume.inodes.before_rewrite(inode)?;
         }
-        volume.inodes.write_to_core(inode.ino, offset, data)?;
+        volume.inodes.write_to_core(inode.ino, offset, data, None)?;
         if end > size {
             volume.inodes.size_changed(inode, end);
         }

@@ -940,24 +940,31 @@ impl Inodes {
 
     /// Passes accepted bytes to the core.
     fn store(&self, open: &OpenInode, offset: u64, bytes: &[u8]) -> FsResult<()> {
-        let stored = self.write_to_core(open.ino, offset, bytes);
+        let when = self.shared(open.slot).mtime_ns.load(Relaxed);
+        let stored = self.write_to_core(open.ino, offset, bytes, (when != 0).then_some(TimeSpec(when)));
         stored.inspect_err(|error| self.failed(open, error.errno()))
     }
 
     /// Writes to the core: a large piece straight to the device, unless it is of a short file that may be gone before it has to be
-    /// there.
-    pub fn write_to_core(&self, ino: Ino, offset: u64, bytes: &[u8]) -> FsResult<()> {
+    /// there. `when` is given of what a client has written before.
+    pub fn write_to_core(&self, ino: Ino, offset: u64, bytes: &[u8], when: Option<TimeSpec>) -> FsResult<()> {
         let end = offset + bytes.len() as u64;
         let may_be_gone_soon =
             || self.fs.tag(ino).is_ok_and(|tag| matches!(tag.class, DataClass::Log | DataClass::Temporary));
         if bytes.len() < THROUGH_BYTES || end <= WAIT_BYTES && may_be_gone_soon() {
-            return self.fs.write(ino, offset, bytes);
+            return match when {
+                Some(when) => self.fs.write_late(ino, offset, bytes, false, when),
+                None => self.fs.write(ino, offset, bytes),
+            };
         }
         if offset < WAIT_BYTES && may_be_gone_soon() {
             // What has waited goes first, in steps.
             self.fs.write_back(ino)?;
         }
-        self.fs.write_through(ino, offset, bytes)
+        match when {
+            Some(when) => self.fs.write_late(ino, offset, bytes, true, when),
+            None => self.fs.write_through(ino, offset, bytes),
+        }
     }
 
     /// The size that clients published, if it can be one; a client that wrote nonsense loses what it appended.
@@ -1004,9 +1011,13 @@ impl Inodes {
         let shared = self.shared(open.slot);
         self.pass_reads(open, &shared.atime_ns);
         if shared.mtime_ns.load(Relaxed) != 0 {
-            let mtime = Some(TimeSpec(shared.mtime_ns.swap(0, Relaxed)));
-            // The inode may have been removed meanwhile; then nobody asks for its times.
-            let _ = self.fs.setattr(open.ino, &weft_vfs::SetAttr { mtime, ..Default::default() });
+            let mtime = TimeSpec(shared.mtime_ns.swap(0, Relaxed));
+            // Most often the core has it, of what was written last. The inode may have been removed meanwhile; then nobody asks for
+            // its times.
+            if self.fs.getattr(open.ino).is_ok_and(|attr| attr.mtime != mtime) {
+                let set = weft_vfs::SetAttr { mtime: Some(mtime), ..Default::default() };
+                let _ = self.fs.setattr(open.ino, &set);
+            }
         }
         self.pass_reads(open, &shared.atime_after_ns);
     }

@@ -397,6 +397,11 @@ impl FileSystem for Cached {
         self.core.write_through(ino, offset, data)
     }
 
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.write_late(ino, offset, data, through, when)
+    }
+
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
         let _changing = self.names.changing_attr(ino);
         self.core.fallocate(ino, mode, offset, len)

@@ -88,6 +88,7 @@ impl FileSystem for Watched {
         note_read => core.note_read(ino: Ino, when: TimeSpec);
         write => core.write(ino: Ino, offset: u64, data: &[u8]) -> FsResult<()>;
         write_through => core.write_through(ino: Ino, offset: u64, data: &[u8]) -> FsResult<()>;
+        write_late => core.write_late(ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()>;
         fallocate => core.fallocate(ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()>;
         setxattr => core.setxattr(ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
         removexattr => core.removexattr(ino: Ino, name: &[u8]) -> FsResult<()>;

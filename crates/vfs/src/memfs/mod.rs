@@ -261,6 +261,15 @@ impl FileSystem for MemFs {
         self.state.lock().write(ino, offset, data)
     }
 
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], _through: bool, when: TimeSpec) -> FsResult<()> {
+        let mut state = self.state.lock();
+        let before = state.inode(ino)?.ctime;
+        state.write(ino, offset, data)?;
+        let inode = state.inode_mut(ino)?;
+        (inode.mtime, inode.ctime) = (when, when.max(before));
+        Ok(())
+    }
+
     fn write_back(&self, ino: Ino) -> FsResult<()> {
         self.state.lock().inode(ino).map(|_| ())
     }
