@@ -61,6 +61,7 @@ impl Hosted {
 
     /// Opens a volume and serves it on this socket; other commands of this user find it by the image, too.
     pub fn on_socket(image: &Path, socket: &Path, choice: &MountChoice) -> Result<Hosted, CliError> {
+        refuse_nested(image)?;
         let mut hosted = Hosted::start(volume::open(image, choice)?, socket.to_path_buf())?;
         if let Err(error) = hosted.be_found_by(image) {
             warn(format_args!("only --socket leads other commands to this server: {error}"));
@@ -214,9 +215,26 @@ pub fn is_closing(errno: i32) -> bool {
     matches!(errno, libc::ECONNREFUSED | libc::ECONNRESET | libc::EPIPE | libc::ENOENT)
 }
 
+/// Refuses an image that lies on a volume itself, when this command runs under 'weft run': clients could not map it.
+fn refuse_nested(image: &Path) -> Result<(), CliError> {
+    let (Some(at), Some(_)) = (std::env::var_os("WEFT_AT"), std::env::var_os("WEFT_SOCKET")) else {
+        return Ok(());
+    };
+    let plain = image.canonicalize().or_else(|_| std::path::absolute(image));
+    if plain.is_ok_and(|plain| plain.starts_with(&at)) {
+        return Err(CliError::of(
+            image,
+            "the image lies on a volume, where weft cannot serve it",
+            "copy it to the host with 'weft cp'; 'weft fsck' and 'weft format' work where it is",
+        ));
+    }
+    Ok(())
+}
+
 /// Finds the server of an image, or becomes it.
 pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
     let image = &*path_of(image);
+    refuse_nested(image)?;
     let missing = |source: io::Error| CliError::Device(DeviceError::Io { path: image.to_path_buf(), source });
     std::fs::metadata(image).map_err(missing)?;
     let socket = socket_path(image).map_err(|e| CliError::io("a socket for", image, e))?;

@@ -32,7 +32,6 @@ use clap::Parser;
 #[command(
     name = "weft",
     version,
-    disable_help_subcommand = true,
     max_term_width = 100,
     after_help = "EXAMPLES\n  \
         weft format --size 4G vol.img\n  \

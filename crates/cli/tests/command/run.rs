@@ -33,15 +33,20 @@ fn commands_that_run_on_a_volume_copy_from_and_to_it() {
             cat /weft/one
         done
         if "$WEFT" cp -q -r vol.img:/ /weft/d; then exit 1; fi
-        cat /weft/d/one"#;
+        cat /weft/d/one
+        "$WEFT" format -q --size 16M --zone-size 256K /weft/i.img; "$WEFT" fsck -q /weft/i.img >/dev/null
+        for use in "ls /weft/i.img:/" "serve --volume /weft/i.img --socket s" "run --volume /weft/i.img -- true"; do
+            if "$WEFT" $use >/dev/null; then exit 1; fi
+        done"#;
     let weft = env!("CARGO_BIN_EXE_weft");
     let args = ["run", "-q", "--volume", "vol.img", "--", "env", &format!("WEFT={weft}"), "sh", "-c", script];
     let same = "source and target are the same file";
-    bench
-        .weft(&args)
-        .success()
-        .stdout(format!("host\n{0}{0}host\n{0}{0}{0}", "volume\n"))
-        .stderr(contains(same).count(4).and(contains("was made during the copy")));
+    bench.weft(&args).success().stdout(format!("host\n{0}{0}host\n{0}{0}{0}", "volume\n")).stderr(
+        contains(same)
+            .count(4)
+            .and(contains("was made during the copy"))
+            .and(contains("the image lies on a volume").count(3)),
+    );
 }
 
 #[test]

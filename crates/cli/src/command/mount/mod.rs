@@ -88,6 +88,13 @@ pub fn choice(source: &Path) -> MountChoice {
 
 /// Mounts a volume; the exit status.
 pub fn run(args: &MountArgs) -> Result<u8, CliError> {
+    if args.volume.as_os_str().as_encoded_bytes().starts_with(b"mem:") {
+        return Err(CliError::of(
+            &args.volume,
+            "only 'weft run' makes a volume in memory",
+            "'weft run --volume mem:SIZE --mount DIR -- PROGRAM' mounts one while the program runs",
+        ));
+    }
     // 'weft unmount' and others find the image by what the mount shows.
     let source =
         if args.volume.exists() { std::path::absolute(&args.volume) } else { Ok(args.volume.clone()) };
