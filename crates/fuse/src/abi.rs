@@ -64,6 +64,7 @@ pub mod can {
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub const INIT_EXT: u64 = 1 << 30;
+    pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
 }
 
@@ -92,6 +93,14 @@ pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
 /// A lock of a whole file, by `flock`.
 pub const LK_FLOCK: u32 = 1 << 0;
+/// What the kernel is told without being asked.
+pub mod notice {
+    pub const INVAL_INODE: i32 = 2;
+    pub const INVAL_ENTRY: i32 = 3;
+    /// A name is looked up again, and not dropped (Linux 6.2).
+    pub const EXPIRE_ONLY: u32 = 1 << 0;
+}
+
 /// Blocks of an entry of a directory are multiples of this.
 pub const DIRENT_ALIGN: usize = 8;
 
@@ -352,6 +361,16 @@ wire! {
         end: u64,
         kind: u32,
         pid: u32,
+    }
+    InvalInodeOut {
+        ino: u64,
+        offset: i64,
+        len: i64,
+    }
+    InvalEntryOut {
+        parent: u64,
+        name_len: u32,
+        flags: u32,
     }
     InterruptIn {
         unique: u64,

@@ -72,6 +72,11 @@ pub fn entry_out(attr: &Attr, kept: Duration) -> EntryOut {
     }
 }
 
+/// The answer that there is no such name.
+pub fn no_entry_out(kept: Duration) -> EntryOut {
+    EntryOut { entry_valid: kept.as_secs(), entry_valid_nsec: kept.subsec_nanos(), ..EntryOut::default() }
+}
+
 /// Attributes with the time of birth.
 pub fn statx_out(attr: &Attr, kept: Duration) -> StatxOut {
     let time = |time: TimeSpec| {

@@ -1,6 +1,7 @@
 //! Requests from `/dev/fuse`, and the answers.
 
 use crate::abi::{InHeader, OutHeader};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -18,13 +19,15 @@ pub struct Errno(pub i32);
 pub struct Request<'a> {
     /// What it has in common with all.
     pub head: InHeader,
+    /// Which time it was, when it came, that the mount alone used the volume; see [`weft_server::Volume::watcher_alone`].
+    pub alone: Cell<u64>,
     body: &'a [u8],
 }
 
 impl<'a> Request<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
         let (head, body) = InHeader::read_from_prefix(bytes).ok()?;
-        (head.len as usize == bytes.len()).then_some(Request { head, body })
+        (head.len as usize == bytes.len()).then_some(Request { head, alone: Cell::new(0), body })
     }
 
     /// The structure that its body begins with, and what follows.
@@ -160,6 +163,23 @@ impl Channel {
     pub fn refuse(&self, unique: u64, Errno(errno): Errno) -> io::Result<()> {
         let head = OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique };
         self.send(head.as_bytes())
+    }
+
+    /// Tells the kernel something without being asked; `NotFound` when it does not know what this is about.
+    pub fn notify<T: IntoBytes + Immutable>(&self, code: i32, notice: &T) -> io::Result<()> {
+        self.notify_with(code, notice, &[])
+    }
+
+    /// The same, with bytes behind the structure.
+    pub fn notify_with<T: IntoBytes + Immutable>(
+        &self,
+        code: i32,
+        notice: &T,
+        more: &[u8],
+    ) -> io::Result<()> {
+        let len = size_of::<OutHeader>() + size_of::<T>() + more.len();
+        let head = OutHeader { len: len as u32, error: code, unique: 0 };
+        (&self.0).write(&[head.as_bytes(), notice.as_bytes(), more].concat()).map(drop)
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {

@@ -2,19 +2,21 @@
 
 use crate::abi::{
     self, BatchForgetIn, CreateIn, Dirent, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetxattrIn,
-    GetxattrOut, InitIn, InitOut, InterruptIn, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn, MknodIn, OpenIn,
-    OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, SetxattrIn, StatfsOut, WriteIn, WriteOut,
-    can, fattr, fopen, op,
+    GetxattrOut, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn,
+    MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, SetxattrIn, StatfsOut,
+    WriteIn, WriteOut, can, fattr, fopen, notice, op,
 };
-use crate::attr::{attr_out, device_number, entry_out, statx_out, time_spec};
+use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out, time_spec};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
+use crate::entries::{Entries, recall};
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::openers::Openers;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
@@ -24,8 +26,18 @@ use weft_server::{Process, Volume, Watcher};
 use weft_vfs::{Attr, NAME_MAX, TimeSpec};
 use zerocopy::FromBytes;
 
-/// How long the kernel keeps names and attributes: others may change them at any time.
-const KEPT: Duration = Duration::ZERO;
+/// How long the kernel keeps names and attributes while the mount alone uses the volume.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Tries to have the kernel forget attributes that it is just about to keep, and the pause between them.
+const RECALLS: u32 = 500;
+const RECALL_PAUSE: Duration = Duration::from_millis(1);
+/// Pauses before names are recalled again whose answers the kernel may not have read before: others wait for the first time.
+const AGAIN: [Duration; 4] = [
+    Duration::from_millis(10),
+    Duration::from_millis(90),
+    Duration::from_millis(900),
+    Duration::from_secs(9),
+];
 /// The kernel keeps no data, and the server orders writes.
 const OPENED: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
@@ -45,6 +57,7 @@ const WANTED: u64 = can::ASYNC_READ
     | can::PARALLEL_DIROPS
     | can::MAX_PAGES
     | can::HANDLE_KILLPRIV_V2
+    | can::HAS_EXPIRE_ONLY
     | can::INIT_EXT
     // Otherwise programs could not share maps of files that the kernel does not keep.
     | can::DIRECT_IO_ALLOW_MMAP;
@@ -54,8 +67,12 @@ pub struct Front {
     volume: Arc<Volume>,
     process: Arc<Process>,
     nodes: Nodes,
+    entries: Entries,
     locks: Locks,
     openers: Openers,
+    channel: OnceLock<Arc<Channel>>,
+    /// The kernel can be made to forget the names that it keeps.
+    forgets_names: AtomicBool,
     has_stopped: AtomicBool,
 }
 
@@ -81,8 +98,70 @@ fn caller(uid: u32, gid: u32, capabilities: Capabilities) -> Caller {
 }
 
 impl Watcher for Front {
+    fn others_come(&self) {
+        let Some(channel) = self.channel.get() else { return };
+        if !self.forgets_names.load(SeqCst) {
+            return;
+        }
+        let recent = self.entries.recall(channel);
+        let known = self.nodes.all();
+        // Inodes of which the kernel gets the answer only now.
+        let mut late: Vec<Ino> = known.into_iter().filter(|ino| !forgets(channel, *ino)).collect();
+        for _ in 0..RECALLS {
+            late.retain(|ino| self.nodes.has(*ino) && !forgets(channel, *ino));
+            if late.is_empty() {
+                break;
+            }
+            std::thread::sleep(RECALL_PAUSE);
+        }
+        if recent.is_empty() {
+            return;
+        }
+        let [first, later @ ..] = AGAIN;
+        std::thread::sleep(first);
+        recent.iter().for_each(|entry| recall(channel, entry));
+        let channel = channel.clone();
+        // Without a thread, only those stay known that the kernel has not read in all this time.
+        let _ = std::thread::Builder::new().name("weft-mount-again".into()).spawn(move || {
+            for pause in later {
+                std::thread::sleep(pause);
+                recent.iter().for_each(|entry| recall(&channel, entry));
+            }
+        });
+    }
+
+    fn attr_changed(&self, ino: Ino) {
+        let Some(channel) = self.channel.get() else { return };
+        for _ in 0..RECALLS {
+            if !self.nodes.has(ino) || forgets(channel, ino) {
+                break;
+            }
+            std::thread::sleep(RECALL_PAUSE);
+        }
+    }
+
     fn keeps(&self, ino: Ino) -> bool {
         self.nodes.keep(ino)
+    }
+}
+
+/// Has the kernel forget the attributes of an inode; false when it does not know it, or not yet.
+fn forgets(channel: &Channel, ino: Ino) -> bool {
+    let told = channel.notify(notice::INVAL_INODE, &InvalInodeOut { ino: ino.0, offset: -1, len: 0 });
+    let is_known = told.as_ref().err().is_none_or(|error| error.kind() != io::ErrorKind::NotFound);
+    if is_known {
+        warn_of(told);
+    }
+    is_known
+}
+
+fn warn_of(told: io::Result<()>) {
+    match told {
+        // A mount that has ended needs no word.
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::ENODEV | libc::ENOTCONN)) => {
+            tracing::warn!(%error, "the kernel does not forget what it has kept");
+        }
+        _ => {}
     }
 }
 
@@ -108,13 +187,29 @@ impl Front {
             volume,
             process,
             nodes: Nodes::default(),
+            entries: Entries::default(),
             locks,
             openers: Openers::default(),
+            channel: OnceLock::new(),
+            forgets_names: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
         });
         let watcher: Weak<dyn Watcher> = Arc::<Front>::downgrade(&front);
-        front.volume.set_watcher(watcher);
+        front.volume.set_watcher(&front.process, watcher);
         Some(front)
+    }
+
+    /// By this channel, the kernel hears of what it has to forget.
+    pub fn connect(&self, channel: Arc<Channel>) {
+        let _ = self.channel.set(channel);
+    }
+
+    /// How long the kernel may keep what it gets in answer to a request: others may change it at any time, unless there have been
+    /// none since the request came.
+    fn kept(&self, request: &Request<'_>) -> Duration {
+        let alone = request.alone.get();
+        let may_keep = alone != 0 && alone == self.volume.watcher_alone();
+        if may_keep && self.forgets_names.load(Relaxed) { KEPT } else { Duration::ZERO }
     }
 
     /// The files of the volume have this `st_dev`.
@@ -135,6 +230,13 @@ impl Front {
     pub fn serve_locks(&self, channel: &Channel) {
         let caller = caller(0, 0, Capabilities::ALL);
         self.locks.serve(&Session::new(&self.volume, &self.process, &caller), channel);
+    }
+
+    /// The same of a name.
+    fn kept_name(&self, request: &Request<'_>, place: Place<'_>) -> Duration {
+        // Remembered first: others who come from now on find it.
+        let is_noted = request.alone.get() != 0 && self.entries.add(place.dir, place.name);
+        if is_noted { self.kept(request) } else { Duration::ZERO }
     }
 
     /// What the sender of a request asks for. The kernel has checked that it may.
@@ -179,14 +281,34 @@ impl Front {
         let attr = self.at_name(request, place, |session, at| {
             act(session, at)?;
             session.stat(at, NOFOLLOW)
-        })?;
-        self.meet(&attr, place, answer);
-        Ok(())
+        });
+        if attr == Err(Errno(libc::ENOENT)) && request.head.opcode == op::LOOKUP {
+            let kept = self.kept_name(request, place);
+            if !kept.is_zero() {
+                answer.put(&no_entry_out(kept));
+                return Ok(());
+            }
+        }
+        self.meet(request, attr?, place, answer)
     }
 
-    fn meet(&self, attr: &Attr, place: Place<'_>, answer: &mut Answer) {
-        self.nodes.meet(attr.ino, place.dir, place.name);
-        answer.put(&entry_out(attr, KEPT));
+    fn meet(
+        &self,
+        request: &Request<'_>,
+        mut attr: Attr,
+        place: Place<'_>,
+        answer: &mut Answer,
+    ) -> Result<(), Errno> {
+        let is_new = self.nodes.meet(attr.ino, place.dir, place.name);
+        let kept = self.kept_name(request, place);
+        if is_new && !kept.is_zero() {
+            // From now on the kernel is told of changes; there may have been one before.
+            let ino = attr.ino;
+            let now = self.ask(request, |session| session.stat(inode(ino), libc::AT_EMPTY_PATH));
+            attr = now.inspect_err(|_| self.forget(ino, 1))?;
+        }
+        answer.put(&entry_out(&attr, kept));
+        Ok(())
     }
 
     /// Answers a request.
@@ -198,6 +320,7 @@ impl Front {
     ) -> Result<Outcome, Errno> {
         let head = &request.head;
         let ino = Ino(head.node);
+        request.alone.set(self.volume.watcher_alone());
         if self.has_stopped.load(Relaxed) {
             return match head.opcode {
                 op::FORGET | op::BATCH_FORGET | op::INTERRUPT => Ok(Outcome::Unanswered),
@@ -229,7 +352,10 @@ impl Front {
                 let session = Session::new(&self.volume, &self.process, &caller);
                 return self.locks.set(&session, head.unique, &lock, waits);
             }
-            op::INIT => init(request, answer)?,
+            op::INIT => {
+                let agreed = init(request, answer)?;
+                self.forgets_names.store(agreed & can::HAS_EXPIRE_ONLY != 0, SeqCst);
+            }
             // The kernel asks for nothing more.
             op::DESTROY => {}
             op::LOOKUP | op::MKNOD | op::MKDIR | op::SYMLINK | op::LINK => self.make(request, answer)?,
@@ -237,13 +363,14 @@ impl Front {
                 let (name, _) = name(request.body())?;
                 let flags = if head.opcode == op::RMDIR { libc::AT_REMOVEDIR } else { 0 };
                 self.at_name(request, Place { dir: ino, name }, |session, at| session.unlink(at, flags))?;
+                self.entries.remove(ino, name);
             }
             op::RENAME | op::RENAME2 => self.rename(request)?,
             op::GETATTR | op::STATX => {
                 let attr = self.ask(request, |session| session.stat(inode(ino), libc::AT_EMPTY_PATH))?;
                 match head.opcode {
-                    op::STATX => answer.put(&statx_out(&attr, KEPT)),
-                    _ => answer.put(&attr_out(&attr, KEPT)),
+                    op::STATX => answer.put(&statx_out(&attr, self.kept(request))),
+                    _ => answer.put(&attr_out(&attr, self.kept(request))),
                 }
             }
             op::SETATTR => self.set_attr(request, answer)?,
@@ -363,6 +490,8 @@ impl Front {
         let to_path = self.nodes.path(to_dir);
         let to = At { dir: Base::Inode(to_dir, &to_path), path: new_name };
         self.at_name(request, Place { dir: from_dir, name: old_name }, |session, from| {
+            // The kernel moves what it has kept of the name.
+            self.entries.moved(to_dir, new_name);
             session.rename(from, to, flags)?;
             // For the paths that are told; somebody may have renamed them again.
             if let Ok(moved) = session.stat(to, NOFOLLOW) {
@@ -399,7 +528,7 @@ impl Front {
             session.set_attr(inode(ino), libc::AT_EMPTY_PATH, &change)?;
             session.stat(inode(ino), libc::AT_EMPTY_PATH)
         })?;
-        answer.put(&attr_out(&attr, KEPT));
+        answer.put(&attr_out(&attr, self.kept(request)));
         Ok(())
     }
 
@@ -440,7 +569,11 @@ impl Front {
             }
             Ok((open.file, attr?))
         })?;
-        self.meet(&attr, Place { dir, name: if is_unnamed { b"" } else { name } }, answer);
+        let place = Place { dir, name: if is_unnamed { b"" } else { name } };
+        if let Err(errno) = self.meet(request, attr, place, answer) {
+            self.ask(request, |session| session.close(file, false))?;
+            return Err(errno);
+        }
         answer.put(&OpenOut { handle: file.0, how: OPENED, backing: 0 });
         Ok(())
     }
@@ -542,8 +675,8 @@ fn put_sized(answer: &mut Answer, size: u32, value: &[u8]) -> Result<(), Errno> 
     Ok(())
 }
 
-/// Agrees on a version and on what both sides can do.
-fn init(request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+/// Agrees on a version and on what both sides can do; the latter.
+fn init(request: &Request<'_>, answer: &mut Answer) -> Result<u64, Errno> {
     let (init, rest) = request.argument::<InitIn>()?;
     let more = rest.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
     let offered = u64::from(init.flags) | u64::from(more) << 32;
@@ -570,5 +703,5 @@ fn init(request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         flags2: (agreed >> 32) as u32,
         ..InitOut::default()
     });
-    Ok(())
+    Ok(agreed)
 }

@@ -10,12 +10,16 @@
 //! program under the shim and one that comes through the mount meet in the same inodes, maps, rings and locks.
 //!
 //! The kernel checks permissions (`default_permissions`) and does what follows from the caller's groups; the session acts
-//! with the caller's user and group, and may do everything. The kernel keeps no names, attributes or data for longer than a call
-//! (time-outs of 0, direct I/O), so nothing that another program changes is seen late. What it keeps is the pages of shared maps.
+//! with the caller's user and group, and may do everything.
+//!
+//! The kernel keeps names and attributes while no other process uses the volume. When one begins, the front first has the kernel
+//! forget them; from then on it keeps them for no longer than a call, so nothing that another program changes is seen late. Data
+//! it keeps only for shared maps (direct I/O).
 
 mod abi;
 mod attr;
 mod channel;
+mod entries;
 mod front;
 mod locks;
 mod mount;
@@ -31,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use weft_server::Volume;
+use weft_server::{Volume, acts_for_watcher};
 
 /// Requests that are worked on at the same time.
 const THREADS: usize = 4;
@@ -96,7 +100,7 @@ pub struct MountChoice {
 /// What the threads of a mount share.
 struct Shared {
     front: Arc<Front>,
-    channel: Channel,
+    channel: Arc<Channel>,
 }
 
 /// A mounted volume. It is unmounted with this.
@@ -126,7 +130,9 @@ impl Mount {
                 return Err(refused(error));
             }
         };
-        let shared = Arc::new(Shared { front, channel: Channel::new(device) });
+        let channel = Arc::new(Channel::new(device));
+        front.connect(channel.clone());
+        let shared = Arc::new(Shared { front, channel });
         let mut mount = Mount { shared, threads: Vec::new(), dir: dir_seen, is_mounted: true };
         for number in 0..THREADS {
             mount.start(format!("weft-mount-{number}"), serve)?;
@@ -210,6 +216,7 @@ impl Drop for Mount {
 
 /// Answers requests until the mount ends.
 fn serve(shared: &Shared) {
+    acts_for_watcher();
     let mut buffers = Buffers::default();
     loop {
         let served = shared

@@ -22,8 +22,8 @@ struct Node {
 pub struct Nodes(Mutex<FxHashMap<Ino, Node>>);
 
 impl Nodes {
-    /// The kernel is told of an inode that has this name.
-    pub fn meet(&self, ino: Ino, parent: Ino, name: &[u8]) {
+    /// The kernel is told of an inode that has this name. Whether it did not know it.
+    pub fn meet(&self, ino: Ino, parent: Ino, name: &[u8]) -> bool {
         let mut nodes = self.0.lock();
         let node = nodes.entry(ino).or_insert_with(|| Node {
             parent,
@@ -35,6 +35,17 @@ impl Nodes {
         if node.parent != parent || *node.name != *name {
             (node.parent, node.name) = (parent, name.into());
         }
+        node.lookups == 1
+    }
+
+    /// Whether the kernel knows an inode.
+    pub fn has(&self, ino: Ino) -> bool {
+        ino == Ino::ROOT || self.0.lock().contains_key(&ino)
+    }
+
+    /// All inodes that the kernel knows.
+    pub fn all(&self) -> Vec<Ino> {
+        std::iter::once(Ino::ROOT).chain(self.0.lock().keys().copied()).collect()
     }
 
     /// An inode has got another name.

@@ -22,4 +22,4 @@ pub use error::ServerError;
 pub use server::{Server, socket_path};
 pub use state::processes::{Peer, Process};
 pub use state::volume::Volume;
-pub use state::watch::Watcher;
+pub use state::watch::{Watcher, acts_for_watcher};

@@ -348,3 +348,63 @@ fn programs_that_see_both_can_tell_that_two_names_are_one_file() {
     bench.file("regular", "");
     bench.weft(&["mount", "vol.img", "regular"]).code(1).stderr(contains("Not a directory"));
 }
+
+#[test]
+fn what_the_kernel_has_kept_is_forgotten_before_a_program_of_the_library_changes_it() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let dir = mount.dir.clone();
+    let under =
+        |script: &str| bench.weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]).success();
+    fs::create_dir_all(dir.join("a/b")).unwrap();
+    fs::write(dir.join("a/b/f"), "1").unwrap();
+    let open = fs::File::open(dir.join("a/b/f")).unwrap();
+    let size_of = |name: &str| fs::metadata(dir.join(name)).map(|meta| meta.len()).map_err(|e| e.kind());
+    let gone = Err(std::io::ErrorKind::NotFound);
+    for round in 0..5 {
+        // While the mount is alone, everything is looked at twice, what is not there too.
+        for _ in 0..2 {
+            assert_eq!(
+                (size_of("a/b/f"), size_of("a/b/new"), size_of("c/b/f")),
+                (Ok(1), gone, gone),
+                "{round}"
+            );
+            assert_eq!((open.metadata().unwrap().len(), open.metadata().unwrap().mode() & 0o777), (1, 0o644));
+            assert_eq!(fs::metadata(dir.join("a/b")).unwrap().mode() & 0o777, 0o755);
+        }
+        if round == 0 {
+            // Answers that are older than this are recalled once only.
+            std::thread::sleep(std::time::Duration::from_millis(1500));
+        }
+        under("cd /weft; printf 23 >>a/b/f; chmod 600 a/b/f; echo >a/b/new; chmod 700 a/b");
+        assert_eq!((open.metadata().unwrap().len(), open.metadata().unwrap().mode() & 0o777), (3, 0o600));
+        assert_eq!((size_of("a/b/f"), size_of("a/b/new")), (Ok(3), Ok(1)), "{round}");
+        assert_eq!(fs::metadata(dir.join("a/b")).unwrap().mode() & 0o777, 0o700);
+        under("cd /weft; rm a/b/new; mv a c; chmod 755 c/b");
+        assert_eq!((size_of("a/b/f"), size_of("c/b/f"), size_of("c/b/new")), (gone, Ok(3), gone), "{round}");
+        assert_eq!(fs::metadata(dir.join("c/b")).unwrap().mode() & 0o777, 0o755);
+        under("cd /weft; mv c a; truncate -s 1 a/b/f; chmod 644 a/b/f");
+    }
+    // Beside a program of the library that stays, all through its life.
+    let mut beside = bench.process(&["run", "-q", "--volume", "vol.img", "--", "sh"]);
+    let mut beside = beside.stdin(Stdio::piped()).spawn().unwrap();
+    let mut ask = beside.stdin.take().unwrap();
+    let mut out = BufReader::new(beside.stdout.take().unwrap());
+    for round in 0..50 {
+        let (now, old) = (format!("n{round}"), format!("n{}", round - 1));
+        let change = format!("cd /weft; rm -f {old}; printf %{round}s >{now}; printf x >>a/b/f; echo done\n");
+        assert_eq!(size_of(&now), gone);
+        ask.write_all(change.as_bytes()).unwrap();
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        assert_eq!((size_of(&now), size_of(&old)), (Ok(round as u64), gone));
+        assert_eq!(
+            (size_of("a/b/f"), open.metadata().unwrap().len()),
+            (Ok(round as u64 + 2), round as u64 + 2)
+        );
+    }
+    drop((ask, open));
+    assert!(beside.wait().unwrap().success());
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+}

@@ -202,8 +202,10 @@ impl Volume {
                 }
             }
         }
+        self.watch.process_begins();
         if !self.processes.admit(&process) {
             self.give_back(&process, None);
+            self.watch.process_ended(process.id);
             return None;
         }
         // Not before turns of the log wait for it.
@@ -260,6 +262,7 @@ impl Volume {
             log.process_ends(&self.processes, process);
         }
         self.processes.remove(process, &|reads, bytes| self.mounted.count_direct_reads(reads, bytes));
+        self.watch.process_ended(process.id);
     }
 
     fn give_back(&self, process: &Process, heir: Option<&Process>) {

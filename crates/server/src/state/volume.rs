@@ -9,7 +9,7 @@ use super::memory::{SharedLimits, shared_use};
 use super::names::{Cached, Published};
 use super::open_files::{Name, OpenFile, OpenFiles};
 use super::orphans::Orphans;
-use super::processes::Processes;
+use super::processes::{Process, Processes};
 use super::readahead::Readahead;
 use super::shared::ControlMemory;
 use super::watch::{Watch, Watched, Watcher};
@@ -35,7 +35,7 @@ pub struct Volume {
     pub(crate) mounted: Arc<Mounted>,
     pub(crate) fs: Arc<dyn Core>,
     device: Arc<AtomicU64>,
-    watch: Arc<Watch>,
+    pub(super) watch: Arc<Watch>,
     pub(crate) direct: Option<DirectImage>,
     id: u64,
     /// Tells this server from others of the same volume; not 0.
@@ -157,9 +157,15 @@ impl Volume {
         self.device.store(device, Relaxed);
     }
 
-    /// This front may keep inodes that lose their names.
-    pub fn set_watcher(&self, watcher: Weak<dyn Watcher>) {
-        self.watch.set(watcher);
+    /// The front of this process may keep names, attributes and inodes, as long as the process lives.
+    pub fn set_watcher(&self, process: &Process, watcher: Weak<dyn Watcher>) {
+        self.watch.set(process.id, watcher);
+    }
+
+    /// Which time it is that nobody but the watcher's process uses the volume; 0: others do. What the watcher looks up, it may keep
+    /// when this is the same afterwards.
+    pub fn watcher_alone(&self) -> u64 {
+        self.watch.alone()
     }
 
     /// Gives back an inode that the watcher has kept.

@@ -1,8 +1,22 @@
-//! A front that refers to inodes which nobody has open: the kernel, of a mount. Of an inode that is about to lose its last name,
-//! it may keep what it refers to, as the kernel does for descriptors of a path, working directories and named pipes.
+//! A front that keeps names and attributes of its own, and refers to inodes that nobody has open: the kernel, of a mount.
+//!
+//! ```text
+//!  only the front's process      it keeps what it looks up, as long as it likes
+//!     |  another one begins         it forgets all that it kept, before that process can change anything
+//!  others, too                   it keeps nothing
+//!     |  the last of them ends
+//!  only the front's process
+//! ```
+//!
+//! What the server does for others after their end (stores of killed programs to maps) comes from threads that are not the
+//! front's: it hears of each.
+//!
+//! Of an inode that is about to lose its last name, the front may keep the inode, as a kernel does for descriptors of a path,
+//! working directories and named pipes.
 
-use parking_lot::RwLock;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use parking_lot::{Mutex, RwLock};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
 use weft_core::{Ino, Tag};
 use weft_vfs::{
@@ -10,29 +24,113 @@ use weft_vfs::{
     FileSystem, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
 };
 
-/// A front that refers to inodes. It is called with locks of the server held, and must not wait for anything that needs them.
+/// A front that keeps names, attributes and inodes. It is called with locks of the server held, and must not wait for anything
+/// that needs them.
 pub trait Watcher: Send + Sync {
+    /// Others are about to use the volume: names and attributes that the front has kept may change from now on.
+    fn others_come(&self);
+
+    /// The attributes of an inode are others from now on.
+    fn attr_changed(&self, ino: Ino);
+
     /// An inode is about to lose what may be its last name. Whether the front keeps it from now on, until it gives it back
     /// ([`Volume::release_kept`](super::volume::Volume::release_kept)).
     fn keeps(&self, ino: Ino) -> bool;
 }
 
+thread_local! {
+    static IS_WATCHER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What this thread changes from now on, the watcher knows already.
+pub fn acts_for_watcher() {
+    IS_WATCHER.set(true);
+}
+
+/// No process.
+const NONE: u64 = u64::MAX;
+
 /// The watcher of a volume, when there is one.
-#[derive(Default)]
 pub struct Watch {
-    is_set: AtomicBool,
     watcher: RwLock<Option<Weak<dyn Watcher>>>,
+    /// The watcher's process.
+    own: AtomicU64,
+    /// Processes but the watcher's own. Locked while they come and go.
+    others: Mutex<u32>,
+    /// Which time it is that the watcher's process is alone; 0: it is not.
+    alone: AtomicU64,
+    times: AtomicU64,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            watcher: RwLock::default(),
+            own: AtomicU64::new(NONE),
+            others: Mutex::default(),
+            alone: AtomicU64::new(0),
+            times: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Watch {
-    /// There is a watcher from now on.
-    pub fn set(&self, watcher: Weak<dyn Watcher>) {
+    /// There is a watcher from now on, and this process is its own.
+    pub fn set(&self, process: u32, watcher: Weak<dyn Watcher>) {
+        let mut others = self.others.lock();
         *self.watcher.write() = Some(watcher);
-        self.is_set.store(true, SeqCst);
+        self.own.store(process.into(), SeqCst);
+        *others = others.saturating_sub(1);
+        self.look(*others);
+    }
+
+    /// After a change, under the lock.
+    fn look(&self, others: u32) {
+        let is_alone = others == 0 && self.own.load(Relaxed) != NONE;
+        let time = if is_alone { self.times.fetch_add(1, Relaxed) + 1 } else { 0 };
+        self.alone.store(time, SeqCst);
     }
 
     fn any(&self) -> Option<Arc<dyn Watcher>> {
-        self.is_set.load(Acquire).then(|| self.watcher.read().as_ref()?.upgrade()).flatten()
+        (self.own.load(Acquire) != NONE).then(|| self.watcher.read().as_ref()?.upgrade()).flatten()
+    }
+
+    /// Which time it is that only the watcher's process uses the volume; 0: others do. What the watcher looks up, it may keep when
+    /// this is the same afterwards.
+    pub fn alone(&self) -> u64 {
+        self.alone.load(SeqCst)
+    }
+
+    /// A process is about to begin.
+    pub fn process_begins(&self) {
+        let mut others = self.others.lock();
+        *others += 1;
+        if self.alone.swap(0, SeqCst) != 0
+            && let Some(watcher) = self.any()
+        {
+            watcher.others_come();
+        }
+    }
+
+    /// A process has ended.
+    pub fn process_ended(&self, process: u32) {
+        let mut others = self.others.lock();
+        if self.own.load(Relaxed) == u64::from(process) {
+            self.own.store(NONE, SeqCst);
+        } else {
+            debug_assert!(*others > 0, "more processes end than have begun");
+            *others = others.saturating_sub(1);
+        }
+        self.look(*others);
+    }
+
+    fn attr_changed(&self, ino: Ino) {
+        if self.alone() != 0
+            && !IS_WATCHER.get()
+            && let Some(watcher) = self.any()
+        {
+            watcher.attr_changed(ino);
+        }
     }
 }
 
@@ -46,6 +144,13 @@ impl Watched {
     /// A core whose inodes a watcher may keep.
     pub fn new(core: Arc<dyn Core>, watch: Arc<Watch>) -> Watched {
         Watched { core, watch }
+    }
+
+    /// Does what changes attributes of an inode.
+    fn changing<T>(&self, ino: Ino, act: impl FnOnce() -> FsResult<T>) -> FsResult<T> {
+        let done = act();
+        self.watch.attr_changed(ino);
+        done
     }
 
     /// Lets the watcher keep what has a name that it is about to lose.
@@ -62,6 +167,27 @@ impl Watched {
 }
 
 impl FileSystem for Watched {
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        self.changing(ino, || self.core.setattr(ino, set))
+    }
+
+    fn note_read(&self, ino: Ino, when: TimeSpec) {
+        self.core.note_read(ino, when);
+        self.watch.attr_changed(ino);
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        self.changing(ino, || self.core.write(ino, offset, data))
+    }
+
+    fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        self.changing(ino, || self.core.write_through(ino, offset, data))
+    }
+
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
+        self.changing(ino, || self.core.write_late(ino, offset, data, through, when))
+    }
+
     fn unlink(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
         self.keep(dir, name);
         self.core.unlink(dir, name)
@@ -82,13 +208,8 @@ impl FileSystem for Watched {
     }
 
     weft_vfs::forward! {
-        setattr => core.setattr(ino: Ino, set: &SetAttr) -> FsResult<Attr>;
         create => core.create(dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr>;
         link => core.link(ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr>;
-        note_read => core.note_read(ino: Ino, when: TimeSpec);
-        write => core.write(ino: Ino, offset: u64, data: &[u8]) -> FsResult<()>;
-        write_through => core.write_through(ino: Ino, offset: u64, data: &[u8]) -> FsResult<()>;
-        write_late => core.write_late(ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()>;
         fallocate => core.fallocate(ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()>;
         setxattr => core.setxattr(ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
         removexattr => core.removexattr(ino: Ino, name: &[u8]) -> FsResult<()>;
