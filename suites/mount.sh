@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# A mount, by tests of the field: pjdfstest and fsx through it, and programs of both fronts at once.
+# mount.sh [DIR]     DIR: a built pjdfstest (or PJDFSTEST=DIR); FSX: the program fsx ('cargo install fsx'). What is missing is skipped.
+source "$(dirname "$0")/lib.sh"
+DIR=${1:-${PJDFSTEST:-}}
+FSX=${FSX:-$(command -v fsx || true)}
+stop() { echo "mount.sh: $*" >&2; exit 2; }
+[ "$(id -u)" = 0 ] || stop "only the superuser can take on the identities of others: run it as root"
+[ -e /dev/fuse ] || stop "this kernel has no /dev/fuse"
+chmod 755 "$SCRATCH"
+IMAGE=$SCRATCH/image MOUNT=$SCRATCH/mount
+"$WEFT" format --quiet --size 2G --zone-size 4M "$IMAGE"
+mkdir "$MOUNT"
+unmount() { [ ! -e "$IMAGE" ] || "$WEFT" unmount --lazy "$MOUNT" 2>/dev/null || true; finish; }
+trap unmount EXIT
+"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" "$IMAGE" "$MOUNT"
+
+if [ -n "$DIR" ]; then
+  [ -x "$DIR/pjdfstest" ] || stop "$DIR is not a built pjdfstest"
+  DIR=$(cd "$DIR" && pwd)
+  mkdir "$MOUNT/pjd"
+  (cd "$MOUNT/pjd" && prove -r "$DIR/tests") >"$SCRATCH/prove" 2>&1 || true
+  same "pjdfstest" "PASS" "$(sed -n 's/^Result: //p' "$SCRATCH/prove")"
+  tail -2 "$SCRATCH/prove"
+  grep -E '^ *Failed test' "$SCRATCH/prove" | head -20 || true
+else
+  echo "skipped: pjdfstest (give its folder)"
+fi
+
+if [ -n "$FSX" ]; then
+  cat >"$SCRATCH/fsx.toml" <<'T'
+[weights]
+close_open = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+truncate = 5
+invalidate = 1
+fsync = 1
+fdatasync = 1
+punch_hole = 5
+sendfile = 5
+posix_fallocate = 2
+copy_file_range = 3
+posix_fadvise = 1
+T
+  for seed in 1 2 3 4; do
+    check "fsx, seed $seed" "$FSX" -N 5000 -S $seed "$MOUNT/fsx$seed"
+    check "fsx with all calls, seed $seed" "$FSX" -f "$SCRATCH/fsx.toml" -N 3000 -S $seed "$MOUNT/all$seed"
+  done
+else
+  echo "skipped: fsx ('cargo install fsx')"
+fi
+
+# Names that a program of the library makes and removes, looked at through the mount; commands come and go meanwhile.
+cat >"$SCRATCH/both" <<'S'
+mount=$1 weft=$2 image=$3
+mkdir -p /weft/both
+(while [ ! -e "$mount/both/end" ]; do "$weft" ls "$image:/both" >/dev/null; sleep 0.1; done) &
+for i in $(seq 1 300); do
+  echo "$i" >"/weft/both/f$i"; mv "/weft/both/f$i" "/weft/both/g$i"; rm -f "/weft/both/g$((i - 1))"
+  [ ! -e "$mount/both/f$i" ] && [ "$(cat "$mount/both/g$i")" = "$i" ] && [ ! -e "$mount/both/g$((i - 1))" ] || { echo "round $i"; exit 1; }
+  echo more >>"$mount/both/g$i"
+  [ "$(stat -c %s "/weft/both/g$i")" = "$(stat -c %s "$mount/both/g$i")" ] || { echo "size in round $i"; exit 1; }
+done
+touch "$mount/both/end"; wait
+S
+check "names of both fronts" weft_run bash "$SCRATCH/both" "$MOUNT" "$WEFT" "$IMAGE"
+# A lock counter: programs of both fronts add to one file under its lock.
+cat >"$SCRATCH/add" <<'S'
+for i in $(seq 1 200); do flock "$1/lock" sh -c 'n=$(cat "$0/count"); echo $((n + 1)) >"$0/count"' "$1" || exit 1; done
+S
+echo 0 >"$MOUNT/count"; : >"$MOUNT/lock"
+bash "$SCRATCH/add" "$MOUNT" & first=$!
+bash "$SCRATCH/add" "$MOUNT" & second=$!
+check "a counter under flock, library" weft_run bash "$SCRATCH/add" /weft
+check "a counter under flock, mount" wait $first
+check "a counter under flock, mount again" wait $second
+same "the counter" 600 "$(cat "$MOUNT/count")"
+
+check "unmount" "$WEFT" unmount "$MOUNT"
+check "weft fsck" "$WEFT" fsck "$IMAGE"
+same "messages of the mount" "" "$(grep -E 'WARN|ERROR' "$SCRATCH/log" || true)"
+summary
