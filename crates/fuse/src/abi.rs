@@ -46,6 +46,7 @@ pub mod op {
     pub const DESTROY: u32 = 38;
     pub const BATCH_FORGET: u32 = 42;
     pub const FALLOCATE: u32 = 43;
+    pub const READDIRPLUS: u32 = 44;
     pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
     pub const TMPFILE: u32 = 51;
@@ -59,6 +60,8 @@ pub mod can {
     pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub const BIG_WRITES: u64 = 1 << 5;
     pub const FLOCK_LOCKS: u64 = 1 << 10;
+    pub const DO_READDIRPLUS: u64 = 1 << 13;
+    pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub const ASYNC_DIO: u64 = 1 << 15;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const MAX_PAGES: u64 = 1 << 22;
@@ -87,6 +90,8 @@ pub mod fopen {
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
+/// A write of the kernel's own, of what a program has stored to a shared map.
+pub const WRITE_CACHE: u32 = 1 << 0;
 /// The sender of a write may not keep set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// The same for a file that is opened and cut.

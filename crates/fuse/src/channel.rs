@@ -94,11 +94,6 @@ impl Answer {
         self.len += fill(&mut self.bytes[self.len..end])?;
         Ok(())
     }
-
-    /// Bytes behind the head so far.
-    pub fn data_bytes(&self) -> usize {
-        self.len - size_of::<OutHeader>()
-    }
 }
 
 /// What becomes of a request.

@@ -63,11 +63,20 @@ impl Entries {
 
     /// Has the kernel look all names up again. Those whose answers it may not have read yet.
     pub fn recall(&self, channel: &Channel) -> Vec<Entry> {
-        let Kept { names, recent } = std::mem::take(&mut *self.0.lock());
-        names.iter().for_each(|entry| recall(channel, entry));
-        let now = Instant::now();
-        let is_recent = |when: Instant| now.duration_since(when) <= READ_WITHIN;
-        recent.into_iter().filter(|(when, _)| is_recent(*when)).map(|(_, entry)| entry).collect()
+        let mut all_recent = Vec::new();
+        loop {
+            let Kept { names, recent } = std::mem::take(&mut *self.0.lock());
+            if names.is_empty() {
+                return all_recent;
+            }
+            // Each waits for what is being done in the directory. A rename adds the new name before it is answered, so that the next
+            // round finds it.
+            names.iter().for_each(|entry| recall(channel, entry));
+            let now = Instant::now();
+            let is_recent = |when: Instant| now.duration_since(when) <= READ_WITHIN;
+            all_recent
+                .extend(recent.into_iter().filter(|(when, _)| is_recent(*when)).map(|(_, entry)| entry));
+        }
     }
 }
 

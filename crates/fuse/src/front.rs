@@ -1,10 +1,10 @@
 //! Requests of the kernel as calls of a session.
 
 use crate::abi::{
-    self, BatchForgetIn, CreateIn, Dirent, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetxattrIn,
-    GetxattrOut, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn,
-    MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, SetxattrIn, StatfsOut,
-    WriteIn, WriteOut, can, fattr, fopen, notice, op,
+    self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
+    GetxattrIn, GetxattrOut, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut,
+    MkdirIn, MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, SetxattrIn,
+    StatfsOut, WriteIn, WriteOut, can, fattr, fopen, notice, op,
 };
 use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out, time_spec};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
@@ -41,16 +41,24 @@ const AGAIN: [Duration; 4] = [
 /// The kernel keeps no data, and the server orders writes.
 const OPENED: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+/// Bits of a mode by which a program runs as another user or group.
+const SET_ID: u32 = 0o6000;
 /// Flags of `rename`.
 const RENAME_EXCHANGE: u32 = libc::RENAME_EXCHANGE;
 /// Requests that the kernel may send ahead of programs, and of how many it holds back others.
 const BACKGROUND_MAX: u16 = 64;
 const CONGESTION: u16 = 48;
 
+/// Requests that change directories.
+const NAMES: [u32; 9] =
+    [op::MKNOD, op::MKDIR, op::SYMLINK, op::LINK, op::CREATE, op::UNLINK, op::RMDIR, op::RENAME, op::RENAME2];
+
 /// What a mount asks the kernel for.
 const WANTED: u64 = can::ASYNC_READ
     | can::POSIX_LOCKS
     | can::FLOCK_LOCKS
+    | can::DO_READDIRPLUS
+    | can::READDIRPLUS_AUTO
     | can::ATOMIC_O_TRUNC
     | can::BIG_WRITES
     | can::ASYNC_DIO
@@ -71,6 +79,8 @@ pub struct Front {
     locks: Locks,
     openers: Openers,
     channel: OnceLock<Arc<Channel>>,
+    /// Each change of a directory is durable when it returns.
+    syncs_names: bool,
     /// The kernel can be made to forget the names that it keeps.
     forgets_names: AtomicBool,
     has_stopped: AtomicBool,
@@ -179,7 +189,7 @@ fn inode(ino: Ino) -> At<'static> {
 
 impl Front {
     /// `None` when the server stops.
-    pub fn new(volume: Arc<Volume>, dir: &Path) -> Option<Arc<Front>> {
+    pub fn new(volume: Arc<Volume>, dir: &Path, syncs_names: bool) -> Option<Arc<Front>> {
         let mount_point = dir.as_os_str().as_bytes().to_vec();
         let locks = Locks::default();
         let process = volume.begin_process("mount".into(), mount_point, None, locks.kernel.clone())?;
@@ -191,6 +201,7 @@ impl Front {
             locks,
             openers: Openers::default(),
             channel: OnceLock::new(),
+            syncs_names,
             forgets_names: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
         });
@@ -382,7 +393,7 @@ impl Front {
             op::CREATE | op::TMPFILE => self.create(request, answer)?,
             op::READ => self.read(request, answer)?,
             op::WRITE => self.write(request, answer)?,
-            op::READDIR => self.read_dir(request, answer)?,
+            op::READDIR | op::READDIRPLUS => self.read_dir(request, answer)?,
             op::FLUSH => {
                 let (flush, _) = request.argument::<FlushIn>()?;
                 let (file, owner) = (FileRef(flush.handle), flush.lock_owner);
@@ -406,7 +417,15 @@ impl Front {
             op::FALLOCATE => {
                 let (range, _) = request.argument::<FallocateIn>()?;
                 let (file, mode) = (FileRef(range.handle), range.mode as i32);
-                self.ask(request, |session| session.fallocate(file, mode, range.offset, range.len))?;
+                // The kernel does not say who may keep set-id bits.
+                let kills = head.uid != 0;
+                let had_set_id = kills && self.keeps_set_id(request);
+                self.ask_with(request, capabilities(kills), |session| {
+                    session.fallocate(file, mode, range.offset, range.len)
+                })?;
+                if had_set_id {
+                    self.attr_changed(ino);
+                }
             }
             op::LSEEK => {
                 let (seek, _) = request.argument::<LseekIn>()?;
@@ -422,6 +441,9 @@ impl Front {
             }
             // The kernel does by itself, or refuses, what it is not answered.
             _ => return Err(Errno(libc::ENOSYS)),
+        }
+        if self.syncs_names && NAMES.contains(&head.opcode) {
+            self.ask(request, |session| session.sync(None))?;
         }
         Ok(Outcome::Answered)
     }
@@ -492,6 +514,9 @@ impl Front {
         self.at_name(request, Place { dir: from_dir, name: old_name }, |session, from| {
             // The kernel moves what it has kept of the name.
             self.entries.moved(to_dir, new_name);
+            if flags & RENAME_EXCHANGE != 0 {
+                self.entries.moved(from_dir, old_name);
+            }
             session.rename(from, to, flags)?;
             // For the paths that are told; somebody may have renamed them again.
             if let Ok(moved) = session.stat(to, NOFOLLOW) {
@@ -528,7 +553,8 @@ impl Front {
             session.set_attr(inode(ino), libc::AT_EMPTY_PATH, &change)?;
             session.stat(inode(ino), libc::AT_EMPTY_PATH)
         })?;
-        answer.put(&attr_out(&attr, self.kept(request)));
+        // Kernels before 6.16 would keep them even if others have come since.
+        answer.put(&attr_out(&attr, Duration::ZERO));
         Ok(())
     }
 
@@ -539,9 +565,13 @@ impl Front {
         let flags = open.flags as i32 | if is_dir { libc::O_DIRECTORY } else { 0 };
         let path = self.nodes.path(ino);
         let at = At { dir: Base::Inode(ino, &path), path: ITSELF };
-        let rights = capabilities(open.open_flags & abi::OPEN_KILL_SUIDGID != 0);
+        let kills = open.open_flags & abi::OPEN_KILL_SUIDGID != 0;
+        let (rights, had_set_id) = (capabilities(kills), kills && self.keeps_set_id(request));
         let opener = self.openers.of(request.head.pid);
         let (open, _) = self.ask_with(request, rights, |session| session.open(at, flags, 0, opener))?;
+        if had_set_id {
+            self.attr_changed(ino);
+        }
         let how = if is_dir { 0 } else { OPENED };
         answer.put(&OpenOut { handle: open.file.0, how, backing: 0 });
         Ok(())
@@ -555,12 +585,13 @@ impl Front {
         let is_unnamed = request.head.opcode == op::TMPFILE;
         let (name, flags) = match is_unnamed {
             true => (ITSELF, create.flags as i32 | libc::O_TMPFILE),
-            false => (name, create.flags as i32 | libc::O_CREAT | libc::O_NOFOLLOW),
+            // What somebody else has made meanwhile is opened by another request, for which the kernel asks who may.
+            false => (name, create.flags as i32 | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW),
         };
         let at = At { dir: Base::Inode(dir, &path), path: name };
         let rights = capabilities(create.open_flags & abi::OPEN_KILL_SUIDGID != 0);
         let opener = self.openers.of(request.head.pid);
-        let (file, attr) = self.ask_with(request, rights, |session| {
+        let created = self.ask_with(request, rights, |session| {
             let (open, _) = session.open(at, flags, create.mode, opener)?;
             let itself = At { dir: Base::Open(open.file), path: b"" };
             let attr = session.stat(itself, libc::AT_EMPTY_PATH);
@@ -568,6 +599,10 @@ impl Front {
                 session.close(open.file, false)?;
             }
             Ok((open.file, attr?))
+        });
+        let (file, attr) = created.map_err(|errno| match errno {
+            Errno(libc::EEXIST) if create.flags as i32 & libc::O_EXCL == 0 => Errno(libc::ESTALE),
+            errno => errno,
         })?;
         let place = Place { dir, name: if is_unnamed { b"" } else { name } };
         if let Err(errno) = self.meet(request, attr, place, answer) {
@@ -589,32 +624,94 @@ impl Front {
     fn write(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let (write, data) = request.argument::<WriteIn>()?;
         let data = data.get(..write.size as usize).ok_or(Errno(libc::EIO))?;
-        let rights = capabilities(write.write_flags & abi::WRITE_KILL_SUIDGID != 0);
-        let (file, position) = (FileRef(write.handle), Position::At(write.offset));
-        let size = self.ask_with(request, rights, |session| session.write(file, position, data))?;
+        let (file, offset) = (FileRef(write.handle), write.offset);
+        if write.write_flags & abi::WRITE_CACHE != 0 {
+            // By any open file that is at hand, which may append; and what lies behind the end is nobody's.
+            let position = Position::InPlace { offset, old: None };
+            self.ask(request, |session| session.write(file, position, data))?;
+            answer.put(&WriteOut { size: write.size, pad: 0 });
+            return Ok(());
+        }
+        let kills = write.write_flags & abi::WRITE_KILL_SUIDGID != 0;
+        let had_set_id = kills && self.keeps_set_id(request);
+        // As the open file's flags are now, of which the kernel tells only so.
+        let now = write.flags as i32;
+        let size = self.ask_with(request, capabilities(kills), |session| {
+            let flags = session.flags(file)?;
+            if (flags ^ now) & libc::O_APPEND != 0 {
+                session.set_flags(file, flags ^ libc::O_APPEND)?;
+            }
+            let size = session.write(file, Position::At(offset), data)?;
+            if now & !flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+                session.fsync(file)?;
+            }
+            Ok(size)
+        })?;
+        if had_set_id {
+            self.attr_changed(Ino(request.head.node));
+        }
         answer.put(&WriteOut { size: size as u32, pad: 0 });
         Ok(())
     }
 
+    /// Whether the kernel may keep set-id bits of an inode, which it would not ask for again after the server has cleared them.
+    fn keeps_set_id(&self, request: &Request<'_>) -> bool {
+        let itself = inode(Ino(request.head.node));
+        let is_set = |attr: Attr| attr.perm & SET_ID != 0;
+        request.alone.get() != 0
+            && self.ask(request, |session| session.stat(itself, libc::AT_EMPTY_PATH)).is_ok_and(is_set)
+    }
+
     fn read_dir(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let (read, _) = request.argument::<ReadIn>()?;
+        let with_attributes = request.head.opcode == op::READDIRPLUS;
+        let each = size_of::<Dirent>() + if with_attributes { size_of::<EntryOut>() } else { 0 };
+        let (mut names, mut found, mut room) = (Vec::new(), Vec::new(), read.size as usize);
         self.ask(request, |session| {
             session.read_dir(FileRef(read.handle), read.offset, &mut |entry| {
-                let name_bytes = entry.name.len().next_multiple_of(abi::DIRENT_ALIGN);
-                let has_room = answer.data_bytes() + size_of::<Dirent>() + name_bytes <= read.size as usize;
+                let bytes = each + entry.name.len().next_multiple_of(abi::DIRENT_ALIGN);
+                let has_room = bytes <= room;
                 if has_room {
-                    answer.put(&Dirent {
-                        ino: entry.ino.0,
-                        cookie: entry.cookie,
-                        name_len: entry.name.len() as u32,
-                        kind: entry.kind.mode_bits() >> 12,
-                    });
-                    answer.put_bytes(entry.name);
-                    answer.put_bytes(&[0; abi::DIRENT_ALIGN][..name_bytes - entry.name.len()]);
+                    room -= bytes;
+                    names.extend_from_slice(entry.name);
+                    let (name_len, kind) = (entry.name.len() as u32, entry.kind.mode_bits() >> 12);
+                    found.push(Dirent { ino: entry.ino.0, cookie: entry.cookie, name_len, kind });
                 }
                 has_room
             })
-        })
+        })?;
+        let mut rest = &names[..];
+        for entry in found {
+            let (name, behind) = rest.split_at(entry.name_len as usize);
+            rest = behind;
+            if with_attributes {
+                let place = Place { dir: Ino(request.head.node), name };
+                answer.put(&self.attributes(request, place, Ino(entry.ino)));
+            }
+            answer.put(&entry);
+            answer.put_bytes(name);
+            let padding = name.len().next_multiple_of(abi::DIRENT_ALIGN) - name.len();
+            answer.put_bytes(&[0; abi::DIRENT_ALIGN][..padding]);
+        }
+        Ok(())
+    }
+
+    /// What the kernel may keep of a name that it lists; nothing when it may keep none.
+    fn attributes(&self, request: &Request<'_>, place: Place<'_>, ino: Ino) -> EntryOut {
+        if matches!(place.name, b"." | b"..") || request.alone.get() == 0 {
+            return EntryOut::default();
+        }
+        self.nodes.meet(ino, place.dir, place.name);
+        // After it has met the inode: it is told of changes from now on.
+        let attr = self.ask(request, |session| session.stat(inode(ino), libc::AT_EMPTY_PATH));
+        let kept = self.kept_name(request, place);
+        match attr {
+            Ok(attr) if !kept.is_zero() => entry_out(&attr, kept),
+            _ => {
+                self.forget(ino, 1);
+                EntryOut::default()
+            }
+        }
     }
 
     fn statfs(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
@@ -658,7 +755,10 @@ impl Front {
             }
             _ => {
                 let (list, _) = request.argument::<GetxattrIn>()?;
-                let names = self.ask(request, |session| session.list_xattr(at, flags))?;
+                // Which names a user may see, the kernel leaves to the server.
+                let sees_all = request.head.uid == 0;
+                let rights = if sees_all { Capabilities::ALL } else { Capabilities::from_bits(0) };
+                let names = self.ask_with(request, rights, |session| session.list_xattr(at, flags))?;
                 put_sized(answer, list.size, &names)
             }
         }

@@ -39,7 +39,7 @@ use weft_server::{Volume, acts_for_watcher};
 
 /// Requests that are worked on at the same time.
 const THREADS: usize = 4;
-/// A program that looks at the mount just now keeps it in use for a moment.
+/// What has just been closed, or is just being looked at, keeps a mount in use for a moment.
 const IN_USE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -122,7 +122,8 @@ impl Mount {
         if !dir_seen.is_dir() {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOTDIR)));
         }
-        let front = Front::new(volume, &dir_seen).ok_or(FuseError::Stopped)?;
+        let front =
+            Front::new(volume, &dir_seen, choice.sync || choice.dir_sync).ok_or(FuseError::Stopped)?;
         let device = match mount::mount(&dir_seen, choice) {
             Ok(device) => device,
             Err(error) => {
@@ -180,20 +181,11 @@ impl Mount {
     }
 
     fn take_down(&self) -> Result<(), FuseError> {
-        let begun = Instant::now();
         let dir = || self.dir.clone();
-        loop {
-            match mount::unmount(&self.dir, false) {
-                Ok(()) => return Ok(()),
-                Err(_) if begun.elapsed() < IN_USE => thread::sleep(PAUSE),
-                Err(first) => {
-                    return Err(match mount::unmount(&self.dir, true) {
-                        Ok(()) => FuseError::InUse { dir: dir() },
-                        Err(_) => FuseError::Unmount { dir: dir(), source: first },
-                    });
-                }
-            }
-        }
+        unmount(&self.dir, false).map_err(|first| match unmount(&self.dir, true) {
+            Ok(()) => FuseError::InUse { dir: dir() },
+            Err(_) => FuseError::Unmount { dir: dir(), source: first },
+        })
     }
 }
 
@@ -203,7 +195,13 @@ impl Mount {
 /// # Errors
 /// What the kernel or `fusermount3` says: `EBUSY` when programs use it.
 pub fn unmount(dir: &Path, detaches: bool) -> io::Result<()> {
-    mount::unmount(dir, detaches)
+    let begun = Instant::now();
+    loop {
+        match mount::unmount(dir, detaches) {
+            Err(_) if !detaches && begun.elapsed() < IN_USE => thread::sleep(PAUSE),
+            unmounted => return unmounted,
+        }
+    }
 }
 
 impl Drop for Mount {

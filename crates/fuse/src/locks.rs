@@ -190,9 +190,16 @@ impl Locks {
 
     /// An owner has closed a descriptor of a file.
     pub fn closed(&self, session: &Session<'_>, file: FileRef, owner: u64) -> Result<(), Errno> {
-        // Owners are remembered by the open file that they used, which may be another one of the same file.
-        if self.state.lock().owners.values().all(|owners| !owners.contains(&owner)) {
-            return Ok(());
+        {
+            let mut state = self.state.lock();
+            // Owners are remembered by the open file that they used, which may be another one of the same file.
+            if state.owners.values().all(|owners| !owners.contains(&owner)) {
+                return Ok(());
+            }
+            // Before the locks go: the open file is given up later, when the owner may have opened and locked the file again.
+            if let Some(owners) = state.owners.get_mut(&file.0) {
+                owners.retain(|other| *other != owner);
+            }
         }
         session.drop_locks(file, LockOwner::Kernel(owner)).map_err(errno)
     }

@@ -408,3 +408,71 @@ fn what_the_kernel_has_kept_is_forgotten_before_a_program_of_the_library_changes
     assert_eq!(mount.stop(), 0);
     bench.weft(&["fsck", "vol.img"]).success();
 }
+
+#[test]
+fn flags_of_open_files_count_as_they_are_and_stores_to_maps_stay_in_place() {
+    let bench = Bench::with_volume();
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: no python3");
+        return;
+    }
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "suid"]) else { return };
+    let dir = mount.dir.clone();
+    let script = r#"
+import ctypes, fcntl, mmap, os, stat, sys
+d = sys.argv[1]
+# O_APPEND that is given up, and taken.
+fd = os.open(d + "/f", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+os.write(fd, b"0123456789")
+fcntl.fcntl(fd, fcntl.F_SETFL, 0)
+os.pwrite(fd, b"ab", 0)
+fcntl.fcntl(fd, fcntl.F_SETFL, os.O_APPEND)
+os.write(fd, b"end")
+print(os.pread(fd, 100, 0).decode())
+# A map of a file that is open to append.
+m = mmap.mmap(fd, 13)
+m[4:6] = b"XY"
+m.flush(); m.close(); os.close(fd)
+print(open(d + "/f").read())
+# A lock that is taken again after a close is not given back with the open file that was closed.
+for i in range(200):
+    a = os.open(d + "/f", os.O_RDWR); fcntl.lockf(a, fcntl.LOCK_EX); os.close(a)
+    b = os.open(d + "/f", os.O_RDWR); fcntl.lockf(b, fcntl.LOCK_EX)
+    r, w = os.pipe()
+    if os.fork() == 0:
+        c = os.open(d + "/f", os.O_RDWR)
+        try: fcntl.lockf(c, fcntl.LOCK_EX | fcntl.LOCK_NB); os.write(w, b"got")
+        except OSError: os.write(w, b"no")
+        os._exit(0)
+    os.wait()
+    said = os.read(r, 3)
+    os.close(r); os.close(w); os.close(b)
+    if said != b"no": print("round", i, said); break
+# Set-id bits go with another user's write, whatever was kept of them.
+p = d + "/program"
+open(p, "w").close(); os.chmod(p, 0o6777)
+os.stat(p); os.stat(p)
+if os.fork() == 0:
+    os.setgid(54321); os.setuid(54321)
+    fd = os.open(p, os.O_WRONLY); os.write(fd, b"x"); os._exit(0)
+os.wait()
+print(oct(os.stat(p).st_mode & 0o7777))
+# Files without names, and new ones that must be new.
+t = os.open(d, os.O_TMPFILE | os.O_RDWR, 0o600)
+os.write(t, b"unnamed"); ctypes.CDLL(None).linkat(t, b"", -100, (d + "/named").encode(), 0x1000)
+print(open(d + "/named").read())
+for flags in (os.O_EXCL, 0):
+    try: os.close(os.open(d + "/named", os.O_CREAT | os.O_RDWR | flags)); print("opened")
+    except FileExistsError: print("exists")
+"#;
+    let native = tempfile::tempdir().unwrap();
+    let said = |dir: &std::path::Path| {
+        let output = Command::new("python3").args(["-c", script]).arg(dir).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    let wanted = "ab23456789end\nab23XY6789end\n0o777\nunnamed\nexists\nopened\n";
+    assert_eq!(said(native.path()), wanted, "natively");
+    assert_eq!(said(&dir), wanted);
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+}

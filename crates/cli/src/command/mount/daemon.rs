@@ -41,14 +41,19 @@ pub fn start(quiet: bool) -> Result<u8, CliError> {
     Ok(0)
 }
 
+/// Opens what the process that stays writes to.
+pub fn open_log(log: Option<&Path>) -> Result<File, CliError> {
+    let path = log.unwrap_or(Path::new("/dev/null"));
+    let opened = File::options().append(true).create(log.is_some()).open(path);
+    opened.map_err(|error| CliError::io("write", path, error))
+}
+
 /// Leaves the terminal of whoever started it. What it says from now on goes to `log`.
-pub fn leave_terminal(log: Option<&Path>) -> Result<(), CliError> {
+pub fn leave_terminal(log: &File) {
+    // None of this can fail with an open file, and whoever started the process has been told that the volume is mounted.
     // It leads no group yet, as its parent's child.
     let _ = setsid();
-    let path = log.unwrap_or(Path::new("/dev/null"));
-    let failed = |error: std::io::Error| CliError::io("write", path, error);
-    let file = File::options().append(true).create(log.is_some()).open(path).map_err(failed)?;
-    dup2_stdout(&file).and_then(|()| dup2_stderr(&file)).map_err(|error| failed(error.into()))?;
+    let _ = dup2_stdout(log).and_then(|()| dup2_stderr(log));
     // It keeps no file system in use but the volume's own.
-    std::env::set_current_dir("/").map_err(|error| CliError::io("change to", Path::new("/"), error))
+    let _ = std::env::set_current_dir("/");
 }

@@ -96,9 +96,8 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         ));
     }
     // 'weft unmount' and others find the image by what the mount shows.
-    let source =
-        if args.volume.exists() { std::path::absolute(&args.volume) } else { Ok(args.volume.clone()) };
-    let mut choice = choice(&source.unwrap_or_else(|_| args.volume.clone()));
+    let source = args.volume.canonicalize().unwrap_or_else(|_| args.volume.clone());
+    let mut choice = choice(&source);
     args.options.iter().try_for_each(|option| options::apply(&mut choice, option))?;
     choice.read_only |= args.read_only;
     choice.allow_other |= args.allow_other;
@@ -109,6 +108,7 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         return daemon::start(args.quiet);
     }
     let signals = Queue::block()?;
+    let log = args.daemon.then(|| daemon::open_log(args.log.as_deref())).transpose()?;
     let hosted = serve(args)?;
     let mount = match Mount::new(hosted.volume().clone(), &args.dir, &choice) {
         Ok(mount) => mount,
@@ -118,8 +118,8 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         }
     };
     say::mounted(&args.volume, &args.dir);
-    if args.daemon {
-        daemon::leave_terminal(args.log.as_deref())?;
+    if let Some(log) = &log {
+        daemon::leave_terminal(log);
     }
     let before = hosted.snapshot();
     while !signals.ends_within(LOOK)? && !mount.has_ended() {}
@@ -135,7 +135,9 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
 fn serve(args: &MountArgs) -> Result<Hosted, CliError> {
     let choice = args.placement.choice();
     if let Some(socket) = &args.socket {
-        return Hosted::on_socket(&args.volume, socket, &choice);
+        // The process that stays changes its directory.
+        let socket = std::path::absolute(socket).map_err(|error| CliError::io("find", socket, error))?;
+        return Hosted::on_socket(&args.volume, &socket, &choice);
     }
     match host::reach(&args.volume, &choice)? {
         ServerAt::Here(hosted) => Ok(*hosted),
