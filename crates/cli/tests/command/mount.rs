@@ -457,6 +457,19 @@ if os.fork() == 0:
     fd = os.open(p, os.O_WRONLY); os.write(fd, b"x"); os._exit(0)
 os.wait()
 print(oct(os.stat(p).st_mode & 0o7777))
+# So do capabilities, whoever writes, and set-id bits with space that another user takes.
+rights = bytes.fromhex("0100000202000000000000000000000000000000")
+try: os.setxattr(p, "security.capability", rights)
+except OSError: pass
+os.chmod(p, 0o777)
+fd = os.open(p, os.O_WRONLY); os.write(fd, b"x"); os.close(fd)
+print(os.listxattr(p))
+os.chmod(p, 0o6777); os.stat(p)
+if os.fork() == 0:
+    os.setgid(54321); os.setuid(54321)
+    os.posix_fallocate(os.open(p, os.O_WRONLY), 0, 300); os._exit(0)
+os.wait()
+print(oct(os.stat(p).st_mode & 0o7777))
 # Files without names, and new ones that must be new.
 t = os.open(d, os.O_TMPFILE | os.O_RDWR, 0o600)
 os.write(t, b"unnamed"); ctypes.CDLL(None).linkat(t, b"", -100, (d + "/named").encode(), 0x1000)
@@ -470,7 +483,7 @@ for flags in (os.O_EXCL, 0):
         let output = Command::new("python3").args(["-c", script]).arg(dir).output().unwrap();
         String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
     };
-    let wanted = "ab23456789end\nab23XY6789end\n0o777\nunnamed\nexists\nopened\n";
+    let wanted = "ab23456789end\nab23XY6789end\n0o777\n[]\n0o777\nunnamed\nexists\nopened\n";
     assert_eq!(said(native.path()), wanted, "natively");
     assert_eq!(said(&dir), wanted);
     assert_eq!(mount.stop(), 0);

@@ -50,6 +50,32 @@ fn commands_that_run_on_a_volume_copy_from_and_to_it() {
 }
 
 #[test]
+fn whoever_writes_to_a_program_takes_its_capabilities() {
+    let bench = Bench::with_volume();
+    let script = r#"
+import os
+rights = bytes.fromhex("0100000202000000000000000000000000000000")
+for way in range(4):
+    p = "/weft/p%d" % way
+    # Open before it gets them, or afterwards; with a lease, or by the server.
+    early = os.open(p, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o777)
+    if way % 2: os.write(early, b"x" * 5000)
+    try: os.setxattr(p, "security.capability", rights)
+    except OSError: pass
+    fd = early if way < 2 else os.open(p, os.O_WRONLY)
+    os.write(fd, b"y")
+    print(os.listxattr(p))
+try: os.setxattr(p, "security.capability", rights)
+except OSError: pass
+os.chown(p, 1, 1)
+print(os.listxattr(p))"#;
+    if std::process::Command::new("python3").arg("--version").output().is_ok() {
+        let args = ["run", "-q", "--volume", "vol.img", "--", "python3", "-c", script];
+        bench.weft(&args).success().stdout("[]\n".repeat(5));
+    }
+}
+
+#[test]
 fn a_process_in_the_background_that_becomes_another_program_keeps_the_volume() {
     let bench = Bench::with_volume();
     // The program connects when it first uses the volume, which may take a while.

@@ -2,6 +2,7 @@
 
 use super::Error::Errno;
 use super::{At, Base, Result, Session, found, last_of};
+use crate::state::inodes::CAPABILITIES;
 use weft_client::proto::is_writable;
 use weft_core::{Capability, Credentials, Tag};
 use weft_core::{Ino, refuse};
@@ -124,6 +125,7 @@ impl Session<'_> {
             // A new owner must not get a program that runs as somebody else.
             perm = cred.perm_after_chown(&attr);
         }
+        let is_given_away = (change.uid.is_some() || change.gid.is_some()) && attr.kind == FileKind::File;
         if (perm.is_some() || change.atime.is_some() || change.mtime.is_some()) && !cred.owns(&attr) {
             return Err(Errno(libc::EPERM));
         }
@@ -137,6 +139,9 @@ impl Session<'_> {
         }
         let perm = perm.map(|perm| cred.perm_for_chmod(perm, gid.unwrap_or(attr.gid)));
         volume.fs.setattr(ino, &SetAttr { perm, uid, gid, size: None, atime, mtime })?;
+        if is_given_away {
+            self.drop_capabilities(ino)?;
+        }
         volume.inodes.must_ask_for_sync(ino);
         if let Some(owner) = uid
             && owner != attr.uid
@@ -212,9 +217,15 @@ impl Session<'_> {
             self.check_writable()?;
             self.check_xattr(&attr, name, access::WRITE)?;
             refuse(how == BOTH && self.volume.fs.getxattr(attr.ino, name).is_ok(), Errno(libc::EEXIST))?;
-            let _alone = self.alone()?;
+            let alone = self.alone()?;
             self.volume.fs.setxattr(attr.ino, name, value, mode)?;
             self.volume.inodes.must_ask_for_sync(attr.ino);
+            let is_rights = name == CAPABILITIES;
+            let to_revoke = is_rights.then(|| self.volume.inodes.perm_changed(attr.ino, attr.perm)).flatten();
+            drop(alone);
+            if let Some(open) = to_revoke {
+                self.volume.inodes.revoke_rings(&open);
+            }
             Ok(())
         })
     }

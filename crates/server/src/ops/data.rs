@@ -2,7 +2,7 @@
 
 use super::Error::Errno;
 use super::{Error, Result, Session, is_file};
-use crate::state::inodes::{LongGuard, OpenInode, THROUGH_BYTES};
+use crate::state::inodes::{CAPABILITIES, LongGuard, OpenInode, THROUGH_BYTES};
 use crate::state::open_files::OpenFile;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
@@ -370,15 +370,32 @@ impl Session<'_> {
             return Ok(());
         }
         let lock_pages = self.alone()?;
-        let Some(perm) = self.cred().perm_after_write(&volume.fs.getattr(ino)?) else { return Ok(()) };
-        volume.fs.setattr(ino, &SetAttr { perm: Some(perm), ..SetAttr::default() })?;
+        let attr = volume.fs.getattr(ino)?;
+        // As in Linux, capabilities go whoever writes.
+        let dropped = self.drop_capabilities(ino)?;
+        let perm = self.cred().perm_after_write(&attr);
+        if perm.is_none() && !dropped {
+            return Ok(());
+        }
+        if perm.is_some() {
+            volume.fs.setattr(ino, &SetAttr { perm, ..SetAttr::default() })?;
+        }
         volume.inodes.must_ask_for_sync(ino);
-        let to_revoke = volume.inodes.perm_changed(ino, perm);
+        let to_revoke = volume.inodes.perm_changed(ino, perm.unwrap_or(attr.perm));
         drop(lock_pages);
         if let Some(open) = to_revoke {
             volume.inodes.revoke_rings(&open);
         }
         Ok(())
+    }
+
+    /// Takes away what a program may do beside what its user may; whether it had anything.
+    pub(super) fn drop_capabilities(&self, ino: Ino) -> Result<bool> {
+        let had = self.volume.fs.getxattr(ino, CAPABILITIES).is_ok();
+        if had {
+            self.volume.fs.removexattr(ino, CAPABILITIES)?;
+        }
+        Ok(had)
     }
 
     /// Sets a file's size, open or not.

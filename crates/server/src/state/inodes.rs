@@ -58,7 +58,7 @@ pub struct OpenInode {
     haunted_records: Arc<AtomicBool>,
     /// It was truncated to be written anew, without an `fsync` perhaps: a crash must not find it empty once it is closed.
     is_replaced: AtomicBool,
-    /// Whether it may have set-id bits, which a write can clear: it gets no ring then. Changed under the table's lock.
+    /// Whether it may have set-id bits or capabilities, which a write can clear: it gets no ring then. Changed under the table's lock.
     set_id: AtomicBool,
     /// Write-backs of it that failed.
     pub errors: WritebackErrors,
@@ -273,6 +273,9 @@ fn has_set_id(perm: u32) -> bool {
     perm & (libc::S_ISUID | libc::S_ISGID) != 0
 }
 
+/// The extended attribute with what a program may do beside what its user may.
+pub const CAPABILITIES: &[u8] = b"security.capability";
+
 impl Inodes {
     /// No inode is open.
     pub fn new(
@@ -462,7 +465,7 @@ impl Inodes {
             is_haunted: AtomicBool::new(false),
             haunted_records: Arc::default(),
             is_replaced: AtomicBool::new(false),
-            set_id: AtomicBool::new(has_set_id(perm)),
+            set_id: AtomicBool::new(self.gives_rights(attr.ino, perm)),
             errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
             kept: AtomicU64::new(0),
@@ -804,19 +807,25 @@ impl Inodes {
         }
     }
 
-    /// Whether a write to the inode may have to clear set-id bits.
+    /// Whether a program that is executed from the inode may do more than its user.
+    fn gives_rights(&self, ino: Ino, perm: u32) -> bool {
+        has_set_id(perm) || self.fs.getxattr(ino, CAPABILITIES).is_ok()
+    }
+
+    /// Whether a write to the inode may have to clear set-id bits or capabilities.
     pub fn may_have_set_id(&self, open: &OpenInode) -> bool {
         open.set_id.load(Relaxed)
     }
 
-    /// An inode's permission bits have changed. With set-id bits all writes go through the server, which clears them: the
-    /// inode that is returned then is to be [`robbed`](Self::revoke_rings) of its ring.
+    /// An inode's permission bits or capabilities have changed. With set-id bits or capabilities all writes go through the server,
+    /// which clears them: the inode that is returned then is to be [`robbed`](Self::revoke_rings) of its ring.
     #[must_use]
     pub fn perm_changed(&self, ino: Ino, perm: u32) -> Option<Arc<OpenInode>> {
         let table = self.table.lock();
         let open = table.by_ino.get(&ino)?;
-        open.set_id.store(has_set_id(perm), Relaxed);
-        has_set_id(perm).then(|| open.clone())
+        let gives_rights = self.gives_rights(ino, perm);
+        open.set_id.store(gives_rights, Relaxed);
+        gives_rights.then(|| open.clone())
     }
 
     /// Keeps clients from appending. A client that was stopped in the middle of a copy and moved nothing for seconds loses

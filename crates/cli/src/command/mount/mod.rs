@@ -39,7 +39,7 @@ pub struct MountArgs {
     /// Let other users use the mount [default: when root mounts]
     #[arg(long)]
     pub allow_other: bool,
-    /// Options as mount(8) has them: ro, suid, dev, noexec, sync, dirsync, allow_other, fsname=NAME. Those of fstab that say
+    /// Options as mount(8) has them: ro, suid, dev, noexec, sync, dirsync, allow_other. Those of fstab that say
     /// nothing to weft are ignored.
     #[arg(short = 'o', long = "options", value_name = "OPTION,...", value_delimiter = ',')]
     pub options: Vec<String>,
@@ -104,6 +104,11 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     if args.fake {
         return Ok(0);
     }
+    let is_dir = std::fs::metadata(&args.dir).and_then(|meta| match meta.is_dir() {
+        true => Ok(()),
+        false => Err(std::io::Error::from_raw_os_error(libc::ENOTDIR)),
+    });
+    is_dir.map_err(|source| FuseError::Mount { dir: args.dir.clone(), source })?;
     if args.daemon && !daemon::stays() {
         return daemon::start(args.quiet);
     }

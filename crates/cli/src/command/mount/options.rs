@@ -28,7 +28,7 @@ const OF_OTHERS: &[&str] = &[
 ];
 
 /// What [`apply`] knows, for the user.
-const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync, allow_other, fsname=NAME, and what fstab \
+const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync, allow_other, and what fstab \
      has for others (noauto, nofail, user, noatime, ...)";
 
 /// Takes one option, or says that there is none.
@@ -48,15 +48,12 @@ pub fn apply(choice: &mut MountChoice, option: &str) -> Result<(), CliError> {
         "" => {}
         option if OF_OTHERS.contains(&option) => {}
         option if option.starts_with("x-") || option.starts_with("comment=") => {}
-        option => match option.strip_prefix("fsname=") {
-            Some(name) => choice.source = name.into(),
-            None => {
-                return Err(CliError::said(
-                    format!("-o {option}: a mount has no such option"),
-                    format!("the options are {KNOWN}"),
-                ));
-            }
-        },
+        option => {
+            return Err(CliError::said(
+                format!("-o {option}: a mount has no such option"),
+                format!("the options are {KNOWN}"),
+            ));
+        }
     }
     Ok(())
 }
@@ -71,9 +68,8 @@ mod tests {
             let mut choice = MountChoice::default();
             options.split(',').try_for_each(|option| apply(&mut choice, option)).map(|()| choice)
         };
-        let choice = chosen("ro,suid,noexec,rw,x-systemd.automount,noatime,fsname=a b").unwrap();
+        let choice = chosen("ro,suid,noexec,rw,x-systemd.automount,noatime").unwrap();
         assert!(!choice.read_only && choice.suid && choice.no_exec && !choice.dev);
-        assert_eq!(choice.source, "a b");
         assert!(chosen("ro,compress").unwrap_err().to_string().contains("compress"));
     }
 }
