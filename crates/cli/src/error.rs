@@ -221,7 +221,7 @@ impl CliError {
     pub fn remedy(&self) -> Option<String> {
         let text = match self {
             CliError::Device(DeviceError::Busy(_)) => {
-                "another process has the image open. A server of another user, or one that was started with another XDG_RUNTIME_DIR, is \
+                "another process has the image open. A server of another user, or one that was started with another XDG_RUNTIME_DIR or TMPDIR, is \
                  reached by 'weft run --socket PATH'; otherwise wait for the process, or end it"
             }
             CliError::Device(DeviceError::Io { path, source })

@@ -14,7 +14,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_core::serve::connect_now;
 use weft_device::DeviceError;
-use weft_server::{Server, Volume, socket_path};
+use weft_server::{Server, Volume, other_sockets, socket_path};
 use weft_sys::peer;
 use weft_volume::report::Snapshot;
 use weft_volume::spec::path_of;
@@ -134,8 +134,11 @@ pub fn served(image: &Path, error: CliError) -> CliError {
     if !is_busy(&error) {
         return error;
     }
-    let Ok(socket) = socket_path(&path_of(image)) else { return error };
-    let Some(server) = served_by(&socket) else { return error };
+    let own = socket_path(&path_of(image)).into_iter();
+    let mut sockets = own.chain(other_sockets(&path_of(image)));
+    let Some((socket, server)) = sockets.find_map(|at| served_by(&at).map(|server| (at, server))) else {
+        return error;
+    };
     let socket = std::fs::canonicalize(&socket).unwrap_or(socket);
     let (what, remedy) = match server.pid {
         Some(pid) => (
@@ -249,9 +252,14 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
                 let socket = if choice.look { private_socket()? } else { socket };
                 return Ok(ServerAt::Here(Box::new(Hosted::start(mounted, socket)?)));
             }
-            Err(error)
-                if is_busy(&error) && begun.elapsed() < BUSY_PATIENCE && !signal::was_interrupted() =>
-            {
+            Err(error) if is_busy(&error) => {
+                // This user's, perhaps, in another environment.
+                if let Some(other) = other_sockets(image).into_iter().find(|at| served_by(at).is_some()) {
+                    return Ok(ServerAt::Elsewhere(other));
+                }
+                if begun.elapsed() > BUSY_PATIENCE || signal::was_interrupted() {
+                    return Err(error);
+                }
                 std::thread::sleep(BUSY_STEP);
             }
             Err(error) => return Err(error),

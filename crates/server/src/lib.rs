@@ -19,7 +19,7 @@ mod server;
 mod state;
 
 pub use error::ServerError;
-pub use server::{Server, socket_path};
+pub use server::{Server, other_sockets, socket_path};
 pub use state::processes::{Peer, Process};
 pub use state::volume::Volume;
 pub use state::watch::{Watcher, acts_for_watcher};

@@ -68,7 +68,27 @@ pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
             format!("{} is not ours", dir.display()),
         ));
     }
-    Ok(dir.join(format!("{:x}-{:x}.sock", meta.dev(), meta.ino())))
+    Ok(dir.join(socket_name(&meta)))
+}
+
+fn socket_name(meta: &std::fs::Metadata) -> String {
+    format!("{:x}-{:x}.sock", meta.dev(), meta.ino())
+}
+
+/// Where else this user's server of an image may listen: one that was started with other variables in its environment, such as a
+/// service at boot.
+pub fn other_sockets(image: &Path) -> Vec<PathBuf> {
+    let Ok(meta) = std::fs::metadata(image) else { return Vec::new() };
+    let (uid, _) = weft_sys::effective_user();
+    let dirs = [
+        Path::new("/run/user").join(uid.to_string()).join("weft"),
+        std::env::temp_dir().join(format!("weft-{uid}")),
+        Path::new("/tmp").join(format!("weft-{uid}")),
+        Path::new("/var/tmp").join(format!("weft-{uid}")),
+    ];
+    let is_own =
+        |dir: &PathBuf| std::fs::symlink_metadata(dir).is_ok_and(|dir| dir.is_dir() && dir.uid() == uid);
+    dirs.into_iter().filter(is_own).map(|dir| dir.join(socket_name(&meta))).collect()
 }
 
 /// Makes way for a socket. The volume's device is locked by this process, so a socket that stands there, or a link to one, is

@@ -376,3 +376,18 @@ fn the_runtime_directory_of_another_user_is_left_alone() {
     assert_eq!(std::fs::read_dir(&theirs).unwrap().count(), 0);
     assert!(bench.path("weft-0").is_dir());
 }
+
+#[test]
+fn a_server_that_was_started_with_another_environment_is_found() {
+    let bench = Bench::with_volume();
+    let mut command = bench.process(&["serve", "--quiet", "--volume", "vol.img"]);
+    let mut server = command.env_remove("XDG_RUNTIME_DIR").env_remove("TMPDIR").spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut line)
+        .unwrap();
+    assert!(line.contains("/weft-") && !line.contains(bench.dir().to_str().unwrap()), "{line}");
+    bench.weft(&["mkdir", "vol.img:/d"]).success();
+    assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "d\n");
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
