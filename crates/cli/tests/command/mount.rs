@@ -204,9 +204,9 @@ fn locks_exclude_programs_of_the_mount_and_of_the_library() {
         assert_eq!(waits.wait_with_output().unwrap().stdout, b"had\n", "{first} {second}");
     }
     // A holder that is killed.
-    let mut held = holder(&mut through("exec flock {}/lock -c 'echo held; read line'"), "");
+    let mut held = holder(&mut through("exec setsid flock {}/lock -c 'echo held; read line'"), "");
     let group = held.id();
-    assert!(said(through(&format!("pkill -KILL -P {group}; kill -KILL {group}"))).0 == 0);
+    assert!(said(through(&format!("kill -s KILL -- -{group}"))).0 == 0);
     held.wait().unwrap();
     assert_eq!(said(under("flock -w 20 {}/lock echo had")), (0, "had\n".into()));
     assert_eq!(mount.stop(), 0);
