@@ -262,7 +262,8 @@ impl CliError {
             }
             CliError::Volume(VolumeError::NotWritable { .. }) => {
                 "read permission is enough for 'weft run --read-only' and for the commands that only read: ls, stat, cat, \
-                 cp from it, export, df, stats, zones, fsck, salvage"
+                 cp from it, export, df, stats, zones, fsck, salvage; 'weft run --socket PATH' joins the server of \
+                 another user"
             }
             CliError::Volume(VolumeError::AlwaysNew(_)) => {
                 "leave out --read-only, or name a volume with a device"

@@ -4,6 +4,7 @@ use crate::abi::{InHeader, OutHeader};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use weft_server::ops::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most bytes of a read or a write.
@@ -14,6 +15,18 @@ const BUFFER_BYTES: usize = DATA_BYTES_MAX + 4096;
 /// Number of an error (`errno`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Errno(pub i32);
+
+impl From<Error> for Errno {
+    fn from(error: Error) -> Errno {
+        match error {
+            Error::Errno(errno) => Errno(errno),
+            // One component, which nobody follows.
+            Error::Outside => Errno(libc::EXDEV),
+            Error::Waits => Errno(libc::EAGAIN),
+            Error::Ended => Errno(libc::EIO),
+        }
+    }
+}
 
 /// A request of the kernel.
 pub struct Request<'a> {

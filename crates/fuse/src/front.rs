@@ -86,16 +86,6 @@ pub struct Front {
     has_stopped: AtomicBool,
 }
 
-fn errno(error: Error) -> Errno {
-    match error {
-        Error::Errno(errno) => Errno(errno),
-        // One component, which nobody follows.
-        Error::Outside => Errno(libc::EXDEV),
-        Error::Waits => Errno(libc::EAGAIN),
-        Error::Ended => Errno(libc::EIO),
-    }
-}
-
 /// All rights, but that of keeping set-id bits where the kernel says that the caller has it not.
 fn capabilities(kills_set_id: bool) -> Capabilities {
     let keeps = 1 << Capability::Fsetid as u32;
@@ -265,8 +255,17 @@ impl Front {
         capabilities: Capabilities,
         act: impl FnOnce(&Session<'_>) -> Result<T, Error>,
     ) -> Result<T, Errno> {
+        self.with_session(request, capabilities, act).map_err(Errno::from)
+    }
+
+    fn with_session<T>(
+        &self,
+        request: &Request<'_>,
+        capabilities: Capabilities,
+        act: impl FnOnce(&Session<'_>) -> T,
+    ) -> T {
         let caller = caller(request.head.uid, request.head.gid, capabilities);
-        act(&Session::new(&self.volume, &self.process, &caller)).map_err(errno)
+        act(&Session::new(&self.volume, &self.process, &caller))
     }
 
     /// The same for a name in a directory.
@@ -350,18 +349,17 @@ impl Front {
             }
             op::INTERRUPT => {
                 let (interrupt, _) = request.argument::<InterruptIn>()?;
-                self.ask(request, |session| {
+                self.with_session(request, Capabilities::ALL, |session| {
                     self.locks.interrupt(session, interrupt.unique, channel);
-                    Ok(())
-                })?;
+                });
                 return Ok(Outcome::Unanswered);
             }
             op::SETLK | op::SETLKW => {
                 let (lock, _) = request.argument::<LockIn>()?;
                 let waits = head.opcode == op::SETLKW;
-                let caller = caller(head.uid, head.gid, Capabilities::ALL);
-                let session = Session::new(&self.volume, &self.process, &caller);
-                return self.locks.set(&session, head.unique, &lock, waits);
+                return self.with_session(request, Capabilities::ALL, |session| {
+                    self.locks.set(session, head.unique, &lock, waits)
+                });
             }
             op::INIT => {
                 let agreed = init(request, answer)?;
@@ -397,8 +395,9 @@ impl Front {
             op::FLUSH => {
                 let (flush, _) = request.argument::<FlushIn>()?;
                 let (file, owner) = (FileRef(flush.handle), flush.lock_owner);
-                let caller = caller(head.uid, head.gid, Capabilities::ALL);
-                self.locks.closed(&Session::new(&self.volume, &self.process, &caller), file, owner)?;
+                self.with_session(request, Capabilities::ALL, |session| {
+                    self.locks.closed(session, file, owner)
+                })?;
             }
             op::RELEASE | op::RELEASEDIR => {
                 let (release, _) = request.argument::<ReleaseIn>()?;
@@ -435,9 +434,9 @@ impl Front {
             }
             op::GETLK => {
                 let (lock, _) = request.argument::<LockIn>()?;
-                let caller = caller(head.uid, head.gid, Capabilities::ALL);
-                let session = Session::new(&self.volume, &self.process, &caller);
-                answer.put(&self.locks.get(&session, &lock)?);
+                let found =
+                    self.with_session(request, Capabilities::ALL, |session| self.locks.get(session, &lock));
+                answer.put(&found?);
             }
             // The kernel does by itself, or refuses, what it is not answered.
             _ => return Err(Errno(libc::ENOSYS)),

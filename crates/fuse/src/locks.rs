@@ -119,19 +119,11 @@ pub struct Locks {
     state: Mutex<State>,
 }
 
-fn errno(error: Error) -> Errno {
-    match error {
-        Error::Errno(errno) => Errno(errno),
-        Error::Waits => Errno(libc::EAGAIN),
-        Error::Outside | Error::Ended => Errno(libc::EIO),
-    }
-}
-
 impl Locks {
     /// What is in the way of a lock.
     pub fn get(&self, session: &Session<'_>, request: &LockIn) -> Result<LockOut, Errno> {
         let wanted = Wanted::of(request)?;
-        let found = session.get_lock(wanted.file, wanted.owner, wanted.range).map_err(errno)?;
+        let found = session.get_lock(wanted.file, wanted.owner, wanted.range).map_err(Errno::from)?;
         let end = match found.len {
             0 => i64::MAX as u64,
             len => (found.start + (len - 1)).min(i64::MAX as u64),
@@ -157,12 +149,12 @@ impl Locks {
         }
         if !waits {
             drop(state);
-            return wanted.take(session, None).map(|()| Outcome::Answered).map_err(errno);
+            return wanted.take(session, None).map(|()| Outcome::Answered).map_err(Errno::from);
         }
         // Under the lock: whatever changes from now on finds the request waiting.
         match wanted.take(session, Some(unique)) {
             Err(Error::Waits) => {}
-            taken => return taken.map(|()| Outcome::Answered).map_err(errno),
+            taken => return taken.map(|()| Outcome::Answered).map_err(Errno::from),
         }
         if let Some(at) = state.early.iter().position(|early| *early == unique) {
             state.early.remove(at);
@@ -201,7 +193,7 @@ impl Locks {
                 owners.retain(|other| *other != owner);
             }
         }
-        session.drop_locks(file, LockOwner::Kernel(owner)).map_err(errno)
+        session.drop_locks(file, LockOwner::Kernel(owner)).map_err(Errno::from)
     }
 
     /// An open file is given up.
@@ -220,7 +212,7 @@ impl Locks {
             state.waiting.retain(|&unique, wanted| match wanted.take(session, Some(unique)) {
                 Err(Error::Waits) => true,
                 taken => {
-                    tell(match taken.map_err(errno) {
+                    tell(match taken.map_err(Errno::from) {
                         Ok(()) => channel.accept(unique),
                         Err(errno) => channel.refuse(unique, errno),
                     });

@@ -60,8 +60,8 @@ impl Directory {
             Ok(entries) => entries.count(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(bad(format!(
-                    "not a zonefs: it has no folder '{SEQUENTIAL}'; mount one with 'mount -t zonefs -o \
-                     explicit-open,errors=zone-ro DEVICE {}'",
+                    "a directory without a volume: a zonefs would have a folder '{SEQUENTIAL}'; name an image file, or mount a \
+                     drive there with 'mount -t zonefs -o explicit-open,errors=zone-ro DEVICE {}'",
                     path.display()
                 )));
             }
