@@ -306,7 +306,7 @@ fn flush(volume: &Arc<Volume>, stop: &AtomicBool) {
 fn flush_kicked(volume: &Arc<Volume>) -> bool {
     let worked = each_slot(&volume.control.kick_bits, |slot| {
         let Some(open) = volume.inodes.in_slot(slot) else { return };
-        if let Err(error) = volume.inodes.drain(&open, false) {
+        if let Err(error) = volume.inodes.drain_ahead(&open) {
             tracing::error!(ino = open.ino.0, %error, "accepted data could not be stored");
         }
     });

@@ -1,4 +1,4 @@
-//! Appends that clients make durable without the server, which is killed again and again.
+//! Appends and overwrites that clients make durable without the server, which is killed again and again.
 //!
 //! The server is a process of its own, on an image in a file. Each round makes random changes to some files, some of them
 //! followed by an `fsync`, and kills the server: between two calls, or while one is under way. The next server has to show of
@@ -93,6 +93,7 @@ impl Drop for Served {
 /// A file and what it may hold after a kill: what was synced last comes first, what it holds now last.
 struct Known {
     path: String,
+    is_rewritten: bool,
     states: Vec<Vec<u8>>,
 }
 
@@ -139,7 +140,12 @@ fn content(client: &Client, file: FileRef) -> Vec<u8> {
 fn change(client: &Client, file: &mut FileRef, known: &mut Known, dice: &mut Dice) -> Result<(), i32> {
     let fill = dice.roll(255) as u8 + 1;
     let size = known.now().len() as u64;
-    match dice.roll(40) {
+    // Every other file is overwritten most of the time.
+    let what = match dice.roll(40) {
+        0..22 if known.is_rewritten && size > 20_000 => 27,
+        what => what,
+    };
+    match what {
         0..24 => {
             let most = [100, 3000, 9000][dice.roll(3) as usize];
             let len = 1 + dice.roll(most) as usize;
@@ -243,8 +249,9 @@ fn rounds(seed: u64, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
     let mut dice = Dice(seed | 1);
-    let mut files: Vec<Known> =
-        (0..FILES).map(|at| Known { path: format!("/f{at}"), states: vec![Vec::new()] }).collect();
+    let new_file =
+        |at| Known { path: format!("/f{at}"), is_rewritten: at % 2 == 1, states: vec![Vec::new()] };
+    let mut files: Vec<Known> = (0..FILES).map(new_file).collect();
     let mut syncs = 0;
     for round in 0..rounds {
         let mut served = Served::begin(&image);
@@ -308,6 +315,42 @@ fn a_client_that_appends_and_flushes_asks_the_server_for_nothing() {
     let before = client.measured().calls.load(Relaxed);
     append(50);
     assert_eq!(client.measured().calls.load(Relaxed), before);
+    drop(client);
+    served.end();
+}
+
+#[test]
+fn a_client_that_overwrites_and_flushes_asks_the_server_for_little() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let mut served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let file = open(&client, "/f");
+    client.pwrite(file, &[1; 40 * BLOCK_BYTES], 0).unwrap();
+    client.fsync(file).unwrap();
+    // Blocks apart, in a row, and parts of one; now and then it grows.
+    let mut known = content(&client, file);
+    let mut change = |round: usize| {
+        let fill = round as u8 | 2;
+        let at = [round * 5000 % 100_000, 0, 30_000][round % 3];
+        let end = if round % 7 == 0 { known.len() } else { at };
+        for (at, len) in [(at, 100 + round % 9000), (end, 200), (60_000, 4096)] {
+            known.resize(known.len().max(at + len), 0);
+            known[at..at + len].fill(fill);
+            client.pwrite(file, &vec![fill; len], at as u64).unwrap();
+        }
+        client.fsync(file).unwrap();
+    };
+    (0..20).for_each(&mut change);
+    let before = client.measured().calls.load(Relaxed);
+    (20..100).for_each(&mut change);
+    let calls = client.measured().calls.load(Relaxed) - before;
+    assert!(calls < 40, "{calls} calls");
+    served.kill();
+    drop(client);
+    let served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    assert!(content(&client, open(&client, "/f")) == known);
     drop(client);
     served.end();
 }

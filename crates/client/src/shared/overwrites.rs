@@ -3,14 +3,15 @@
 //! ```text
 //!  page 0        table: 256 words (32 sets of 8), written, version, moves
 //!  page n        the content of the block that word n names, n = 1 .. 255
-//!  word          | block, 32 bits | version, 30 bits | 1 = taken | 1 = dirty |     0 = the page is free
+//!  word          | block, 32 bits | version, 29 bits | 1 = logged | 1 = taken | 1 = dirty |     0 = the page is free
 //! ```
 //!
 //! The holder of the inode's write lock overwrites a block by filling a page of the block's set that is free or clean, and
 //! naming the block in its word; then it frees the page with the block's content of before. So a block changes at once or not
 //! at all, even when the client is killed in between; of two pages with one block the newer version counts. The server makes
-//! dirty pages clean after it has given them to the core. Whoever copies a page without the lock looks at the word again
-//! afterwards: as long as it is the same, nobody has written to the page.
+//! dirty pages clean after it has given them to the core. A client that has made a dirty page durable in the append log calls
+//! it logged. Whoever copies a page without the lock looks at the word again afterwards: as long as block and version are the
+//! same, nobody has written to the page.
 
 use super::volume::RING_BYTES;
 use std::ptr;
@@ -25,7 +26,12 @@ const WAYS: usize = 8;
 const SETS: usize = PAGES / WAYS;
 /// Blocks in a row whose sets all differ, wherever they begin.
 pub const RUN_MAX: usize = SETS / 2;
-const VERSION_BITS: u32 = 30;
+const VERSION_BITS: u32 = 29;
+const DIRTY: u64 = 0b001;
+const TAKEN: u64 = 0b010;
+const LOGGED: u64 = 0b100;
+/// The lowest bit of the version.
+const VERSION_AT: u32 = 3;
 const VERSION_MAX: u32 = (1 << VERSION_BITS) - 1;
 
 /// A client that is broken could keep others looking for ever.
@@ -34,6 +40,22 @@ const FIND_TRIES: u32 = 1000;
 /// Blocks are written so often that their pages cannot be told.
 #[derive(Clone, Copy, Debug)]
 pub struct Moving;
+
+/// A page whose content is only there.
+#[derive(Clone, Copy, Debug)]
+pub struct Unlogged {
+    /// The block that it is of.
+    pub block: u32,
+    /// Its number.
+    pub page: u32,
+    /// Its word.
+    pub word: Word,
+}
+
+impl Unlogged {
+    /// No page.
+    pub const NONE: Unlogged = Unlogged { block: 0, page: 0, word: Word::FREE };
+}
 
 /// What a page holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,27 +67,32 @@ impl Word {
 
     /// Of a page with new content of a block.
     pub fn dirty(block: u32, version: u32) -> Word {
-        Word(u64::from(block) << 32 | u64::from(version & VERSION_MAX) << 2 | 0b11)
+        Word(u64::from(block) << 32 | u64::from(version & VERSION_MAX) << VERSION_AT | TAKEN | DIRTY)
     }
 
     /// The block whose content the page has; `None` when it is free.
     pub fn block(self) -> Option<u32> {
-        (self.0 & 0b10 != 0).then_some((self.0 >> 32) as u32)
+        (self.0 & TAKEN != 0).then_some((self.0 >> 32) as u32)
     }
 
     /// Whether the core does not have the content yet.
     pub fn is_dirty(self) -> bool {
-        self.0 & 0b11 == 0b11
+        self.0 & (TAKEN | DIRTY) == TAKEN | DIRTY
     }
 
-    /// The same when the core has it.
-    pub fn cleaned(self) -> Word {
-        Word(self.0 & !1)
+    /// Whether neither the core has the content yet, nor the append log.
+    pub fn is_unlogged(self) -> bool {
+        self.is_dirty() && self.0 & LOGGED == 0
+    }
+
+    /// Whether both are of the same write.
+    fn is_same_content(self, other: Word) -> bool {
+        self.0 & !(DIRTY | LOGGED) == other.0 & !(DIRTY | LOGGED)
     }
 
     /// Whether this is a later content of a block than `other`.
     pub fn is_newer(self, other: Word) -> bool {
-        let ahead = ((self.0 >> 2) as u32).wrapping_sub((other.0 >> 2) as u32) & VERSION_MAX;
+        let ahead = ((self.0 >> VERSION_AT) as u32).wrapping_sub((other.0 >> VERSION_AT) as u32) & VERSION_MAX;
         ahead != 0 && ahead < VERSION_MAX / 2
     }
 }
@@ -186,14 +213,63 @@ impl<'a> Area<'a> {
         }
     }
 
-    /// Makes a page clean whose word was `word`; false when it has another one since.
-    pub fn clean(&self, page: usize, word: Word) -> bool {
-        self.table.words[page].compare_exchange(word.0, word.cleaned().0, AcqRel, Relaxed).is_ok()
+    /// Gives a page another word, if it is dirty and its content still that of `word`; whether it was.
+    fn change(&self, page: usize, word: Word, next: impl Fn(u64) -> u64) -> bool {
+        let change = |now: u64| {
+            let is_as_it_was = Word(now).is_dirty() && Word(now).is_same_content(word);
+            is_as_it_was.then(|| next(now))
+        };
+        self.table.words[page].fetch_update(AcqRel, Relaxed, change).is_ok()
     }
 
-    /// Frees a page whose word was `word`, unless it has another one since.
+    /// Makes a page clean that had a dirty word; false when it has other content since.
+    pub fn clean(&self, page: usize, word: Word) -> bool {
+        self.change(page, word, |now| now & !(DIRTY | LOGGED))
+    }
+
+    /// The append log has the content that a page had with a dirty word, durably. For the holder of the inode's write lock.
+    pub fn log(&self, page: usize, word: Word) -> bool {
+        self.change(page, word, |now| now | LOGGED)
+    }
+
+    /// Frees a page whose word was `word`, unless it has other content since.
     pub fn discard(&self, page: usize, word: Word) {
-        let _ = self.table.words[page].compare_exchange(word.0, 0, AcqRel, Relaxed);
+        let free = |now: u64| Word(now).is_same_content(word).then_some(0);
+        let _ = self.table.words[page].fetch_update(AcqRel, Relaxed, free);
+    }
+
+    /// The pages that neither the core has yet, nor the append log, in the order of their blocks; `None` when they are more than
+    /// `pages` takes. For the holder of the inode's write lock.
+    pub fn unlogged<'p>(&self, pages: &'p mut [Unlogged]) -> Option<&'p mut [Unlogged]> {
+        let mut found = 0;
+        for page in 1..PAGES {
+            let word = self.word(page);
+            let Some(block) = word.block().filter(|_| word.is_unlogged()) else { continue };
+            // A client that was killed may have left an older content of the block.
+            if self.find(block).ok().flatten().is_none_or(|(newest, _)| newest != page) {
+                continue;
+            }
+            *pages.get_mut(found)? = Unlogged { block, page: page as u32, word };
+            found += 1;
+        }
+        let found = &mut pages[..found];
+        found.sort_unstable_by_key(|page| page.block);
+        debug_assert!(found.windows(2).all(|two| two[0].block < two[1].block), "a block has one newest page");
+        Some(found)
+    }
+
+    /// Whether there are none, as far as a thread without the lock can tell: all that was written before it looked counts.
+    pub fn is_all_logged(&self) -> Result<bool, Moving> {
+        for set in 0..SETS {
+            let any = self.unmoved(|| {
+                let any = (set * WAYS..(set + 1) * WAYS).any(|page| page != 0 && self.word(page).is_unlogged());
+                (any, any)
+            })?;
+            if any {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Frees all pages.
@@ -246,15 +322,14 @@ impl<'a> Area<'a> {
     /// Whether what was copied from a page since it had `word` is what that named.
     pub fn is_still(&self, page: usize, word: Word) -> bool {
         fence(Acquire);
-        let now = Word(self.table.words[page].load(Relaxed));
-        now.cleaned() == word.cleaned()
+        Word(self.table.words[page].load(Relaxed)).is_same_content(word)
     }
 }
 
 const _: () = {
     assert!(size_of::<Table>() == BLOCK_BYTES);
     assert!(WAYS * size_of::<AtomicU64>() == 64, "a set is one line of the cache");
-    assert!(VERSION_BITS + 2 == 32);
+    assert!(VERSION_BITS + VERSION_AT == 32);
 };
 
 #[cfg(test)]

@@ -327,12 +327,12 @@ impl Session<'_> {
     pub fn fsync(&self, file: FileRef) -> Result<()> {
         let open = self.open_data(file)?;
         let volume = self.volume;
-        let (before, _) = volume.inodes.durable_and_stored(&open.inode);
         let drained = volume.inodes.drain(&open.inode, true);
-        let (_, stored) = volume.inodes.durable_and_stored(&open.inode);
+        // What changes from here on changes the word as well.
+        let (before, stored) = volume.inodes.durable_and_stored(&open.inode);
         volume.inodes.pass_times(&open.inode);
         let synced = drained.and_then(|()| {
-            let synced = volume.fs.fsync(open.inode.ino);
+            let synced = volume.inodes.fsync(&open.inode);
             synced.inspect_err(|error| volume.inodes.failed(&open.inode, error.errno()))
         });
         // This error or one before it: each open file reports it.
@@ -353,7 +353,7 @@ impl Session<'_> {
         let volume = self.volume;
         let open = file.map(|file| self.open_data(file)).transpose()?;
         volume.drain_all();
-        let synced = volume.fs.sync();
+        let synced = volume.inodes.sync();
         if let Err(error) = &synced {
             volume.inodes.all_failed(error.errno());
         }

@@ -1,17 +1,21 @@
 //! Turns of the append log: when clients may write to it, and what is done before an entry must not count any more.
 //!
-//! After an `fsync` that the server has made, an inode with a ring is *granted*: its client makes further appends durable by
-//! itself ([`weft_client::shared::volume::Inode::durable`]). A turn of the log ends when the log is full, and before something
-//! but an append changes a file that has an entry: stored again, that entry would bring old bytes back. To end a turn, the
-//! server takes back the grants of all inodes with entries, makes everything durable where it belongs, and writes to the log's
-//! heads that only entries of the next turn count. The next turn begins when no client writes to the log any more.
+//! After an `fsync` that the server has made, an inode with a ring or an overwrite area is *granted*: its client makes further
+//! appends and overwrites there durable by itself ([`weft_client::shared::volume::Inode::durable`]). A turn of the log ends when
+//! the log is full, and before something else changes the content of a file that has an entry: stored again, that entry would
+//! bring old bytes back. It ends, too, when the server makes a file durable of which overwritten blocks are in the log. (When it
+//! only stores what has been overwritten since, an entry may bring back what was durable before: nobody was promised more.)
+//!
+//! To end a turn, the server takes back the grants of all inodes with entries, makes everything durable where it belongs, and
+//! writes to the log's heads that only entries of the next turn count. The next turn begins when no client writes to the log any
+//! more.
 
 use super::inodes::{Inodes, OpenInode};
 use super::processes::{Process, Processes};
 use super::shared::ControlMemory;
 use super::volume::Volume;
 use parking_lot::Mutex;
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::*, fence};
 use weft_client::shared::volume::{Durable, Inode, log_place};
@@ -36,8 +40,8 @@ pub(crate) struct LogTurns {
     turn: AtomicU32,
     /// Guards steps from turn to turn.
     state: Mutex<State>,
-    /// Inodes with entries of this turn that were closed since.
-    closed: Mutex<FxHashSet<Ino>>,
+    /// Inodes with entries of this turn that were closed since; whether entries may be of overwritten blocks.
+    closed: Mutex<FxHashMap<Ino, bool>>,
 }
 
 #[derive(Default)]
@@ -86,18 +90,18 @@ impl LogTurns {
         turn != 0 && inode.logged.load(SeqCst) == turn
     }
 
-    /// An inode takes its slot: what it has in the log goes with it.
-    pub fn opened(&self, ino: Ino, inode: &Inode) {
-        inode.must_ask_for_sync();
-        let logged = if self.closed.lock().remove(&ino) { self.turn.load(SeqCst) } else { 0 };
-        inode.logged.store(logged, SeqCst);
+    /// An inode takes its slot: what it has in the log goes with it. Whether overwritten blocks of it may be there.
+    pub fn opened(&self, ino: Ino, inode: &Inode) -> bool {
+        let closed = self.closed.lock().remove(&ino);
+        inode.logged.store(closed.map_or(0, |_| self.turn.load(SeqCst)), SeqCst);
+        closed.unwrap_or(false)
     }
 
-    /// An inode leaves its slot.
-    pub fn given_up(&self, ino: Ino, inode: &Inode) {
+    /// An inode leaves its slot; whether overwritten blocks of it may be in the log.
+    pub fn given_up(&self, ino: Ino, inode: &Inode, is_rewritten: bool) {
         inode.must_ask_for_sync();
         if self.has_entries(inode) {
-            self.closed.lock().insert(ino);
+            self.closed.lock().insert(ino, is_rewritten);
         }
     }
 
@@ -111,14 +115,37 @@ impl LogTurns {
     pub fn before_rewrite(&self, inodes: &Inodes, open: &OpenInode) -> FsResult<()> {
         let inode = inodes.shared(open.slot);
         inode.must_ask_for_sync();
-        if self.has_entries(inode) { self.end_turn(inodes) } else { Ok(()) }
+        let turn = self.turn.load(SeqCst);
+        if self.has_entries(inode) { self.end_turn(inodes, turn).map(drop) } else { Ok(()) }
     }
 
-    /// Makes everything durable where it belongs, so that no entry so far counts. What cannot be stored where it belongs keeps the
-    /// entries, unless it cannot be stored at all.
-    fn end_turn(&self, inodes: &Inodes) -> FsResult<()> {
-        let mut state = self.state.lock();
+    /// Makes an inode durable of which the core has everything; no entry brings older content back.
+    pub fn fsync(&self, inodes: &Inodes, open: &OpenInode) -> FsResult<()> {
         let turn = self.turn.load(SeqCst);
+        // Clients note the turn before they take a place: what they copied before the core got everything is seen here.
+        if self.has_entries(inodes.shared(open.slot)) && open.is_rewritten() && self.end_turn(inodes, turn)? {
+            return Ok(());
+        }
+        inodes.fsync_core(open.ino)
+    }
+
+    /// Makes everything durable that the core has; no entry brings older content back.
+    pub fn sync(&self, inodes: &Inodes) -> FsResult<()> {
+        let turn = self.turn.load(SeqCst);
+        let is_rewritten =
+            |open: &Arc<OpenInode>| open.is_rewritten() && self.has_entries(inodes.shared(open.slot));
+        let is_any = turn != 0
+            && (self.closed.lock().values().any(|rewritten| *rewritten) || inodes.all().iter().any(is_rewritten));
+        if is_any && self.end_turn(inodes, turn)? { Ok(()) } else { inodes.sync_core() }
+    }
+
+    /// Makes everything durable where it belongs, so that no entry of this turn or one before counts. What cannot be stored where it
+    /// belongs keeps the entries, unless it cannot be stored at all. False when the turn had been ended before.
+    fn end_turn(&self, inodes: &Inodes, turn: u32) -> FsResult<bool> {
+        let mut state = self.state.lock();
+        if self.turn.load(SeqCst) != turn {
+            return Ok(false);
+        }
         self.control.volume.append_log.next.store(0, SeqCst);
         fence(SeqCst);
         (state.is_open, state.is_fresh) = (false, false);
@@ -154,7 +181,7 @@ impl LogTurns {
         self.closed.lock().clear();
         self.turn.store(turn + 1, SeqCst);
         state.is_fresh = true;
-        Ok(())
+        Ok(true)
     }
 
     /// The server gives up accepted bytes of an inode, which it cannot store: the entries that hold them, if any do, are for the
@@ -214,14 +241,14 @@ impl LogTurns {
     /// Ends a turn that is nearly full, and opens one that was not open yet.
     pub fn go_on(&self, volume: &Volume) {
         let shared = &self.control.volume.append_log;
-        let next = shared.next.load(SeqCst);
-        if self.turn.load(SeqCst) == 0
+        let (next, turn) = (shared.next.load(SeqCst), self.turn.load(SeqCst));
+        if turn == 0
             || next != 0 && (next as u32).saturating_add(ROOM_BLOCKS) < self.log.blocks()
         {
             return;
         }
         if next != 0
-            && let Err(error) = self.end_turn(&volume.inodes)
+            && let Err(error) = self.end_turn(&volume.inodes, turn)
         {
             tracing::error!(%error, "a turn of the append log cannot be ended");
         }
@@ -241,7 +268,8 @@ impl LogTurns {
             let Some(state) = self.state.try_lock() else { return };
             self.turn.load(SeqCst) != 0 && !state.is_open && !state.is_fresh && !state.is_closed
         };
-        if is_stuck && !self.log.holds_the_only_copy() && self.end_turn(&volume.inodes).is_ok() {
+        let turn = self.turn.load(SeqCst);
+        if is_stuck && !self.log.holds_the_only_copy() && self.end_turn(&volume.inodes, turn).is_ok() {
             self.open_turn(volume);
         }
     }

@@ -52,6 +52,8 @@ pub struct OpenInode {
     ring: Mutex<Ring>,
     /// Overwrites that the server made since it was opened: an inode with many gets an area.
     overwritten: AtomicU32,
+    /// It has had an area: what it has in the append log may be overwritten blocks.
+    is_rewritten: AtomicBool,
     /// A client was in the middle of a write when its lock was taken from it: it may still write to the memory that it found.
     is_haunted: AtomicBool,
     /// The same of its table of record locks.
@@ -70,6 +72,11 @@ pub struct OpenInode {
 }
 
 impl OpenInode {
+    /// Whether overwritten blocks of it may be in the append log, if anything is.
+    pub(super) fn is_rewritten(&self) -> bool {
+        self.is_rewritten.load(SeqCst)
+    }
+
     /// Where its record locks can be lent.
     pub fn lending(&self) -> Lending {
         Lending { slot: self.slot, is_haunted: self.haunted_records.clone() }
@@ -324,6 +331,21 @@ impl Inodes {
         self.fs.sync()
     }
 
+    /// Makes an inode durable as far as the core has it.
+    pub(super) fn fsync_core(&self, ino: Ino) -> FsResult<()> {
+        self.fs.fsync(ino)
+    }
+
+    /// Makes an inode durable that has been drained.
+    pub fn fsync(&self, open: &OpenInode) -> FsResult<()> {
+        self.log.as_ref().map_or_else(|| self.fsync_core(open.ino), |log| log.fsync(self, open))
+    }
+
+    /// Makes everything durable that has been drained.
+    pub fn sync(&self) -> FsResult<()> {
+        self.log.as_ref().map_or_else(|| self.sync_core(), |log| log.sync(self))
+    }
+
     /// Whoever wants the inode durable asks the server from now on: something changed that is no append.
     pub fn must_ask_for_sync(&self, ino: Ino) {
         if self.log.is_some()
@@ -356,8 +378,12 @@ impl Inodes {
                 shared.write_lock.unlock(lock::SERVER);
                 return;
             };
-            let is_fit = ring.number.is_some_and(|number| shared.ring.load(Relaxed) == number + 1)
-                && ring.area.is_none()
+            let is_there = |number: Option<u32>, shared: &AtomicU32| {
+                number.is_none_or(|number| shared.load(Relaxed) == number + 1)
+            };
+            let is_fit = !ring.has_none()
+                && is_there(ring.number, &shared.ring)
+                && is_there(ring.area, &shared.overwrites)
                 && shared.by_call.load(SeqCst) == 0
                 && !open.is_haunted.load(Relaxed)
                 && !open.errors.has_any();
@@ -446,10 +472,8 @@ impl Inodes {
         shared.write_lock.clear();
         shared.long_write.clear();
         shared.long_thread.store(0, Relaxed);
-        match &self.log {
-            Some(log) => log.opened(attr.ino, shared),
-            None => shared.must_ask_for_sync(),
-        }
+        let is_rewritten = self.log.as_ref().is_some_and(|log| log.opened(attr.ino, shared));
+        shared.must_ask_for_sync();
         self.locks.begin(slot);
         // It may have lost its last name on the way here, or never had one.
         shared.attended.store(u32::from(links == 0), Relaxed);
@@ -462,6 +486,7 @@ impl Inodes {
             slot,
             ring: Mutex::new(Ring { number: None, head: size, area: None }),
             overwritten: AtomicU32::new(0),
+            is_rewritten: AtomicBool::new(is_rewritten),
             is_haunted: AtomicBool::new(false),
             haunted_records: Arc::default(),
             is_replaced: AtomicBool::new(false),
@@ -587,7 +612,7 @@ impl Inodes {
         let by_both = (table.by_ino.remove(&open.ino), table.by_slot.remove(&open.slot));
         assert!(by_both.0.is_some() && by_both.1.is_some(), "an inode that is not open is closed");
         if let Some(log) = &self.log {
-            log.given_up(open.ino, shared);
+            log.given_up(open.ino, shared, open.is_rewritten());
         }
         self.locks.forget(open.ino);
         self.maps.remove(open.ino);
@@ -918,7 +943,14 @@ impl Inodes {
     pub fn drain(&self, open: &OpenInode, everything: bool) -> FsResult<()> {
         let mut ring = open.ring.lock();
         let appended = self.drain_ring(open, &mut ring, everything);
-        appended.and(self.drain_area(open, &ring))
+        appended.and(self.drain_area(open, &ring, false))
+    }
+
+    /// The same in time, for more to come: what a client is about to make durable by itself stays where it is, if that is little.
+    pub fn drain_ahead(&self, open: &OpenInode) -> FsResult<()> {
+        let mut ring = open.ring.lock();
+        let appended = self.drain_ring(open, &mut ring, false);
+        appended.and(self.drain_area(open, &ring, true))
     }
 
     fn drain_ring(

@@ -5,12 +5,14 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::shared::overwrites::{Area, Moving, Word};
-use weft_client::shared::volume::{Inode, STUCK};
+use weft_client::shared::volume::{Durable, Inode, STUCK};
 use weft_core::BLOCK_BYTES;
 use weft_vfs::{FsError, FsResult};
 
 /// An inode that the server has overwritten so often gets an area.
 const OVERWRITES_MIN: u32 = 2;
+/// Blocks that are left for a client to make durable.
+const UNLOGGED_MAX: usize = 16;
 /// Consecutive blocks that the core gets at once.
 const RUN_BYTES: usize = super::THROUGH_BYTES;
 /// Copies that may be of no meaning while an area is drained: a client needs longer to overwrite a block than this thread to copy
@@ -86,15 +88,16 @@ impl Inodes {
             && let Some(number) = self.take_ring(&mut table)
         {
             ring.area = Some(number);
+            open.is_rewritten.store(true, SeqCst);
             shared.overwrites.store(number + 1, Release);
         }
     }
 
     /// Moves what the area holds to the core. A client may write to it meanwhile: of a block that it overwrites, the core gets the
     /// content of before or the new one.
-    pub(super) fn drain_area(&self, open: &OpenInode, ring: &Ring) -> FsResult<()> {
+    pub(super) fn drain_area(&self, open: &OpenInode, ring: &Ring, is_ahead: bool) -> FsResult<()> {
         let Some(number) = ring.area else { return Ok(()) };
-        let drained = self.drain_blocks(open, ring, self.rings.area(number));
+        let drained = self.drain_blocks(open, ring, self.rings.area(number), is_ahead);
         let by_call = &self.shared(open.slot).by_call;
         if drained.is_err() {
             by_call.fetch_or(STUCK, SeqCst);
@@ -104,7 +107,7 @@ impl Inodes {
         drained
     }
 
-    fn drain_blocks(&self, open: &OpenInode, ring: &Ring, area: Area<'_>) -> FsResult<()> {
+    fn drain_blocks(&self, open: &OpenInode, ring: &Ring, area: Area<'_>, is_ahead: bool) -> FsResult<()> {
         area.looked();
         let unreadable = |Moving| {
             self.failed(open, libc::EIO);
@@ -137,11 +140,16 @@ impl Inodes {
             }
             word.is_dirty() && is_there
         });
+        let unlogged = blocks.iter().filter(|(_, _, word)| word.is_unlogged()).count();
+        let shared = self.shared(open.slot);
+        if is_ahead && unlogged <= UNLOGGED_MAX && Durable(shared.durable.load(SeqCst)).size().is_some() {
+            blocks.retain(|(_, _, word)| !word.is_unlogged());
+        }
         if blocks.is_empty() {
             return Ok(());
         }
         // Reads before it come first, as for appends.
-        self.pass_reads(open, &self.shared(open.slot).atime_ns);
+        self.pass_reads(open, &shared.atime_ns);
         let mut tries = COPY_TRIES;
         let mut run = Run { first: 0, pages: Vec::new(), bytes: Vec::new() };
         for (block, page, word) in blocks {
@@ -158,6 +166,10 @@ impl Inodes {
             return Ok(());
         }
         self.store(open, u64::from(run.first) * BLOCK_BYTES as u64, &run.bytes)?;
+        if run.pages.iter().any(|(_, word)| word.is_unlogged()) {
+            // What becomes clean here is durable nowhere.
+            self.shared(open.slot).must_ask_for_sync();
+        }
         for (page, word) in run.pages.drain(..) {
             // Clean pages are still read from. A block that has been overwritten meanwhile is in another, dirty one.
             area.clean(page, word);
