@@ -947,10 +947,14 @@ impl Inodes {
     }
 
     /// The same in time, for more to come: what a client is about to make durable by itself stays where it is, if that is little.
+    /// Overwritten blocks go on to the device, where readers find them without a call.
     pub fn drain_ahead(&self, open: &OpenInode) -> FsResult<()> {
         let mut ring = open.ring.lock();
         let appended = self.drain_ring(open, &mut ring, false);
-        appended.and(self.drain_area(open, &ring, true))
+        appended.and(self.drain_area(open, &ring, true))?;
+        let goes_on = ring.area.is_some() && !(ring.head <= WAIT_BYTES && self.may_be_gone_soon(open.ino));
+        drop(ring);
+        if goes_on { self.fs.write_back(open.ino) } else { Ok(()) }
     }
 
     fn drain_ring(
@@ -979,6 +983,11 @@ impl Inodes {
         Ok(())
     }
 
+    /// Whether files of its kind do not live long.
+    fn may_be_gone_soon(&self, ino: Ino) -> bool {
+        self.fs.tag(ino).is_ok_and(|tag| matches!(tag.class, DataClass::Log | DataClass::Temporary))
+    }
+
     /// Passes accepted bytes to the core.
     fn store(&self, open: &OpenInode, offset: u64, bytes: &[u8]) -> FsResult<()> {
         let when = self.shared(open.slot).mtime_ns.load(Relaxed);
@@ -990,15 +999,13 @@ impl Inodes {
     /// there. `when` is given of what a client has written before.
     pub fn write_to_core(&self, ino: Ino, offset: u64, bytes: &[u8], when: Option<TimeSpec>) -> FsResult<()> {
         let end = offset + bytes.len() as u64;
-        let may_be_gone_soon =
-            || self.fs.tag(ino).is_ok_and(|tag| matches!(tag.class, DataClass::Log | DataClass::Temporary));
-        if bytes.len() < THROUGH_BYTES || end <= WAIT_BYTES && may_be_gone_soon() {
+        if bytes.len() < THROUGH_BYTES || end <= WAIT_BYTES && self.may_be_gone_soon(ino) {
             return match when {
                 Some(when) => self.fs.write_late(ino, offset, bytes, false, when),
                 None => self.fs.write(ino, offset, bytes),
             };
         }
-        if offset < WAIT_BYTES && may_be_gone_soon() {
+        if offset < WAIT_BYTES && self.may_be_gone_soon(ino) {
             // What has waited goes first, in steps.
             self.fs.write_back(ino)?;
         }
