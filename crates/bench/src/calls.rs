@@ -1,5 +1,5 @@
 //! What calls on a volume's files cost, beside the same calls on the disk's file system: on an idle machine, beside a
-//! thread that computes, and on one processor.
+//! thread that computes, and on one processor, whichever it is.
 //!
 //! A child makes one kind of operation after another, each some thousand times, and prints the median of each. Of many
 //! threads each has files of its own, and the medians of all are averaged.
@@ -28,6 +28,8 @@ pub enum Load {
     Full,
     /// Nothing; program and server are bound to the first processor.
     OneCpu,
+    /// Nothing; program and server are bound to the second processor: one of the two takes the interrupts of the disk.
+    OtherCpu,
 }
 
 impl Load {
@@ -37,13 +39,14 @@ impl Load {
             Load::Busy => "one busy",
             Load::Full => "all busy",
             Load::OneCpu => "one cpu",
+            Load::OtherCpu => "other cpu",
         }
     }
 
     /// Processors on which something computes.
     fn busy_cpus(self) -> std::ops::Range<usize> {
         match self {
-            Load::Idle | Load::OneCpu => 0..0,
+            Load::Idle | Load::OneCpu | Load::OtherCpu => 0..0,
             Load::Busy => 1..2,
             Load::Full => 0..std::thread::available_parallelism().map_or(1, usize::from),
         }
@@ -108,8 +111,10 @@ pub fn compare(
         let _spinners = Spinners::start(*load)?;
         let child = |mut command: Command, dir: &Path| {
             command.arg("operation-loop").arg(dir).args([threads.to_string(), count.to_string()]);
-            if *load == Load::OneCpu {
-                bind(&mut command, 0);
+            match load {
+                Load::OneCpu => bind(&mut command, 0),
+                Load::OtherCpu => bind(&mut command, 1),
+                Load::Idle | Load::Busy | Load::Full => {}
             }
             Ok(command)
         };
@@ -128,7 +133,7 @@ pub fn compare(
 const BLOCK: usize = 4096;
 /// Blocks of the file that is read and overwritten.
 const BLOCKS: u64 = 16;
-/// A synced append takes so much longer than other operations that there are fewer of them.
+/// A flush takes so much longer than other operations that there are fewer of them.
 const SYNCS_LESS: u32 = 20;
 
 /// What operations work on; a thread's own.
@@ -137,8 +142,14 @@ struct Files {
     path: PathBuf,
     file: File,
     log: File,
+    /// Written to without a page cache, each write durable when it returns.
+    direct: File,
     block: [u8; BLOCK],
+    aligned: Aligned,
 }
+
+#[repr(align(4096))]
+struct Aligned([u8; BLOCK]);
 
 impl Files {
     fn make(dir: &Path, thread: u32) -> io::Result<Files> {
@@ -156,14 +167,21 @@ impl Files {
         }
         file.sync_all()?;
         let log = OpenOptions::new().append(true).create(true).mode(0o600).open(dir.join("log"))?;
-        Ok(Files { dir, path, file, log, block })
+        let path_of_direct = dir.join("direct");
+        fs::write(&path_of_direct, vec![7; BLOCKS as usize * BLOCK])?;
+        let direct = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_DIRECT | libc::O_DSYNC)
+            .open(&path_of_direct)?;
+        direct.sync_all()?;
+        Ok(Files { dir, path, file, log, direct, block, aligned: Aligned(block) })
     }
 }
 
 type Operation = fn(&mut Files, u64) -> io::Result<()>;
 
 /// The operations by name.
-const OPERATIONS: [(&str, Operation); 9] = [
+const OPERATIONS: [(&str, Operation); 11] = [
     ("stat", |files, _| fs::metadata(&files.path).map(|found| assert!(found.size() > 0))),
     ("fstat", |files, _| files.file.metadata().map(|found| assert!(found.size() > 0))),
     ("open and close", |files, _| File::open(&files.path).map(drop)),
@@ -181,13 +199,25 @@ const OPERATIONS: [(&str, Operation); 9] = [
         files.log.write_all(&files.block[..100])?;
         files.log.sync_data()
     }),
+    ("overwrite 4 KiB, fdatasync", |files, i| {
+        files.file.write_all_at(&files.block, i % BLOCKS * BLOCK as u64)?;
+        files.file.sync_data()
+    }),
+    // On the disk, no flush can be faster.
+    ("write 4 KiB directly, durable by O_DSYNC", |files, i| {
+        files.direct.write_all_at(&files.aligned.0, i % BLOCKS * BLOCK as u64)
+    }),
 ];
+
+fn is_flush(name: &str) -> bool {
+    name.ends_with("sync") || name.ends_with("SYNC")
+}
 
 fn medians(dir: &Path, thread: u32, count: u32) -> io::Result<Vec<f64>> {
     let mut files = Files::make(dir, thread)?;
     let mut medians = Vec::new();
     for (name, operation) in OPERATIONS {
-        let count = if name.ends_with("sync") { count.div_ceil(SYNCS_LESS) } else { count };
+        let count = if is_flush(name) { count.div_ceil(SYNCS_LESS) } else { count };
         let mut micros = Vec::with_capacity(count as usize);
         for i in 0..u64::from(count) {
             let begun = Instant::now();

@@ -56,7 +56,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
         /// What else the machine does meanwhile.
-        #[arg(long, value_delimiter = ',', default_value = "idle,busy,one-cpu")]
+        #[arg(long, value_delimiter = ',', default_value = "idle,busy,one-cpu,other-cpu")]
         loads: Vec<calls::Load>,
         /// Threads that call at once.
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]

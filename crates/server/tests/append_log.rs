@@ -333,7 +333,7 @@ fn a_client_that_overwrites_and_flushes_asks_the_server_for_little() {
     let mut change = |round: usize| {
         let fill = round as u8 | 2;
         let at = [round * 5000 % 100_000, 0, 30_000][round % 3];
-        let end = if round % 7 == 0 { known.len() } else { at };
+        let end = if round.is_multiple_of(7) { known.len() } else { at };
         for (at, len) in [(at, 100 + round % 9000), (end, 200), (60_000, 4096)] {
             known.resize(known.len().max(at + len), 0);
             known[at..at + len].fill(fill);

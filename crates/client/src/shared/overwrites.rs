@@ -92,7 +92,8 @@ impl Word {
 
     /// Whether this is a later content of a block than `other`.
     pub fn is_newer(self, other: Word) -> bool {
-        let ahead = ((self.0 >> VERSION_AT) as u32).wrapping_sub((other.0 >> VERSION_AT) as u32) & VERSION_MAX;
+        let ahead =
+            ((self.0 >> VERSION_AT) as u32).wrapping_sub((other.0 >> VERSION_AT) as u32) & VERSION_MAX;
         ahead != 0 && ahead < VERSION_MAX / 2
     }
 }
@@ -262,7 +263,8 @@ impl<'a> Area<'a> {
     pub fn is_all_logged(&self) -> Result<bool, Moving> {
         for set in 0..SETS {
             let any = self.unmoved(|| {
-                let any = (set * WAYS..(set + 1) * WAYS).any(|page| page != 0 && self.word(page).is_unlogged());
+                let any =
+                    (set * WAYS..(set + 1) * WAYS).any(|page| page != 0 && self.word(page).is_unlogged());
                 (any, any)
             })?;
             if any {

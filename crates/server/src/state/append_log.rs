@@ -135,7 +135,8 @@ impl LogTurns {
         let is_rewritten =
             |open: &Arc<OpenInode>| open.is_rewritten() && self.has_entries(inodes.shared(open.slot));
         let is_any = turn != 0
-            && (self.closed.lock().values().any(|rewritten| *rewritten) || inodes.all().iter().any(is_rewritten));
+            && (self.closed.lock().values().any(|rewritten| *rewritten)
+                || inodes.all().iter().any(is_rewritten));
         if is_any && self.end_turn(inodes, turn)? { Ok(()) } else { inodes.sync_core() }
     }
 
@@ -242,9 +243,7 @@ impl LogTurns {
     pub fn go_on(&self, volume: &Volume) {
         let shared = &self.control.volume.append_log;
         let (next, turn) = (shared.next.load(SeqCst), self.turn.load(SeqCst));
-        if turn == 0
-            || next != 0 && (next as u32).saturating_add(ROOM_BLOCKS) < self.log.blocks()
-        {
+        if turn == 0 || next != 0 && (next as u32).saturating_add(ROOM_BLOCKS) < self.log.blocks() {
             return;
         }
         if next != 0
