@@ -380,7 +380,8 @@ impl Client {
         Ok(self.call(Op::Write, &args)?.part1(piece)?.run()?.ret() as usize)
     }
 
-    /// Appends or overwrites under the lease, making room when there is none; false when it is the server's to do.
+    /// Appends or overwrites under the lease, making room when there is none, durably where the file is open with `O_SYNC` or
+    /// `O_DSYNC`; false when it is the server's to do.
     fn write_here(
         &self,
         file: FileRef,
@@ -396,7 +397,14 @@ impl Client {
                 written => written,
             };
             match written {
-                Written::Done => return Ok(true),
+                Written::Done => {
+                    let flags =
+                        leases.open_file(file).map_or(0, |(open, ..)| open.flags.load(Relaxed) as i32);
+                    if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+                        self.make_durable(file)?;
+                    }
+                    return Ok(true);
+                }
                 Written::NotHere => return Ok(false),
                 Written::Full => drop(self.call(Op::Drain, &[file.0])?.run()?),
                 Written::NoRing => {
@@ -446,13 +454,16 @@ impl Client {
     /// Makes a file's data durable.
     pub fn fsync(&self, file: FileRef) -> Result<(), Errno> {
         let clock = sys::ticks();
-        let here = self.leases().map_or(Ok(false), |leases| self.sync_here(&leases, file));
-        let result = match here {
-            Ok(false) => self.call(Op::Fsync, &[file.0])?.run().map(drop),
-            here => here.map(drop),
-        };
+        let result = self.make_durable(file);
         self.measured().syncs.record(sys::ticks_to_ns(sys::ticks().wrapping_sub(clock)));
         result
+    }
+
+    fn make_durable(&self, file: FileRef) -> Result<(), Errno> {
+        match self.leases().map_or(Ok(false), |leases| self.sync_here(&leases, file)) {
+            Ok(false) => self.call(Op::Fsync, &[file.0])?.run().map(drop),
+            here => here.map(drop),
+        }
     }
 
     /// Makes everything on the volume durable.

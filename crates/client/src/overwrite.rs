@@ -76,7 +76,7 @@ impl Client {
             return Ok(Written::NotHere);
         }
         let flags = open.flags.load(Relaxed) as i32;
-        if !is_writable(flags) || flags & (libc::O_SYNC | libc::O_DSYNC | libc::O_APPEND) != 0 {
+        if !is_writable(flags) || flags & libc::O_APPEND != 0 {
             return Ok(Written::NotHere);
         }
         if !leases.control().volume.is_alive() {

@@ -94,12 +94,24 @@ impl Drop for Served {
 struct Known {
     path: String,
     is_rewritten: bool,
+    /// Open with `O_DSYNC`.
+    is_synced: bool,
     states: Vec<Vec<u8>>,
 }
 
 impl Known {
     fn now(&self) -> &Vec<u8> {
         self.states.last().unwrap()
+    }
+
+    /// All of it is durable.
+    fn synced(&mut self) {
+        self.states = vec![self.now().clone()];
+    }
+
+    fn open(&self, client: &Client) -> FileRef {
+        let flags = if self.is_synced { libc::O_DSYNC } else { 0 } | libc::O_RDWR | libc::O_CREAT;
+        client.open(FileRef::ROOT, self.path.as_bytes(), flags, 0o644).unwrap().file
     }
 
     fn check(&mut self, found: Vec<u8>, round: u64) {
@@ -166,7 +178,7 @@ fn change(client: &Client, file: &mut FileRef, known: &mut Known, dice: &mut Dic
             let mut next = known.now().clone();
             next[at..at + len].fill(fill);
             known.states.push(next);
-            client.pwrite(*file, &vec![fill; len], at as u64).map(drop)
+            write(client, *file, known, at as u64, &vec![fill; len])
         }
         29 if size > 0 => {
             let at = dice.roll(size) as usize;
@@ -180,8 +192,8 @@ fn change(client: &Client, file: &mut FileRef, known: &mut Known, dice: &mut Dic
         30 => client.fallocate(*file, libc::FALLOC_FL_KEEP_SIZE, size, 1 << 16),
         31 | 32 => {
             client.close(*file)?;
-            let opened = client.open(FileRef::ROOT, known.path.as_bytes(), libc::O_RDWR, 0)?;
-            *file = opened.file;
+            let flags = if known.is_synced { libc::O_DSYNC } else { 0 } | libc::O_RDWR;
+            *file = client.open(FileRef::ROOT, known.path.as_bytes(), flags, 0)?.file;
             Ok(())
         }
         _ => Ok(()),
@@ -191,7 +203,15 @@ fn change(client: &Client, file: &mut FileRef, known: &mut Known, dice: &mut Dic
 fn append(client: &Client, file: FileRef, known: &mut Known, bytes: Vec<u8>) -> Result<(), i32> {
     let at = known.now().len() as u64;
     known.states.push([known.now(), &bytes[..]].concat());
-    client.pwrite(file, &bytes, at).map(drop)
+    write(client, file, known, at, &bytes)
+}
+
+fn write(client: &Client, file: FileRef, known: &mut Known, at: u64, bytes: &[u8]) -> Result<(), i32> {
+    // A kill may come between the pieces of a long write.
+    if client.pwrite(file, bytes, at)? == bytes.len() && known.is_synced {
+        known.synced();
+    }
+    Ok(())
 }
 
 /// Steps of each thread until it is held at one of the client's points.
@@ -238,7 +258,7 @@ fn work(client: &Client, files: &mut [(FileRef, &mut Known)], dice: &mut Dice, s
                 break;
             }
             syncs += 1;
-            known.states = vec![known.now().clone()];
+            known.synced();
         }
     }
     syncs
@@ -249,14 +269,18 @@ fn rounds(seed: u64, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
     let mut dice = Dice(seed | 1);
-    let new_file =
-        |at| Known { path: format!("/f{at}"), is_rewritten: at % 2 == 1, states: vec![Vec::new()] };
+    let new_file = |at| Known {
+        path: format!("/f{at}"),
+        is_rewritten: at % 2 == 1,
+        is_synced: at % 3 == 2,
+        states: vec![Vec::new()],
+    };
     let mut files: Vec<Known> = (0..FILES).map(new_file).collect();
     let mut syncs = 0;
     for round in 0..rounds {
         let mut served = Served::begin(&image);
         let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
-        let open_files: Vec<FileRef> = files.iter().map(|known| open(&client, &known.path)).collect();
+        let open_files: Vec<FileRef> = files.iter().map(|known| known.open(&client)).collect();
         for (file, known) in open_files.iter().zip(&mut files) {
             known.check(content(&client, *file), round);
             client.fsync(*file).unwrap();
@@ -321,11 +345,21 @@ fn a_client_that_appends_and_flushes_asks_the_server_for_nothing() {
 
 #[test]
 fn a_client_that_overwrites_and_flushes_asks_the_server_for_little() {
+    overwrites_and_flushes(0);
+}
+
+#[test]
+fn a_client_whose_writes_are_durable_asks_the_server_for_little() {
+    overwrites_and_flushes(libc::O_DSYNC);
+}
+
+fn overwrites_and_flushes(flags: i32) {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
     let mut served = Served::begin(&image);
     let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
-    let file = open(&client, "/f");
+    let flags = flags | libc::O_RDWR | libc::O_CREAT;
+    let file = client.open(FileRef::ROOT, b"/f", flags, 0o644).unwrap().file;
     client.pwrite(file, &[1; 40 * BLOCK_BYTES], 0).unwrap();
     client.fsync(file).unwrap();
     // Blocks apart, in a row, and parts of one; now and then it grows.
@@ -339,7 +373,9 @@ fn a_client_that_overwrites_and_flushes_asks_the_server_for_little() {
             known[at..at + len].fill(fill);
             client.pwrite(file, &vec![fill; len], at as u64).unwrap();
         }
-        client.fsync(file).unwrap();
+        if flags & libc::O_DSYNC == 0 {
+            client.fsync(file).unwrap();
+        }
     };
     (0..20).for_each(&mut change);
     let before = client.measured().calls.load(Relaxed);

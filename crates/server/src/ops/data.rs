@@ -229,12 +229,11 @@ impl Session<'_> {
         if let Position::FileOffset = position {
             volume.files.shared(open.file).offset.store(offset + len as u64, Relaxed);
         }
-        let in_turn = libc::O_SYNC | libc::O_DSYNC | libc::O_APPEND;
-        if !in_place && len < THROUGH_BYTES && flags & in_turn == 0 && self.may_lease() {
+        if !in_place && len < THROUGH_BYTES && flags & libc::O_APPEND == 0 && self.may_lease() {
             volume.inodes.overwritten(inode, offset + len as u64);
         }
         if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 && len != 0 {
-            volume.fs.fsync(inode.ino).map_err(Error::from).inspect_err(remember)?;
+            self.make_durable(open).inspect_err(remember)?;
         }
         Ok(len)
     }
@@ -325,7 +324,10 @@ impl Session<'_> {
 
     /// Makes a file durable. Fails, once for each open file, when bytes that were accepted before could not be stored.
     pub fn fsync(&self, file: FileRef) -> Result<()> {
-        let open = self.open_data(file)?;
+        self.make_durable(&*self.open_data(file)?)
+    }
+
+    fn make_durable(&self, open: &OpenFile) -> Result<()> {
         let volume = self.volume;
         let drained = volume.inodes.drain(&open.inode, true);
         // What changes from here on changes the word as well.
