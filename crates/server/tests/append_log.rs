@@ -391,6 +391,157 @@ fn overwrites_and_flushes(flags: i32) {
     served.end();
 }
 
+/// A file of some blocks whose client overwrites it without the server.
+fn granted(client: &Client) -> FileRef {
+    let file = open(client, "/f");
+    client.pwrite(file, &[1; 8 * BLOCK_BYTES], 0).unwrap();
+    let is_without_call = |fill| {
+        client.pwrite(file, &[fill; 100], 0).unwrap();
+        let before = client.measured().calls.load(Relaxed);
+        client.fsync(file).unwrap();
+        client.measured().calls.load(Relaxed) == before
+    };
+    assert!((1..12).any(is_without_call), "its flushes are calls");
+    file
+}
+
+/// The server takes all that was written to a file, and does not make it durable.
+fn take(client: &Client, file: FileRef) {
+    client.seek(file, 0, libc::SEEK_DATA).unwrap();
+}
+
+#[test]
+fn blocks_that_the_server_takes_before_a_flush_are_durable_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    for takes_before in [true, false] {
+        let mut served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let file = granted(&client);
+        // The log has an entry with the block's content of before.
+        client.pwrite(file, &[77; 100], 0).unwrap();
+        client.fsync(file).unwrap();
+        client.pwrite(file, &[88; 100], 0).unwrap();
+        if takes_before {
+            take(&client, file);
+        } else {
+            // What makes the server flush.
+            client.fallocate(file, libc::FALLOC_FL_KEEP_SIZE, 1 << 20, 4096).unwrap();
+        }
+        client.fsync(file).unwrap();
+        served.kill();
+        drop(client);
+        let served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        assert_eq!(content(&client, open(&client, "/f"))[..100], [88; 100]);
+        drop(client);
+        served.end();
+    }
+}
+
+#[test]
+fn what_the_whole_volume_has_made_durable_is_not_undone_by_an_entry() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    for closes in [true, false] {
+        let mut served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let file = granted(&client);
+        client.pwrite(file, &[88; 100], 0).unwrap();
+        if closes {
+            client.close(file).unwrap();
+        }
+        client.sync().unwrap();
+        served.kill();
+        drop(client);
+        let served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        assert_eq!(content(&client, open(&client, "/f"))[..100], [88; 100]);
+        drop(client);
+        served.end();
+    }
+}
+
+/// Bytes that a thread writes as one, beside those of another in each block.
+const SLOT: usize = 40;
+
+#[test]
+fn threads_that_overwrite_the_same_blocks_find_each_what_it_has_made_durable() {
+    stepping::set_hook(hold);
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 300 } else { 8 };
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let mut dice = Dice(5);
+    for round in 0..rounds {
+        let mut served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let file = granted(&client);
+        client.sync().unwrap();
+        let after = Duration::from_micros(5_000 + dice.roll(60_000));
+        let promised: Vec<[(u64, u64); 4]> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let (mut dice, client) = (Dice(dice.roll(u64::MAX) | 1), &client);
+                    scope.spawn(move || {
+                        HOLDS.set(dice.roll(u64::MAX) | 1);
+                        write_slots(client, file, thread, &mut dice)
+                    })
+                })
+                .collect();
+            std::thread::sleep(after);
+            served.kill();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        drop(client);
+        let served = Served::begin(&image);
+        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let found = content(&client, open(&client, "/f"));
+        for (thread, blocks) in promised.iter().enumerate() {
+            for (block, (durable, written)) in blocks.iter().enumerate() {
+                let slot = &found[block * BLOCK_BYTES + 200 + thread * SLOT..][..SLOT];
+                let count = u64::from_le_bytes(slot[..8].try_into().unwrap());
+                let is_known = *durable == 0 || (*durable..=*written).contains(&count);
+                assert!(
+                    is_known,
+                    "round {round}: thread {thread}, block {block}: {count}, not {durable} to {written}"
+                );
+                assert!(
+                    *durable == 0 || slot.chunks(8).all(|part| part == &slot[..8]),
+                    "round {round}: torn"
+                );
+            }
+        }
+        drop(client);
+        served.end();
+    }
+}
+
+/// Counts in slots of some blocks until the server is gone: of each the count that is durable, and what was written last.
+fn write_slots(client: &Client, file: FileRef, thread: usize, dice: &mut Dice) -> [(u64, u64); 4] {
+    let mut blocks = [(0, 0); 4];
+    for count in 1u64.. {
+        let at = dice.roll(blocks.len() as u64) as usize;
+        blocks[at].1 = count;
+        let offset = (at * BLOCK_BYTES + 200 + thread * SLOT) as u64;
+        if client.pwrite(file, &count.to_le_bytes().repeat(SLOT / 8), offset).is_err() {
+            break;
+        }
+        match dice.roll(40) {
+            0 if client.seek(file, 0, libc::SEEK_DATA).is_err() => break,
+            1..20 => continue,
+            _ => {}
+        }
+        let written = blocks;
+        if client.fsync(file).is_err() {
+            break;
+        }
+        for (block, written) in blocks.iter_mut().zip(written) {
+            block.0 = written.1;
+        }
+    }
+    blocks
+}
+
 #[test]
 fn what_a_program_has_made_durable_survives_kills_of_the_server() {
     let campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();

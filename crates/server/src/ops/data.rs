@@ -4,6 +4,7 @@ use super::Error::Errno;
 use super::{Error, Result, Session, is_file};
 use crate::state::inodes::{CAPABILITIES, LongGuard, OpenInode, THROUGH_BYTES};
 use crate::state::open_files::OpenFile;
+use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
@@ -119,15 +120,8 @@ impl Session<'_> {
 
     fn read_from(&self, open: &OpenFile, read: Read, offset: u64, out: &mut [u8]) -> Result<usize> {
         let volume = self.volume;
-        if read.fills_map
-            && let Some(core) = volume.block_map()
-        {
-            // The chunk of a small file would be empty but for what is with the inode.
-            if volume.inodes.size(&open.inode) <= (FIRST_BLOCKS * BLOCK_BYTES) as u64 {
-                volume.maps.fill_first(core, open.inode.ino)?;
-            } else {
-                volume.maps.fill(core, open.inode.ino, offset / BLOCK_BYTES as u64)?;
-            }
+        if read.fills_map {
+            self.fill_map(&open.inode, offset / BLOCK_BYTES as u64)?;
         }
         // What the ring holds has to be with the core first. Only then: draining for each read would break up appends.
         let end = offset + out.len() as u64;
@@ -143,6 +137,32 @@ impl Session<'_> {
             }
         }
         Ok(len)
+    }
+
+    /// Publishes where the blocks around this one of a file are.
+    fn fill_map(&self, inode: &OpenInode, block: u64) -> Result<()> {
+        let volume = self.volume;
+        let Some(core) = volume.block_map() else { return Ok(()) };
+        // The chunk of a small file would be empty but for what is with the inode.
+        if volume.inodes.size(inode) <= (FIRST_BLOCKS * BLOCK_BYTES) as u64 {
+            volume.maps.fill_first(core, inode.ino)?;
+        } else {
+            volume.maps.fill(core, inode.ino, block)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes what is in the blocks that a range begins and ends in: whoever overwrites parts of them by itself needs the rest.
+    fn publish_ends(&self, inode: &OpenInode, range: Range<u64>) {
+        let ends = [range.start, range.end].map(|at| (!at.is_multiple_of(BLOCK_BYTES as u64)).then_some(at));
+        for block in ends.into_iter().flatten().map(|at| at / BLOCK_BYTES as u64) {
+            let published = self
+                .fill_map(inode, block)
+                .and_then(|()| Ok(self.volume.maps.copy(&*self.volume.fs, inode.ino, block)?));
+            if let Err(error) = published {
+                tracing::debug!(ino = inode.ino.0, block, %error, "the block is not published");
+            }
+        }
     }
 
     /// Writes `data`; returns how much of it.
@@ -230,7 +250,11 @@ impl Session<'_> {
             volume.files.shared(open.file).offset.store(offset + len as u64, Relaxed);
         }
         if !in_place && len < THROUGH_BYTES && flags & libc::O_APPEND == 0 && self.may_lease() {
-            volume.inodes.overwritten(inode, offset + len as u64);
+            let end = offset + len as u64;
+            volume.inodes.overwritten(inode, end);
+            if volume.inodes.has_area(inode) {
+                self.publish_ends(inode, offset..end);
+            }
         }
         if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 && len != 0 {
             self.make_durable(open).inspect_err(remember)?;

@@ -93,6 +93,11 @@ impl Inodes {
         }
     }
 
+    /// Whether clients overwrite it by themselves.
+    pub fn has_area(&self, open: &OpenInode) -> bool {
+        open.ring.lock().area.is_some()
+    }
+
     /// Moves what the area holds to the core. A client may write to it meanwhile: of a block that it overwrites, the core gets the
     /// content of before or the new one.
     pub(super) fn drain_area(&self, open: &OpenInode, ring: &Ring, is_ahead: bool) -> FsResult<()> {
