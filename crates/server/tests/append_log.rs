@@ -468,7 +468,7 @@ const SLOT: usize = 40;
 #[test]
 fn threads_that_overwrite_the_same_blocks_find_each_what_it_has_made_durable() {
     stepping::set_hook(hold);
-    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 300 } else { 8 };
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 1000 } else { 12 };
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
     let mut dice = Dice(5);
@@ -478,20 +478,25 @@ fn threads_that_overwrite_the_same_blocks_find_each_what_it_has_made_durable() {
         let file = granted(&client);
         client.sync().unwrap();
         let after = Duration::from_micros(5_000 + dice.roll(60_000));
+        // In the middle of something, or when all are done: then no later entry hides what the last ones did.
+        let counts = if round % 4 == 0 { u64::MAX } else { 4 + dice.roll(20) };
         let promised: Vec<[(u64, u64); 4]> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..THREADS)
                 .map(|thread| {
                     let (mut dice, client) = (Dice(dice.roll(u64::MAX) | 1), &client);
                     scope.spawn(move || {
                         HOLDS.set(dice.roll(u64::MAX) | 1);
-                        write_slots(client, file, thread, &mut dice)
+                        write_slots(client, file, thread, counts, &mut dice)
                     })
                 })
                 .collect();
-            std::thread::sleep(after);
-            served.kill();
+            if counts == u64::MAX {
+                std::thread::sleep(after);
+                served.kill();
+            }
             threads.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
+        served.kill();
         drop(client);
         let served = Served::begin(&image);
         let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
@@ -516,10 +521,16 @@ fn threads_that_overwrite_the_same_blocks_find_each_what_it_has_made_durable() {
     }
 }
 
-/// Counts in slots of some blocks until the server is gone: of each the count that is durable, and what was written last.
-fn write_slots(client: &Client, file: FileRef, thread: usize, dice: &mut Dice) -> [(u64, u64); 4] {
+/// Counts in slots of some blocks until the server is gone, or so far: of each the count that is durable, and what was written last.
+fn write_slots(
+    client: &Client,
+    file: FileRef,
+    thread: usize,
+    counts: u64,
+    dice: &mut Dice,
+) -> [(u64, u64); 4] {
     let mut blocks = [(0, 0); 4];
-    for count in 1u64.. {
+    for count in 1..counts {
         let at = dice.roll(blocks.len() as u64) as usize;
         blocks[at].1 = count;
         let offset = (at * BLOCK_BYTES + 200 + thread * SLOT) as u64;
