@@ -1,6 +1,6 @@
-//! The append log of an image: appended bytes that whoever appended them has made durable.
+//! The append log of an image: appended bytes and overwritten blocks that whoever wrote them has made durable.
 //!
-//! A program that appends to a file and flushes it writes an entry to this log, instead of asking the server for a flush. The
+//! A program that appends to a file, or overwrites it, and flushes it writes an entry to this log, instead of asking the server for a flush. The
 //! server takes the bytes in its own time. When it has made them durable where they belong, it begins the log anew, in
 //! another *turn*. What a server leaves in the log when it ends is stored by the next one.
 //!
@@ -18,7 +18,7 @@ use crate::{BLOCK_BYTES, Ino};
 
 const HEAD_MAGIC: [u8; 8] = *b"WEFTAPLG";
 const ENTRY_MAGIC: [u8; 8] = *b"WEFTAPND";
-/// Bytes of the head of an entry; the appended bytes follow.
+/// Bytes of the head of an entry; what was written follows.
 pub const ENTRY_HEAD_BYTES: usize = 128;
 /// Bytes of an entry, at most.
 pub const ENTRY_BYTES_MAX: usize = 64 * 1024;
@@ -47,7 +47,7 @@ pub struct Append {
     pub ino: Ino,
     /// Where they are in the file.
     pub offset: u64,
-    /// When they were appended, in nanoseconds since 1970; 0 = unknown.
+    /// When they were written, in nanoseconds since 1970; 0 = unknown.
     pub mtime_ns: i64,
 }
 

@@ -1,8 +1,8 @@
 //! The [append log](weft_core::append_log) of a volume's image: what clients make durable without the server.
 //!
 //! A server that ends well has made everything durable where it belongs, and closes the log. Otherwise the next mount stores
-//! what the log holds. An entry says what a file has in a range, and nothing changes this range between the entry and the end
-//! of its turn but the same bytes; so it does no harm to store an entry twice, or what is there already.
+//! what the log holds, in order. An entry says what a file had in a range. Until the end of its turn, nothing that was promised
+//! to be durable changes this range but later entries; so it does no harm to store all entries twice, or what is there already.
 
 use crate::error::VolumeError;
 use std::io;
