@@ -15,20 +15,22 @@ unmount() { [ ! -e "$IMAGE" ] || "$WEFT" unmount --lazy "$MOUNT" 2>/dev/null || 
 trap unmount EXIT
 "$WEFT" mount --daemon --quiet --log "$SCRATCH/log" "$IMAGE" "$MOUNT"
 
-if [ -n "$DIR" ]; then
-  [ -x "$DIR/pjdfstest" ] || stop "$DIR is not a built pjdfstest"
-  DIR=$(cd "$DIR" && pwd)
-  mkdir "$MOUNT/pjd"
-  (cd "$MOUNT/pjd" && prove -r "$DIR/tests") >"$SCRATCH/prove" 2>&1 || true
-  same "pjdfstest" "PASS" "$(sed -n 's/^Result: //p' "$SCRATCH/prove")"
-  tail -2 "$SCRATCH/prove"
-  grep -E '^ *Failed test' "$SCRATCH/prove" | head -20 || true
-else
-  echo "skipped: pjdfstest (give its folder)"
-fi
+# suites TITLE: what tests of the field say of what is mounted.
+suites() {
+  if [ -n "$DIR" ]; then
+    [ -x "$DIR/pjdfstest" ] || stop "$DIR is not a built pjdfstest"
+    DIR=$(cd "$DIR" && pwd)
+    mkdir "$MOUNT/pjd"
+    (cd "$MOUNT/pjd" && prove -r "$DIR/tests") >"$SCRATCH/prove" 2>&1 || true
+    same "pjdfstest, $1" "PASS" "$(sed -n 's/^Result: //p' "$SCRATCH/prove")"
+    tail -2 "$SCRATCH/prove"
+    grep -E '^ *Failed test' "$SCRATCH/prove" | head -20 || true
+  else
+    echo "skipped: pjdfstest (give its folder)"
+  fi
 
-if [ -n "$FSX" ]; then
-  cat >"$SCRATCH/fsx.toml" <<'T'
+  if [ -n "$FSX" ]; then
+    cat >"$SCRATCH/fsx.toml" <<'T'
 [weights]
 close_open = 1
 read = 10
@@ -45,13 +47,15 @@ posix_fallocate = 2
 copy_file_range = 3
 posix_fadvise = 1
 T
-  for seed in 1 2 3 4; do
-    check "fsx, seed $seed" "$FSX" -N 5000 -S $seed "$MOUNT/fsx$seed"
-    check "fsx with all calls, seed $seed" "$FSX" -f "$SCRATCH/fsx.toml" -N 3000 -S $seed "$MOUNT/all$seed"
-  done
-else
-  echo "skipped: fsx ('cargo install fsx')"
-fi
+    for seed in 1 2 3 4; do
+      check "fsx, seed $seed, $1" "$FSX" -N 5000 -S $seed "$MOUNT/fsx$seed"
+      check "fsx with all calls, seed $seed, $1" "$FSX" -f "$SCRATCH/fsx.toml" -N 3000 -S $seed "$MOUNT/all$seed"
+    done
+  else
+    echo "skipped: fsx ('cargo install fsx')"
+  fi
+}
+suites "kernel without data"
 
 # Names that a program of the library makes and removes, looked at through the mount; commands come and go meanwhile.
 cat >"$SCRATCH/both" <<'S'
@@ -80,6 +84,19 @@ check "a counter under flock, mount again" wait $second
 same "the counter" 600 "$(cat "$MOUNT/count")"
 
 check "unmount" "$WEFT" unmount "$MOUNT"
+rm -rf "$IMAGE"
+"$WEFT" format --quiet --size 2G --zone-size 4M "$IMAGE"
+"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" -o writeback "$IMAGE" "$MOUNT"
+suites "writeback"
+# A tree with its times comes back from the volume as it was.
+cp -a "$(dirname "$0")/.." "$MOUNT/tree" 2>/dev/null || true
+listing() { (cd "$MOUNT" && find . -type f ! -path "*/target/*" -printf '%p %s %m %T@ %C@\n' | sort; find . -type f ! -path "*/target/*" -print0 | sort -z | xargs -0 md5sum); }
+listing >"$SCRATCH/before"
+check "unmount, writeback" "$WEFT" unmount "$MOUNT"
+"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" -o writeback "$IMAGE" "$MOUNT"
+listing >"$SCRATCH/after"
+check "a tree that was written back" cmp "$SCRATCH/before" "$SCRATCH/after"
+check "unmount again" "$WEFT" unmount "$MOUNT"
 check "weft fsck" "$WEFT" fsck "$IMAGE"
 same "messages of the mount" "" "$(grep -E 'WARN|ERROR' "$SCRATCH/log" || true)"
 summary

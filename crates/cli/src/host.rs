@@ -69,6 +69,12 @@ impl Hosted {
         Ok(hosted)
     }
 
+    /// Opens a volume that no other command finds: to them, it is in use.
+    pub fn alone(image: &Path, choice: &MountChoice) -> Result<Hosted, CliError> {
+        refuse_nested(image)?;
+        Hosted::start(volume::open(image, choice)?, private_socket()?)
+    }
+
     /// Lets other commands of this user find the server by the image, when its socket is elsewhere.
     pub fn be_found_by(&mut self, image: &Path) -> io::Result<()> {
         let link = socket_path(&path_of(image))?;

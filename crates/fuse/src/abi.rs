@@ -63,6 +63,7 @@ pub mod can {
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub const ASYNC_DIO: u64 = 1 << 15;
+    pub const WRITEBACK_CACHE: u64 = 1 << 16;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
@@ -81,16 +82,18 @@ pub mod fattr {
     pub const MTIME: u32 = 1 << 5;
     pub const ATIME_NOW: u32 = 1 << 7;
     pub const MTIME_NOW: u32 = 1 << 8;
+    pub const CTIME: u32 = 1 << 10;
     pub const KILL_SUIDGID: u32 = 1 << 11;
 }
 
 /// How the kernel treats an open file.
 pub mod fopen {
     pub const DIRECT_IO: u32 = 1 << 0;
+    pub const KEEP_CACHE: u32 = 1 << 1;
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// A write of the kernel's own, of what a program has stored to a shared map.
+/// A write of the kernel's own, of what it has kept.
 pub const WRITE_CACHE: u32 = 1 << 0;
 /// The sender of a write may not keep set-id bits.
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;

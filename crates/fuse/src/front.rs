@@ -1,5 +1,6 @@
 //! Requests of the kernel as calls of a session.
 
+use crate::MountChoice;
 use crate::abi::{
     self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
     GetxattrIn, GetxattrOut, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut,
@@ -39,7 +40,7 @@ const AGAIN: [Duration; 4] = [
     Duration::from_secs(9),
 ];
 /// The kernel keeps no data, and the server orders writes.
-const OPENED: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
+const DIRECT: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 /// Bits of a mode by which a program runs as another user or group.
 const SET_ID: u32 = 0o6000;
@@ -83,6 +84,8 @@ pub struct Front {
     syncs_names: bool,
     /// The kernel can be made to forget the names that it keeps.
     forgets_names: AtomicBool,
+    /// The kernel keeps data, and what is written for a while: nobody else uses the volume.
+    writes_back: AtomicBool,
     has_stopped: AtomicBool,
 }
 
@@ -179,7 +182,7 @@ fn inode(ino: Ino) -> At<'static> {
 
 impl Front {
     /// `None` when the server stops.
-    pub fn new(volume: Arc<Volume>, dir: &Path, syncs_names: bool) -> Option<Arc<Front>> {
+    pub fn new(volume: Arc<Volume>, dir: &Path, choice: &MountChoice) -> Option<Arc<Front>> {
         let mount_point = dir.as_os_str().as_bytes().to_vec();
         let locks = Locks::default();
         let process = volume.begin_process("mount".into(), mount_point, None, locks.kernel.clone())?;
@@ -191,8 +194,9 @@ impl Front {
             locks,
             openers: Openers::default(),
             channel: OnceLock::new(),
-            syncs_names,
+            syncs_names: choice.sync || choice.dir_sync,
             forgets_names: AtomicBool::new(false),
+            writes_back: AtomicBool::new(choice.write_back),
             has_stopped: AtomicBool::new(false),
         });
         let watcher: Weak<dyn Watcher> = Arc::<Front>::downgrade(&front);
@@ -362,8 +366,10 @@ impl Front {
                 });
             }
             op::INIT => {
-                let agreed = init(request, answer)?;
+                let more = if self.writes_back.load(Relaxed) { can::WRITEBACK_CACHE } else { 0 };
+                let agreed = init(request, WANTED | more, answer)?;
                 self.forgets_names.store(agreed & can::HAS_EXPIRE_ONLY != 0, SeqCst);
+                self.writes_back.store(agreed & can::WRITEBACK_CACHE != 0, SeqCst);
             }
             // The kernel asks for nothing more.
             op::DESTROY => {}
@@ -426,6 +432,8 @@ impl Front {
                     self.attr_changed(ino);
                 }
             }
+            // The kernel does not write what it keeps before it asks for holes; without an answer, it sees none.
+            op::LSEEK if self.writes_back.load(Relaxed) => return Err(Errno(libc::ENOSYS)),
             op::LSEEK => {
                 let (seek, _) = request.argument::<LseekIn>()?;
                 let (file, offset, whence) = (FileRef(seek.handle), seek.offset as i64, seek.whence as i32);
@@ -546,6 +554,7 @@ impl Front {
             gid: has(fattr::GID).then_some(set.gid),
             atime: time(fattr::ATIME_NOW, fattr::ATIME, set.atime, set.atime_nsec),
             mtime: time(fattr::MTIME_NOW, fattr::MTIME, set.mtime, set.mtime_nsec),
+            ctime: time(0, fattr::CTIME, set.ctime, set.ctime_nsec),
             touch: false,
         };
         let attr = self.ask_with(request, capabilities(has(fattr::KILL_SUIDGID)), |session| {
@@ -557,11 +566,27 @@ impl Front {
         Ok(())
     }
 
+    /// Flags by which the server opens what the kernel opens by these: of what it keeps, the kernel reads the rest of blocks that are
+    /// written, and knows itself where a file ends.
+    fn flags(&self, flags: u32) -> i32 {
+        let flags = flags as i32;
+        match (self.writes_back.load(Relaxed), flags & libc::O_ACCMODE) {
+            (true, libc::O_WRONLY) => flags & !(libc::O_ACCMODE | libc::O_APPEND) | libc::O_RDWR,
+            (true, _) => flags & !libc::O_APPEND,
+            (false, _) => flags,
+        }
+    }
+
+    /// How the kernel treats files that it opens.
+    fn how(&self) -> u32 {
+        if self.writes_back.load(Relaxed) { fopen::KEEP_CACHE } else { DIRECT }
+    }
+
     fn open(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let (open, _) = request.argument::<OpenIn>()?;
         let ino = Ino(request.head.node);
         let is_dir = request.head.opcode == op::OPENDIR;
-        let flags = open.flags as i32 | if is_dir { libc::O_DIRECTORY } else { 0 };
+        let flags = self.flags(open.flags) | if is_dir { libc::O_DIRECTORY } else { 0 };
         let path = self.nodes.path(ino);
         let at = At { dir: Base::Inode(ino, &path), path: ITSELF };
         let kills = open.open_flags & abi::OPEN_KILL_SUIDGID != 0;
@@ -571,7 +596,7 @@ impl Front {
         if had_set_id {
             self.attr_changed(ino);
         }
-        let how = if is_dir { 0 } else { OPENED };
+        let how = if is_dir { 0 } else { self.how() };
         answer.put(&OpenOut { handle: open.file.0, how, backing: 0 });
         Ok(())
     }
@@ -583,9 +608,9 @@ impl Front {
         let path = self.nodes.path(dir);
         let is_unnamed = request.head.opcode == op::TMPFILE;
         let (name, flags) = match is_unnamed {
-            true => (ITSELF, create.flags as i32 | libc::O_TMPFILE),
+            true => (ITSELF, self.flags(create.flags) | libc::O_TMPFILE),
             // What somebody else has made meanwhile is opened by another request, for which the kernel asks who may.
-            false => (name, create.flags as i32 | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW),
+            false => (name, self.flags(create.flags) | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW),
         };
         let at = At { dir: Base::Inode(dir, &path), path: name };
         let rights = capabilities(create.open_flags & abi::OPEN_KILL_SUIDGID != 0);
@@ -608,7 +633,7 @@ impl Front {
             self.ask(request, |session| session.close(file, false))?;
             return Err(errno);
         }
-        answer.put(&OpenOut { handle: file.0, how: OPENED, backing: 0 });
+        answer.put(&OpenOut { handle: file.0, how: self.how(), backing: 0 });
         Ok(())
     }
 
@@ -624,9 +649,11 @@ impl Front {
         let (write, data) = request.argument::<WriteIn>()?;
         let data = data.get(..write.size as usize).ok_or(Errno(libc::EIO))?;
         let (file, offset) = (FileRef(write.handle), write.offset);
+        let writes_back = self.writes_back.load(Relaxed);
         if write.write_flags & abi::WRITE_CACHE != 0 {
-            // By any open file that is at hand, which may append; and what lies behind the end is nobody's.
-            let position = Position::InPlace { offset, old: None };
+            // By any open file that is at hand, which may append. What lies behind the end is nobody's, unless it is the kernel's.
+            let in_place = Position::InPlace { offset, old: None };
+            let position = if writes_back { Position::At(offset) } else { in_place };
             self.ask(request, |session| session.write(file, position, data))?;
             answer.put(&WriteOut { size: write.size, pad: 0 });
             return Ok(());
@@ -637,7 +664,7 @@ impl Front {
         let now = write.flags as i32;
         let size = self.ask_with(request, capabilities(kills), |session| {
             let flags = session.flags(file)?;
-            if (flags ^ now) & libc::O_APPEND != 0 {
+            if (flags ^ now) & libc::O_APPEND != 0 && !writes_back {
                 session.set_flags(file, flags ^ libc::O_APPEND)?;
             }
             let size = session.write(file, Position::At(offset), data)?;
@@ -775,7 +802,7 @@ fn put_sized(answer: &mut Answer, size: u32, value: &[u8]) -> Result<(), Errno> 
 }
 
 /// Agrees on a version and on what both sides can do; the latter.
-fn init(request: &Request<'_>, answer: &mut Answer) -> Result<u64, Errno> {
+fn init(request: &Request<'_>, wanted: u64, answer: &mut Answer) -> Result<u64, Errno> {
     let (init, rest) = request.argument::<InitIn>()?;
     let more = rest.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
     let offered = u64::from(init.flags) | u64::from(more) << 32;
@@ -784,8 +811,8 @@ fn init(request: &Request<'_>, answer: &mut Answer) -> Result<u64, Errno> {
         tracing::error!(major, minor, "the kernel is older than Linux 5.13: it cannot mount a volume");
         return Err(Errno(libc::EPROTO));
     }
-    let agreed = offered & WANTED;
-    let missing = WANTED & !agreed;
+    let agreed = offered & wanted;
+    let missing = wanted & !agreed;
     if missing != 0 {
         tracing::warn!(missing, "the kernel does not know what a mount wants");
     }

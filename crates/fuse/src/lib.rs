@@ -14,7 +14,7 @@
 //!
 //! The kernel keeps names and attributes while no other process uses the volume. When one begins, the front first has the kernel
 //! forget them; from then on it keeps them for no longer than a call, so nothing that another program changes is seen late. Data
-//! it keeps only for shared maps (direct I/O).
+//! it keeps only for shared maps (direct I/O), unless the mount has the volume for itself ([`MountChoice::write_back`]).
 
 mod abi;
 mod attr;
@@ -95,6 +95,8 @@ pub struct MountChoice {
     pub sync: bool,
     /// Each change of a directory is durable when it returns.
     pub dir_sync: bool,
+    /// The kernel keeps data, and what programs write until an `fsync`, or for some seconds: for a volume that nobody else uses.
+    pub write_back: bool,
 }
 
 /// What the threads of a mount share.
@@ -122,8 +124,7 @@ impl Mount {
         if !dir_seen.is_dir() {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOTDIR)));
         }
-        let front =
-            Front::new(volume, &dir_seen, choice.sync || choice.dir_sync).ok_or(FuseError::Stopped)?;
+        let front = Front::new(volume, &dir_seen, choice).ok_or(FuseError::Stopped)?;
         let device = match mount::mount(&dir_seen, choice) {
             Ok(device) => device,
             Err(error) => {

@@ -350,6 +350,7 @@ impl Salvage<'_> {
             size: None,
             atime: Some(attr.atime),
             mtime: Some(attr.mtime),
+            ctime: None,
         };
         to.setattr(copy, &set).map(drop)
     }

@@ -144,6 +144,8 @@ pub struct SetAttr {
     pub atime: Option<TimeSpec>,
     /// Last change of the data.
     pub mtime: Option<TimeSpec>,
+    /// Last change of data or attributes, for who keeps that time by itself [default: now].
+    pub ctime: Option<TimeSpec>,
 }
 
 /// What kind of node to create.

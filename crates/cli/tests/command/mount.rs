@@ -489,3 +489,39 @@ for flags in (os.O_EXCL, 0):
     assert_eq!(mount.stop(), 0);
     bench.weft(&["fsck", "vol.img"]).success();
 }
+
+#[test]
+fn a_volume_that_a_mount_has_for_itself_is_in_use_and_keeps_what_was_written() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "writeback"]) else { return };
+    let path = mount.dir.join("f");
+    // Pieces of blocks, out of order, by a file that is open for writing only, and one that appends.
+    let file = fs::OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    for at in [9000, 100, 5000, 0] {
+        file.write_all_at(&[at as u8 | 1; 700], at).unwrap();
+    }
+    let mut appended = fs::OpenOptions::new().append(true).open(&path).unwrap();
+    appended.write_all(b"end").unwrap();
+    let wanted = fs::read(&path).unwrap();
+    assert_eq!((wanted.len(), &wanted[9700..], wanted[8000]), (9703, &b"end"[..], 0));
+    // What is written and not yet stored is no hole.
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&file);
+    // SAFETY: the descriptor is open; the call has no memory.
+    assert_eq!(unsafe { libc::lseek(raw, 0, libc::SEEK_DATA) }, 0);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let times = |path: &PathBuf| {
+        let meta = fs::metadata(path).unwrap();
+        (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec(), meta.mode(), meta.size())
+    };
+    let before = times(&path);
+    bench.weft(&["ls", "vol.img:/"]).failure().stderr(contains("in use"));
+    bench.weft(&["mount", "--socket", "s", "-o", "writeback", "vol.img", "mnt"]).failure();
+    drop((file, appended));
+    assert_eq!(mount.stop(), 0);
+    drop(mount);
+    fs::remove_dir(bench.dir().join("mnt")).unwrap();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    assert!(fs::read(mount.dir.join("f")).unwrap() == wanted);
+    assert_eq!(times(&mount.dir.join("f")), before);
+    assert_eq!(mount.stop(), 0);
+}

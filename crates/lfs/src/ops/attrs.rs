@@ -101,7 +101,7 @@ impl Lfs {
         if let Some(size) = set.size {
             state.set_size(ino, size)?;
         }
-        let time = state.now();
+        let time = set.ctime.map_or_else(|| state.now(), |t| t.0);
         let others = SetAttr { size: None, ..*set };
         if others != SetAttr::default() || set.size.is_none() {
             let inode = state.inode(ino)?;

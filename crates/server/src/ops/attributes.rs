@@ -24,6 +24,8 @@ pub struct Change {
     pub atime: Option<TimeSpec>,
     /// Time of the last change of the data.
     pub mtime: Option<TimeSpec>,
+    /// Time of the last change of data or attributes, for who keeps it by itself.
+    pub ctime: Option<TimeSpec>,
     /// Both times to the present.
     pub touch: bool,
 }
@@ -138,7 +140,7 @@ impl Session<'_> {
             mtime = atime;
         }
         let perm = perm.map(|perm| cred.perm_for_chmod(perm, gid.unwrap_or(attr.gid)));
-        volume.fs.setattr(ino, &SetAttr { perm, uid, gid, size: None, atime, mtime })?;
+        volume.fs.setattr(ino, &SetAttr { perm, uid, gid, size: None, atime, mtime, ctime: change.ctime })?;
         if is_given_away {
             self.drop_capabilities(ino)?;
         }

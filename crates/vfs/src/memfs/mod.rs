@@ -165,7 +165,7 @@ impl FileSystem for MemFs {
         inode.gid = set.gid.unwrap_or(inode.gid);
         inode.atime = set.atime.unwrap_or(inode.atime);
         inode.mtime = set.mtime.unwrap_or(inode.mtime);
-        inode.ctime = TimeSpec::now();
+        inode.ctime = set.ctime.unwrap_or_else(TimeSpec::now);
         state.attr(ino)
     }
 

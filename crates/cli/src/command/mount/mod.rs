@@ -40,7 +40,8 @@ pub struct MountArgs {
     #[arg(long)]
     pub allow_other: bool,
     /// Options as mount(8) has them: ro, suid, dev, noexec, sync, dirsync, allow_other. Those of fstab that say
-    /// nothing to weft are ignored.
+    /// nothing to weft are ignored. With writeback, the kernel caches data, and what programs write; no other
+    /// program can use the volume meanwhile
     #[arg(short = 'o', long = "options", value_name = "OPTION,...", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Return when the volume is mounted, and leave a process that serves it without a terminal.
@@ -114,7 +115,7 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     }
     let signals = Queue::block()?;
     let log = args.daemon.then(|| daemon::open_log(args.log.as_deref())).transpose()?;
-    let hosted = serve(args)?;
+    let hosted = serve(args, choice.write_back)?;
     let mount = match Mount::new(hosted.volume().clone(), &args.dir, &choice) {
         Ok(mount) => mount,
         Err(error) => {
@@ -136,9 +137,21 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     Ok(unmounted.map(|()| 0)?)
 }
 
-/// Serves the volume in this process.
-fn serve(args: &MountArgs) -> Result<Hosted, CliError> {
+/// Serves the volume in this process, for nobody else if it is alone.
+fn serve(args: &MountArgs, is_alone: bool) -> Result<Hosted, CliError> {
     let choice = args.placement.choice();
+    if is_alone {
+        if let Some(socket) = &args.socket {
+            return Err(CliError::said(
+                format!(
+                    "--socket {}: nobody can use a volume that is mounted with -o writeback",
+                    socket.display()
+                ),
+                "leave out one of the two",
+            ));
+        }
+        return Hosted::alone(&args.volume, &choice);
+    }
     if let Some(socket) = &args.socket {
         // The process that stays changes its directory.
         let socket = std::path::absolute(socket).map_err(|error| CliError::io("find", socket, error))?;

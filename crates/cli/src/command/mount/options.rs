@@ -28,7 +28,7 @@ const OF_OTHERS: &[&str] = &[
 ];
 
 /// What [`apply`] knows, for the user.
-const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync, allow_other, and what fstab \
+const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync, allow_other, writeback, and what fstab \
      has for others (noauto, nofail, user, noatime, ...)";
 
 /// Takes one option, or says that there is none.
@@ -45,6 +45,7 @@ pub fn apply(choice: &mut MountChoice, option: &str) -> Result<(), CliError> {
         "sync" => choice.sync = true,
         "dirsync" => choice.dir_sync = true,
         "allow_other" => choice.allow_other = true,
+        "writeback" => choice.write_back = true,
         "" => {}
         option if OF_OTHERS.contains(&option) => {}
         option if option.starts_with("x-") || option.starts_with("comment=") => {}

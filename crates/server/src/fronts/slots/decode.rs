@@ -267,6 +267,7 @@ fn change(call: &Call<'_>) -> Change {
         gid: given(4, call.arg(4)).map(|gid| gid as u32),
         atime: given(8, call.arg(5)).map(|ns| TimeSpec(ns as i64)),
         mtime: given(16, call.arg(6)).map(|ns| TimeSpec(ns as i64)),
+        ctime: None,
         touch: mask & 64 != 0,
     }
 }
