@@ -1,9 +1,12 @@
 //! Requests from `/dev/fuse`, and the answers.
 
 use crate::abi::{InHeader, OutHeader};
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::time::{Duration, Instant};
 use weft_server::ops::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -120,23 +123,86 @@ pub enum Outcome {
     Pending,
 }
 
+/// How long a thread waits awake for a request that is likely to come soon: to wake it would take longer than most answers.
+const AWAKE: Duration = Duration::from_micros(50);
+/// After a request that came so soon after an answer, the next one is likely to.
+const SOON: Duration = Duration::from_micros(100);
+
+/// When requests come.
+struct Rhythm {
+    answered: Instant,
+    is_quick: bool,
+}
+
 /// The connection with the kernel.
-pub struct Channel(File);
+pub struct Channel {
+    device: File,
+    /// Held by the one thread that waits for requests: the kernel would wake several in turn, each asleep on some processor.
+    turn: Mutex<Rhythm>,
+}
 
 impl Channel {
     /// On an open `/dev/fuse`.
-    pub fn new(device: File) -> Channel {
-        Channel(device)
+    pub fn new(device: File) -> io::Result<Channel> {
+        rustix::io::ioctl_fionbio(&device, true)?;
+        let rhythm = Rhythm { answered: Instant::now(), is_quick: false };
+        Ok(Channel { device, turn: Mutex::new(rhythm) })
     }
 
-    /// Waits for the next request, and answers it. False when the mount has ended.
-    pub fn serve_one(
+    /// Answers requests, one after the other, as long as they are short; one that may take long is the last, and another thread
+    /// answers those that follow. False when the mount has ended.
+    pub fn serve(
         &self,
         buffers: &mut Buffers,
+        is_short: impl Fn(&Request<'_>) -> bool,
+        handle: impl Fn(&Request<'_>, &mut Answer) -> Result<Outcome, Errno>,
+    ) -> io::Result<bool> {
+        let mut turn = Some(self.turn.lock());
+        while let Some(rhythm) = turn.as_deref_mut() {
+            let received = self.receive(&mut buffers.request, rhythm);
+            let handle = |request: &Request<'_>, answer: &mut Answer| {
+                if !is_short(request) {
+                    turn = None;
+                }
+                handle(request, answer)
+            };
+            if !self.answer(received, buffers, handle)? {
+                return Ok(false);
+            }
+            if let Some(rhythm) = &mut turn {
+                rhythm.answered = Instant::now();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for a request; its length.
+    fn receive(&self, request: &mut [u8], rhythm: &mut Rhythm) -> io::Result<usize> {
+        loop {
+            match (&self.device).read(request) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                received => {
+                    rhythm.is_quick = rhythm.answered.elapsed() < SOON;
+                    return received;
+                }
+            }
+            if rhythm.is_quick && rhythm.answered.elapsed() < AWAKE {
+                // Whoever else wants to run here goes first.
+                std::thread::yield_now();
+            } else {
+                poll(&mut [PollFd::new(&self.device, PollFlags::IN)], None)?;
+            }
+        }
+    }
+
+    /// Answers a request. False when the mount has ended.
+    fn answer(
+        &self,
+        received: io::Result<usize>,
+        Buffers { request, answer }: &mut Buffers,
         handle: impl FnOnce(&Request<'_>, &mut Answer) -> Result<Outcome, Errno>,
     ) -> io::Result<bool> {
-        let Buffers { request, answer } = buffers;
-        let len = match (&self.0).read(request) {
+        let len = match received {
             Ok(len) => len,
             // Nothing is lost: the kernel has taken the request back, or wants to be asked again.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR | libc::EAGAIN)) => {
@@ -187,11 +253,11 @@ impl Channel {
     ) -> io::Result<()> {
         let len = size_of::<OutHeader>() + size_of::<T>() + more.len();
         let head = OutHeader { len: len as u32, error: code, unique: 0 };
-        (&self.0).write(&[head.as_bytes(), notice.as_bytes(), more].concat()).map(drop)
+        (&self.device).write(&[head.as_bytes(), notice.as_bytes(), more].concat()).map(drop)
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        match (&self.0).write(bytes) {
+        match (&self.device).write(bytes) {
             Ok(_) => Ok(()),
             // Nobody waits for the answer any more, or the mount has ended, which the next read says.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::EINTR)) => Ok(()),

@@ -46,6 +46,8 @@ const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 const SET_ID: u32 = 0o6000;
 /// Flags of `rename`.
 const RENAME_EXCHANGE: u32 = libc::RENAME_EXCHANGE;
+/// A read or a write of more bytes takes long.
+const SHORT_BYTES: u32 = 64 << 10;
 /// Requests that the kernel may send ahead of programs, and of how many it holds back others.
 const BACKGROUND_MAX: u16 = 64;
 const CONGESTION: u16 = 48;
@@ -323,6 +325,38 @@ impl Front {
         }
         answer.put(&entry_out(&attr, kept));
         Ok(())
+    }
+
+    /// Whether a request waits neither for a device, nor for the kernel, which may wait for other answers.
+    pub fn is_short(&self, request: &Request<'_>) -> bool {
+        if self.syncs_names && NAMES.contains(&request.head.opcode) {
+            return false;
+        }
+        match request.head.opcode {
+            // What the kernel keeps, it asks for when it has to come from the device.
+            op::READ => {
+                let is_little = |(read, _): (ReadIn, _)| read.size <= SHORT_BYTES;
+                !self.writes_back.load(Relaxed) && request.argument().is_ok_and(is_little)
+            }
+            op::WRITE => {
+                // Who keeps set-id bits is told when a write has cleared them.
+                let is_plain = |(write, _): (WriteIn, _)| {
+                    write.size <= SHORT_BYTES && write.write_flags & abi::WRITE_KILL_SUIDGID == 0
+                };
+                request.argument().is_ok_and(is_plain)
+            }
+            op::OPEN | op::CREATE | op::TMPFILE => {
+                let flags = request.argument::<OpenIn>().map_or(0, |(open, _)| open.flags as i32);
+                flags & libc::O_TRUNC == 0
+            }
+            op::SETATTR => {
+                request.argument().is_ok_and(|(set, _): (SetAttrIn, _)| set.valid & fattr::SIZE == 0)
+            }
+            op::FSYNC | op::FSYNCDIR | op::FALLOCATE | op::SETLK | op::SETLKW | op::INIT | op::DESTROY => {
+                false
+            }
+            _ => true,
+        }
     }
 
     /// Answers a request.

@@ -132,7 +132,8 @@ impl Mount {
                 return Err(refused(error));
             }
         };
-        let channel = Arc::new(Channel::new(device));
+        let channel = Channel::new(device).inspect_err(|_| front.stop()).map_err(refused)?;
+        let channel = Arc::new(channel);
         front.connect(channel.clone());
         let shared = Arc::new(Shared { front, channel });
         let mut mount = Mount { shared, threads: Vec::new(), dir: dir_seen, is_mounted: true };
@@ -218,9 +219,11 @@ fn serve(shared: &Shared) {
     acts_for_watcher();
     let mut buffers = Buffers::default();
     loop {
-        let served = shared
-            .channel
-            .serve_one(&mut buffers, |request, answer| shared.front.handle(request, answer, &shared.channel));
+        let served = shared.channel.serve(
+            &mut buffers,
+            |request| shared.front.is_short(request),
+            |request, answer| shared.front.handle(request, answer, &shared.channel),
+        );
         match served {
             Ok(true) => {}
             Ok(false) => return shared.front.stop(),
