@@ -1,5 +1,5 @@
 /* The large-file and small-file loads of log-structured file systems' papers, on a directory; each prints its figure.
- * lfs_files DIR write|rewrite|read BYTES_OF_FILE BYTES_OF_CALL seq|random     MB/s, fsync included for writes
+ * lfs_files DIR write|read BYTES_OF_FILE BYTES_OF_CALL seq|random     MB/s, fsync included for writes
  * lfs_files DIR create|stat|show|delete FILES BYTES                           files/s, the sync at the end included; 1,000 in a directory */
 #define _GNU_SOURCE
 #include <errno.h>

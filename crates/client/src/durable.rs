@@ -302,7 +302,7 @@ impl Changes {
         &self.pages[..self.pages_found]
     }
 
-    /// Copies to `entries`, behind room for a head each, what has been overwritten, and appended from `from` on. False when that is
+    /// Copies to `entries`, behind room for a head each, what has been appended from `from` on, and overwritten. False when that is
     /// too much. Under the write lock.
     fn gather(
         &mut self,
@@ -316,21 +316,22 @@ impl Changes {
         (self.to, self.mtime_ns) = (inode.size.load(Acquire), inode.mtime_ns.load(Relaxed));
         let Some(pages_found) = area.unlogged(&mut self.pages).map(|found| found.len()) else { return false };
         self.pages_found = pages_found;
-        let pages = self.pages;
-        for run in pages[..pages_found].chunk_by(|page, next| page.block + 1 == next.block) {
-            let Some(first) = run.first() else { continue };
-            let offset = u64::from(first.block) * BLOCK_BYTES as u64;
-            let Some(data) = self.enter(entries, offset, run.len() * BLOCK_BYTES) else { return false };
-            for (page, to) in run.iter().zip(data.chunks_mut(BLOCK_BYTES)) {
-                area.read(page.page as usize, 0, to);
-            }
-        }
+        // Appended bytes first: what of them was overwritten since is in a page.
         let Some(appended) = self.to.checked_sub(from) else { return false };
         if appended != 0 {
             let ring = leases.ring(inode.ring.load(Acquire)).filter(|_| appended <= DATA_MAX as u64);
             let Some(ring) = ring else { return false };
             let Some(data) = self.enter(entries, from, appended as usize) else { return false };
             copy_from_ring(ring, from, data);
+        }
+        let pages = self.pages;
+        for run in pages[..pages_found].chunk_by(|page, next| page.block.checked_add(1) == Some(next.block)) {
+            let Some(first) = run.first() else { continue };
+            let offset = u64::from(first.block) * BLOCK_BYTES as u64;
+            let Some(data) = self.enter(entries, offset, run.len() * BLOCK_BYTES) else { return false };
+            for (page, to) in run.iter().zip(data.chunks_mut(BLOCK_BYTES)) {
+                area.read(page.page as usize, 0, to);
+            }
         }
         true
     }

@@ -401,7 +401,13 @@ impl Client {
                     let flags =
                         leases.open_file(file).map_or(0, |(open, ..)| open.flags.load(Relaxed) as i32);
                     if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
-                        self.make_durable(file)?;
+                        // As in Linux, the file offset stays where it was when the bytes may not be durable.
+                        let back = |_: &Errno| {
+                            if let (None, Ok((open, ..))) = (offset, leases.open_file(file)) {
+                                open.offset.fetch_sub(len as u64, Relaxed);
+                            }
+                        };
+                        self.make_durable(file).inspect_err(back)?;
                     }
                     return Ok(true);
                 }

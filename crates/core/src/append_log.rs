@@ -1,8 +1,8 @@
 //! The append log of an image: appended bytes and overwritten blocks that whoever wrote them has made durable.
 //!
-//! A program that appends to a file, or overwrites it, and flushes it writes an entry to this log, instead of asking the server for a flush. The
-//! server takes the bytes in its own time. When it has made them durable where they belong, it begins the log anew, in
-//! another *turn*. What a server leaves in the log when it ends is stored by the next one.
+//! A program that appends to a file, or overwrites it, and flushes it writes an entry to this log, instead of asking the server
+//! for a flush. The server takes the bytes in its own time. When it has made them durable where they belong, it begins the log
+//! anew, in another *turn*. What a server leaves in the log when it ends is stored by the next one.
 //!
 //! ```text
 //!  block 0   1                                     last

@@ -16,9 +16,9 @@ use crate::openers::Openers;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weft_client::FileRef;
 use weft_client::proto::ITSELF;
 use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino};
@@ -48,6 +48,11 @@ const SET_ID: u32 = 0o6000;
 const RENAME_EXCHANGE: u32 = libc::RENAME_EXCHANGE;
 /// A read or a write of more bytes takes long.
 const SHORT_BYTES: u32 = 64 << 10;
+/// A read that took longer has waited for the device, and the next one may, too.
+const QUICK_READ: Duration = Duration::from_micros(100);
+/// The kernel has passed on what it kept when it has written nothing for so long, and the longest wait for that.
+const QUIET: Duration = Duration::from_millis(200);
+const QUIET_MAX: Duration = Duration::from_secs(60);
 /// Requests that the kernel may send ahead of programs, and of how many it holds back others.
 const BACKGROUND_MAX: u16 = 64;
 const CONGESTION: u16 = 48;
@@ -88,6 +93,10 @@ pub struct Front {
     forgets_names: AtomicBool,
     /// The kernel keeps data, and what is written for a while: nobody else uses the volume.
     writes_back: AtomicBool,
+    /// Writes of what the kernel has kept, so far.
+    kept_writes: AtomicU64,
+    /// The last read waited for the device.
+    reads_wait: AtomicBool,
     has_stopped: AtomicBool,
 }
 
@@ -199,6 +208,8 @@ impl Front {
             syncs_names: choice.sync || choice.dir_sync,
             forgets_names: AtomicBool::new(false),
             writes_back: AtomicBool::new(choice.write_back),
+            kept_writes: AtomicU64::new(0),
+            reads_wait: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
         });
         let watcher: Weak<dyn Watcher> = Arc::<Front>::downgrade(&front);
@@ -222,6 +233,26 @@ impl Front {
     /// The files of the volume have this `st_dev`.
     pub fn set_device(&self, device: u64) {
         self.volume.set_device(device);
+    }
+
+    /// The kernel passes on what it keeps of files on the mount, which is about to go while programs use it.
+    pub fn store_kept(&self, dir: &Path) -> io::Result<()> {
+        if !self.writes_back.load(Relaxed) {
+            return Ok(());
+        }
+        let root = std::fs::File::open(dir)?;
+        rustix::fs::syncfs(&root)?;
+        // Of a mount like this, the kernel does not wait for the answers.
+        let begun = Instant::now();
+        let mut seen = self.kept_writes.load(SeqCst);
+        while begun.elapsed() < QUIET_MAX {
+            std::thread::sleep(QUIET);
+            match self.kept_writes.load(SeqCst) {
+                now if now == seen => break,
+                now => seen = now,
+            }
+        }
+        Ok(())
     }
 
     /// Nothing is answered any more but with an error, and everything is given up that the mount holds.
@@ -327,21 +358,25 @@ impl Front {
         Ok(())
     }
 
-    /// Whether a request waits neither for a device, nor for the kernel, which may wait for other answers.
+    /// Whether a request does not wait for the kernel, which may wait for other answers, and as a rule not for a device.
     pub fn is_short(&self, request: &Request<'_>) -> bool {
         if self.syncs_names && NAMES.contains(&request.head.opcode) {
             return false;
         }
         match request.head.opcode {
-            // What the kernel keeps, it asks for when it has to come from the device.
+            // What the kernel keeps, it asks for when it has to come from the device. Otherwise the last read tells.
             op::READ => {
                 let is_little = |(read, _): (ReadIn, _)| read.size <= SHORT_BYTES;
-                !self.writes_back.load(Relaxed) && request.argument().is_ok_and(is_little)
+                !self.writes_back.load(Relaxed)
+                    && !self.reads_wait.load(Relaxed)
+                    && request.argument().is_ok_and(is_little)
             }
             op::WRITE => {
                 // Who keeps set-id bits is told when a write has cleared them.
                 let is_plain = |(write, _): (WriteIn, _)| {
-                    write.size <= SHORT_BYTES && write.write_flags & abi::WRITE_KILL_SUIDGID == 0
+                    write.size <= SHORT_BYTES
+                        && write.write_flags & abi::WRITE_KILL_SUIDGID == 0
+                        && write.flags as i32 & (libc::O_SYNC | libc::O_DSYNC) == 0
                 };
                 request.argument().is_ok_and(is_plain)
             }
@@ -350,7 +385,8 @@ impl Front {
                 flags & libc::O_TRUNC == 0
             }
             op::SETATTR => {
-                request.argument().is_ok_and(|(set, _): (SetAttrIn, _)| set.valid & fattr::SIZE == 0)
+                let waits = fattr::SIZE | fattr::MODE;
+                request.argument().is_ok_and(|(set, _): (SetAttrIn, _)| set.valid & waits == 0)
             }
             op::FSYNC | op::FSYNCDIR | op::FALLOCATE | op::SETLK | op::SETLKW | op::INIT | op::DESTROY => {
                 false
@@ -674,9 +710,12 @@ impl Front {
     fn read(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let (read, _) = request.argument::<ReadIn>()?;
         let wanted = Read { offset: Some(read.offset), ..Read::default() };
-        answer.fill(read.size as usize, |out| {
+        let begun = Instant::now();
+        let filled = answer.fill(read.size as usize, |out| {
             self.ask(request, |session| Ok(session.read(FileRef(read.handle), wanted, out)?.len))
-        })
+        });
+        self.reads_wait.store(begun.elapsed() > QUICK_READ, Relaxed);
+        filled
     }
 
     fn write(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
@@ -687,7 +726,8 @@ impl Front {
         if write.write_flags & abi::WRITE_CACHE != 0 {
             // By any open file that is at hand, which may append. What lies behind the end is nobody's, unless it is the kernel's.
             let in_place = Position::InPlace { offset, old: None };
-            let position = if writes_back { Position::At(offset) } else { in_place };
+            let position = if writes_back { Position::Kept(offset) } else { in_place };
+            self.kept_writes.fetch_add(1, SeqCst);
             self.ask(request, |session| session.write(file, position, data))?;
             answer.put(&WriteOut { size: write.size, pad: 0 });
             return Ok(());

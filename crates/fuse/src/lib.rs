@@ -132,7 +132,12 @@ impl Mount {
                 return Err(refused(error));
             }
         };
-        let channel = Channel::new(device).inspect_err(|_| front.stop()).map_err(refused)?;
+        let given_up = |error| {
+            front.stop();
+            let _ = mount::unmount(&dir_seen, true);
+            refused(error)
+        };
+        let channel = Channel::new(device).map_err(given_up)?;
         let channel = Arc::new(channel);
         front.connect(channel.clone());
         let shared = Arc::new(Shared { front, channel });
@@ -184,9 +189,14 @@ impl Mount {
 
     fn take_down(&self) -> Result<(), FuseError> {
         let dir = || self.dir.clone();
-        unmount(&self.dir, false).map_err(|first| match unmount(&self.dir, true) {
-            Ok(()) => FuseError::InUse { dir: dir() },
-            Err(_) => FuseError::Unmount { dir: dir(), source: first },
+        unmount(&self.dir, false).map_err(|first| {
+            if let Err(error) = self.shared.front.store_kept(&self.dir) {
+                tracing::warn!(%error, "what programs have written may not be stored");
+            }
+            match unmount(&self.dir, true) {
+                Ok(()) => FuseError::InUse { dir: dir() },
+                Err(_) => FuseError::Unmount { dir: dir(), source: first },
+            }
         })
     }
 }

@@ -190,6 +190,7 @@ fn change(client: &Client, file: &mut FileRef, known: &mut Known, dice: &mut Dic
             client.fallocate(*file, mode, at as u64, len as u64)
         }
         30 => client.fallocate(*file, libc::FALLOC_FL_KEEP_SIZE, size, 1 << 16),
+        33 | 34 if size > 0 => client.seek(*file, 0, libc::SEEK_DATA).map(drop),
         31 | 32 => {
             client.close(*file)?;
             let flags = if known.is_synced { libc::O_DSYNC } else { 0 } | libc::O_RDWR;
@@ -437,6 +438,38 @@ fn blocks_that_the_server_takes_before_a_flush_are_durable_after_it() {
         drop(client);
         served.end();
     }
+}
+
+#[test]
+fn appended_bytes_that_are_overwritten_before_the_flush_are_durable_as_they_are_then() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let mut served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let file = granted(&client);
+    // A ring for what is appended now, as others have made it by then.
+    let append = |fill| {
+        let end = client.fstat(file).unwrap().size;
+        client.pwrite(file, &[fill; 2 * BLOCK_BYTES], end).unwrap();
+        end as usize
+    };
+    append(60);
+    client.fsync(file).unwrap();
+    let begun = append(70);
+    take(&client, file);
+    client.pwrite(file, &[80; BLOCK_BYTES], (begun + BLOCK_BYTES) as u64).unwrap();
+    let before = client.measured().calls.load(Relaxed);
+    client.fsync(file).unwrap();
+    assert_eq!(client.measured().calls.load(Relaxed), before);
+    served.kill();
+    drop(client);
+    let served = Served::begin(&image);
+    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let found = content(&client, open(&client, "/f"));
+    assert_eq!((found[begun], found[begun + BLOCK_BYTES]), (70, 80));
+    assert!(found[begun + BLOCK_BYTES..] == [80; BLOCK_BYTES]);
+    drop(client);
+    served.end();
 }
 
 #[test]

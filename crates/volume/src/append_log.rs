@@ -109,8 +109,17 @@ impl Pending {
                 continue;
             }
             let mut there = vec![0; data.len()];
+            let set_mtime = || {
+                let mtime = Some(TimeSpec(append.mtime_ns.max(attr.mtime.0)));
+                fs.setattr(append.ino, &SetAttr { mtime, ..SetAttr::default() })
+            };
             match fs.read(append.ino, append.offset, &mut there) {
-                Ok(read) if read == data.len() && there == data => continue,
+                Ok(read) if read == data.len() && there == data => {
+                    if append.mtime_ns > attr.mtime.0 {
+                        set_mtime()?;
+                    }
+                    continue;
+                }
                 Ok(_) | Err(FsError::Checksum(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -124,15 +133,18 @@ impl Pending {
                 Ok(()) => {}
                 // It is damaged where they would go, as reading it will tell.
                 Err(FsError::Checksum(why)) => {
-                    tracing::error!(ino = append.ino.0, why, "a damaged file loses appended bytes");
+                    tracing::error!(
+                        ino = append.ino.0,
+                        why,
+                        "a damaged file loses bytes that were written to it"
+                    );
                     continue;
                 }
                 Err(error) => return Err(error),
             }
             // The time of a write is later than that of the one before; where the client did not know it, this one's stays.
             if append.mtime_ns != 0 {
-                let mtime = Some(TimeSpec(append.mtime_ns.max(attr.mtime.0)));
-                fs.setattr(append.ino, &SetAttr { mtime, ..SetAttr::default() })?;
+                set_mtime()?;
             }
             (stored, bytes) = (stored + 1, bytes + data.len() as u64);
         }

@@ -525,3 +525,51 @@ fn a_volume_that_a_mount_has_for_itself_is_in_use_and_keeps_what_was_written() {
     assert_eq!(times(&mount.dir.join("f")), before);
     assert_eq!(mount.stop(), 0);
 }
+
+/// What a program may do beside what its user may, as the kernel stores it.
+fn set_capability(file: &fs::File) {
+    let value = [1u8, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let name = c"security.capability".as_ptr();
+    let raw = std::os::fd::AsRawFd::as_raw_fd(file);
+    // SAFETY: the descriptor is open, the name a C string, and the value as long as is said.
+    assert_eq!(unsafe { libc::fsetxattr(raw, name, value.as_ptr().cast(), value.len(), 0) }, 0);
+}
+
+#[test]
+fn what_was_written_to_files_that_are_open_when_a_mount_stops_is_stored() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "writeback"]) else { return };
+    let path = mount.dir.join("f");
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&path).unwrap();
+    file.write_all(&[7; 3_000_000]).unwrap();
+    // Later than what is written, which the kernel passes on only now.
+    set_capability(&file);
+    assert_ne!(mount.stop(), 0, "it is in use");
+    drop(file);
+    drop(mount);
+    fs::remove_dir(bench.dir().join("mnt")).unwrap();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let path = mount.dir.join("f");
+    assert!(fs::read(&path).unwrap() == [7; 3_000_000]);
+    let script = "import os, sys; os.getxattr(sys.argv[1], 'security.capability')";
+    assert!(Command::new("python3").args(["-c", script]).arg(&path).status().unwrap().success());
+    assert_eq!(mount.stop(), 0);
+}
+
+#[test]
+fn a_volume_that_is_full_says_so_to_the_flush_of_what_the_kernel_kept() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "writeback"]) else { return };
+    let path = mount.dir.join("large");
+    let mut file = fs::File::create(&path).unwrap();
+    let piece = vec![1; 1 << 20];
+    let failed = (0..4096).find_map(|_| file.write_all(&piece).and_then(|()| file.sync_data()).err());
+    assert_eq!(failed.unwrap().raw_os_error(), Some(libc::ENOSPC));
+    drop(file);
+    fs::remove_file(&path).unwrap();
+    let mut file = fs::File::create(mount.dir.join("small")).unwrap();
+    file.write_all(&piece).and_then(|()| file.sync_all()).unwrap();
+    drop(file);
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+}

@@ -49,6 +49,9 @@ pub enum Position<'a> {
     FileOffset,
     /// At an offset; with `O_APPEND` at the end, as in Linux.
     At(u64),
+    /// What the kernel of a mount has kept: at an offset. The kernel has seen to set-id bits and capabilities when a program wrote
+    /// it, and asks for the flush of a file that is open with `O_SYNC`.
+    Kept(u64),
     /// To a shared map: at an offset even with `O_APPEND`, and only what lies below the file's end.
     InPlace {
         /// First byte of the file.
@@ -223,7 +226,8 @@ impl Session<'_> {
         }
         let (volume, inode) = (self.volume, &open.inode);
         let in_place = matches!(position, Position::InPlace { .. });
-        if !in_place {
+        let is_kept = matches!(position, Position::Kept(_));
+        if !in_place && !is_kept {
             self.drop_set_id(inode)?;
         }
         // A program stored to its map long ago, and goes on without an answer.
@@ -234,7 +238,7 @@ impl Session<'_> {
             }
         };
         let begins = match position {
-            Position::InPlace { offset, .. } => offset,
+            Position::InPlace { offset, .. } | Position::Kept(offset) => offset,
             _ if flags & libc::O_APPEND != 0 => u64::MAX,
             Position::FileOffset => volume.files.shared(open.file).offset.load(Relaxed),
             Position::At(offset) => offset,
@@ -256,8 +260,9 @@ impl Session<'_> {
                 self.publish_ends(inode, offset..end);
             }
         }
-        if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 && len != 0 {
-            self.make_durable(open).inspect_err(remember)?;
+        if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 && len != 0 && !is_kept {
+            // What fails is remembered there.
+            self.make_durable(open)?;
         }
         Ok(len)
     }
@@ -289,6 +294,7 @@ impl Session<'_> {
                 }
                 offset
             }
+            Position::Kept(offset) => offset,
             // As in Linux, an offset does not keep O_APPEND from appending.
             _ if flags & libc::O_APPEND != 0 => size,
             Position::FileOffset => volume.files.shared(open.file).offset.load(Relaxed),

@@ -134,9 +134,9 @@ impl LogTurns {
         let turn = self.turn.load(SeqCst);
         let is_rewritten =
             |open: &Arc<OpenInode>| open.is_rewritten() && self.has_entries(inodes.shared(open.slot));
-        let is_any = turn != 0
-            && (self.closed.lock().values().any(|rewritten| *rewritten)
-                || inodes.all().iter().any(is_rewritten));
+        let is_closed = || self.closed.lock().values().any(|rewritten| *rewritten);
+        // Under one lock: an inode is among those that are open or those that were closed.
+        let is_any = turn != 0 && inodes.is_so_or_any_is(is_closed, is_rewritten);
         if is_any && self.end_turn(inodes, turn)? { Ok(()) } else { inodes.sync_core() }
     }
 
@@ -161,7 +161,11 @@ impl LogTurns {
                 Ok(()) => {}
                 // The next mount could not append to it, either. Each open file of it has been told.
                 Err(FsError::Checksum(why)) => {
-                    tracing::error!(ino = open.ino.0, why, "a damaged file loses appended bytes")
+                    tracing::error!(
+                        ino = open.ino.0,
+                        why,
+                        "a damaged file loses bytes that were written to it"
+                    )
                 }
                 Err(error) => failed = Some(error),
             }

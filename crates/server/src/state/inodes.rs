@@ -346,7 +346,7 @@ impl Inodes {
         self.log.as_ref().map_or_else(|| self.sync_core(), |log| log.sync(self))
     }
 
-    /// Whoever wants the inode durable asks the server from now on: something changed that is no append.
+    /// Whoever wants the inode durable asks the server from now on: something changed that clients do not make durable.
     pub fn must_ask_for_sync(&self, ino: Ino) {
         if self.log.is_some()
             && let Some(open) = self.find(ino)
@@ -355,7 +355,7 @@ impl Inodes {
         }
     }
 
-    /// Before something but an append changes the content of an inode: without its write lock, and again under it.
+    /// Before something but a client in ring or area changes the content of an inode: without its write lock, and again under it.
     pub fn before_rewrite(&self, open: &OpenInode) -> FsResult<()> {
         self.log.as_ref().map_or(Ok(()), |log| log.before_rewrite(self, open))
     }
@@ -424,6 +424,16 @@ impl Inodes {
     /// The open inode in a slot.
     pub fn in_slot(&self, slot: u32) -> Option<Arc<OpenInode>> {
         self.table.lock().by_slot.get(&slot).cloned()
+    }
+
+    /// Whether something is so, or some open inode is like this; looked at while none is opened or given up.
+    pub(super) fn is_so_or_any_is(
+        &self,
+        is_so: impl FnOnce() -> bool,
+        is_like: impl Fn(&Arc<OpenInode>) -> bool,
+    ) -> bool {
+        let table = self.table.lock();
+        is_so() || table.by_ino.values().any(is_like)
     }
 
     /// Every open inode.
@@ -745,6 +755,7 @@ impl Inodes {
         if !is_alone {
             open.is_haunted.store(true, Relaxed);
             // It sees that what it wrote did not count.
+            shared.must_ask_for_sync();
             shared.write_lock.free_if_held_by(shared.write_lock.holder());
         }
         let taken = self.drain_and_take(open).unwrap_or_else(|error| {
@@ -886,6 +897,8 @@ impl Inodes {
                 );
                 // When it goes on, it goes on with the memory that it has found.
                 open.is_haunted.store(true, Relaxed);
+                // Another thread of its process may take the lock: what both have gathered is not made durable.
+                inode.must_ask_for_sync();
                 inode.write_lock.free_if_held_by(after.0);
             }
         }

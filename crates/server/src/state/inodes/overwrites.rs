@@ -7,12 +7,13 @@ use std::sync::atomic::Ordering::*;
 use weft_client::shared::overwrites::{Area, Moving, Word};
 use weft_client::shared::volume::{Durable, Inode, STUCK};
 use weft_core::BLOCK_BYTES;
+use weft_core::append_log::ENTRY_BYTES_MAX;
 use weft_vfs::{FsError, FsResult};
 
 /// An inode that the server has overwritten so often gets an area.
 const OVERWRITES_MIN: u32 = 2;
-/// Blocks that are left for a client to make durable.
-const UNLOGGED_MAX: usize = 16;
+/// Blocks that are left for a client to make durable: as many as it can at once when no two of them are in a row.
+const UNLOGGED_MAX: usize = ENTRY_BYTES_MAX / BLOCK_BYTES / 2;
 /// Consecutive blocks that the core gets at once.
 const RUN_BYTES: usize = super::THROUGH_BYTES;
 /// Copies that may be of no meaning while an area is drained: a client needs longer to overwrite a block than this thread to copy
