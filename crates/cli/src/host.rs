@@ -1,5 +1,6 @@
 //! A volume served by this process, or by another one: whoever comes first serves it, the others are its clients.
 
+use crate::command::unmount::mounted_on;
 use crate::error::CliError;
 use crate::say::warn;
 use crate::sys::signal;
@@ -143,7 +144,17 @@ pub fn served(image: &Path, error: CliError) -> CliError {
     let own = socket_path(&path_of(image)).into_iter();
     let mut sockets = own.chain(other_sockets(&path_of(image)));
     let Some((socket, server)) = sockets.find_map(|at| served_by(&at).map(|server| (at, server))) else {
-        return error;
+        return match mounted_on(&path_of(image)) {
+            Some(dir) => CliError::of(
+                image,
+                format_args!("in use, mounted on {}", dir.display()),
+                format!(
+                    "'weft unmount {}' first; a volume that is mounted with -o writeback is for that mount alone",
+                    dir.display()
+                ),
+            ),
+            None => error,
+        };
     };
     let socket = std::fs::canonicalize(&socket).unwrap_or(socket);
     let (what, remedy) = match server.pid {
@@ -264,7 +275,7 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
                     return Ok(ServerAt::Elsewhere(other));
                 }
                 if begun.elapsed() > BUSY_PATIENCE || signal::was_interrupted() {
-                    return Err(error);
+                    return Err(served(image, error));
                 }
                 std::thread::sleep(BUSY_STEP);
             }

@@ -95,6 +95,8 @@ pub struct Front {
     writes_back: AtomicBool,
     /// Writes of what the kernel has kept, so far.
     kept_writes: AtomicU64,
+    /// Of these, those that could not be stored.
+    refused_writes: AtomicU64,
     /// The last read waited for the device.
     reads_wait: AtomicBool,
     has_stopped: AtomicBool,
@@ -209,6 +211,7 @@ impl Front {
             forgets_names: AtomicBool::new(false),
             writes_back: AtomicBool::new(choice.write_back),
             kept_writes: AtomicU64::new(0),
+            refused_writes: AtomicU64::new(0),
             reads_wait: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
         });
@@ -253,6 +256,11 @@ impl Front {
             }
         }
         Ok(())
+    }
+
+    /// Writes of what the kernel had kept that could not be stored: who wrote it may not have asked.
+    pub fn refused_writes(&self) -> u64 {
+        self.refused_writes.load(SeqCst)
     }
 
     /// Nothing is answered any more but with an error, and everything is given up that the mount holds.
@@ -728,7 +736,19 @@ impl Front {
             let in_place = Position::InPlace { offset, old: None };
             let position = if writes_back { Position::Kept(offset) } else { in_place };
             self.kept_writes.fetch_add(1, SeqCst);
-            self.ask(request, |session| session.write(file, position, data))?;
+            self.ask(request, |session| session.write(file, position, data)).inspect_err(
+                |Errno(errno)| {
+                    let first = self.refused_writes.fetch_add(1, SeqCst) == 0;
+                    if first || *errno != libc::ENOSPC {
+                        let (ino, errno) = (request.head.node, *errno);
+                        tracing::error!(
+                            ino,
+                            errno,
+                            "what a program has written cannot be stored, and is lost"
+                        );
+                    }
+                },
+            )?;
             answer.put(&WriteOut { size: write.size, pad: 0 });
             return Ok(());
         }

@@ -68,6 +68,14 @@ pub enum FuseError {
         /// From where.
         dir: PathBuf,
     },
+    /// What programs had written and the kernel kept could not be stored when it passed it on: the volume was full, or failed.
+    #[error("{dir}: {writes} writes could not be stored; the files that programs wrote last may lack data")]
+    Refused {
+        /// Where it was mounted.
+        dir: PathBuf,
+        /// How many.
+        writes: u64,
+    },
     /// The system has no thread for the mount.
     #[error("cannot start a thread for a mount: {0}")]
     Thread(io::Error),
@@ -184,7 +192,10 @@ impl Mount {
                 let _ = thread.join();
             }
         }
-        unmounted
+        match self.shared.front.refused_writes() {
+            0 => unmounted,
+            writes => unmounted.and(Err(FuseError::Refused { dir: self.dir.clone(), writes })),
+        }
     }
 
     fn take_down(&self) -> Result<(), FuseError> {

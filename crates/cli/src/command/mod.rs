@@ -20,7 +20,7 @@ mod salvage;
 mod serve;
 mod stats;
 mod tags;
-mod unmount;
+pub mod unmount;
 mod zones;
 
 use crate::error::CliError;

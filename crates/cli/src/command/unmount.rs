@@ -33,10 +33,11 @@ pub struct UnmountArgs {
     pub lazy: bool,
 }
 
-/// A mounted volume.
+/// Something that is mounted.
 struct Mounted {
     source: PathBuf,
     dir: PathBuf,
+    kind: Vec<u8>,
 }
 
 /// Unmounts.
@@ -45,14 +46,24 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
     let asked = std::path::absolute(&args.dir).map_err(|error| CliError::io("find", &args.dir, error))?;
     // A server that has gone leaves a mount that cannot be looked at: then the name has to do.
     let seen = asked.canonicalize().unwrap_or(asked);
-    let mounted = mounts()?.into_iter().rev().find(|mount| mount.dir == seen || mount.source == seen);
-    let Some(mount) = mounted else {
+    let all = mounts()?;
+    let is_asked = |mount: &&Mounted| mount.kind == TYPE && (mount.dir == seen || mount.source == seen);
+    let Some(mount) = all.iter().rev().find(is_asked) else {
         return Err(CliError::of(
             &args.dir,
             "no volume is mounted there",
             "'findmnt -t fuse.weft' lists mounted volumes",
         ));
     };
+    if let Some(above) =
+        all.iter().rev().find(|other| other.dir == mount.dir).filter(|top| top.source != mount.source)
+    {
+        return Err(CliError::of(
+            &args.dir,
+            format_args!("{} is mounted over it on {}", above.source.display(), above.dir.display()),
+            format!("unmount that first: 'umount {}'", above.dir.display()),
+        ));
+    }
     unmount(&mount.dir, args.lazy).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => CliError::of(
             &args.dir,
@@ -82,7 +93,14 @@ fn wait_for_close(volume: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The volumes that are mounted, in the order of the mounts.
+/// Where a volume is mounted, if it is.
+pub fn mounted_on(volume: &Path) -> Option<PathBuf> {
+    let volume = volume.canonicalize().ok()?;
+    let all = mounts().ok()?;
+    all.into_iter().rev().find(|mount| mount.kind == TYPE && mount.source == volume).map(|mount| mount.dir)
+}
+
+/// What is mounted, in the order of the mounts.
 fn mounts() -> Result<Vec<Mounted>, CliError> {
     let path = Path::new("/proc/self/mounts");
     let table = std::fs::read(path).map_err(|error| CliError::io("read", path, error))?;
@@ -92,7 +110,7 @@ fn mounts() -> Result<Vec<Mounted>, CliError> {
             let mut words = line.split(|&byte| byte == b' ');
             let (source, dir, kind) = (words.next()?, words.next()?, words.next()?);
             let path = |word| PathBuf::from(unescaped(word));
-            (kind == TYPE).then(|| Mounted { source: path(source), dir: path(dir) })
+            Some(Mounted { source: path(source), dir: path(dir), kind: kind.to_vec() })
         })
         .collect())
 }

@@ -514,7 +514,10 @@ fn a_volume_that_a_mount_has_for_itself_is_in_use_and_keeps_what_was_written() {
         (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec(), meta.mode(), meta.size())
     };
     let before = times(&path);
-    bench.weft(&["ls", "vol.img:/"]).failure().stderr(contains("in use"));
+    bench
+        .weft(&["ls", "vol.img:/"])
+        .failure()
+        .stderr(contains("in use, mounted on").and(contains("weft unmount")));
     bench.weft(&["mount", "--socket", "s", "-o", "writeback", "vol.img", "mnt"]).failure();
     drop((file, appended));
     assert_eq!(mount.stop(), 0);
@@ -570,6 +573,33 @@ fn a_volume_that_is_full_says_so_to_the_flush_of_what_the_kernel_kept() {
     let mut file = fs::File::create(mount.dir.join("small")).unwrap();
     file.write_all(&piece).and_then(|()| file.sync_all()).unwrap();
     drop(file);
-    assert_eq!(mount.stop(), 0);
+    assert_ne!(mount.stop(), 0, "it says that something is lost");
     bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn times_that_the_kernel_keeps_come_back_and_a_mount_below_another_stays() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "writeback"]) else { return };
+    let names: Vec<String> = (0..400).map(|n| format!("f{n}")).collect();
+    names.iter().for_each(|name| fs::write(mount.dir.join(name), vec![3; 5000]).unwrap());
+    let times = |dir: &PathBuf| -> Vec<_> {
+        let of = |name: &String| {
+            let meta = fs::metadata(dir.join(name)).unwrap();
+            (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec())
+        };
+        names.iter().map(of).collect()
+    };
+    let before = times(&mount.dir);
+    assert_eq!(mount.stop(), 0);
+    drop(mount);
+    fs::remove_dir(bench.dir().join("mnt")).unwrap();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    assert!(times(&mount.dir) == before);
+    // Another file system over it.
+    let dir = mount.dir.to_str().unwrap().to_string();
+    assert!(Command::new("mount").args(["-t", "tmpfs", "none", &dir]).status().unwrap().success());
+    bench.weft(&["unmount", "vol.img"]).failure().stderr(contains("mounted over it"));
+    assert!(Command::new("umount").arg(&dir).status().unwrap().success());
+    assert_eq!(mount.stop(), 0);
 }

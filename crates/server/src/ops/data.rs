@@ -49,8 +49,8 @@ pub enum Position<'a> {
     FileOffset,
     /// At an offset; with `O_APPEND` at the end, as in Linux.
     At(u64),
-    /// What the kernel of a mount has kept: at an offset. The kernel has seen to set-id bits and capabilities when a program wrote
-    /// it, and asks for the flush of a file that is open with `O_SYNC`.
+    /// What the kernel of a mount has kept: at an offset. The kernel has seen to times, set-id bits and capabilities when a program
+    /// wrote it, and asks for the flush of a file that is open with `O_SYNC`.
     Kept(u64),
     /// To a shared map: at an offset even with `O_APPEND`, and only what lies below the file's end.
     InPlace {
@@ -305,7 +305,12 @@ impl Session<'_> {
         if offset < size || volume.inodes.appends_rewrite() {
             volume.inodes.before_rewrite(inode)?;
         }
-        volume.inodes.write_to_core(inode.ino, offset, data, None)?;
+        let when = match position {
+            // The kernel keeps the times, and says what they are when it has changed them.
+            Position::Kept(_) => Some(volume.fs.getattr(inode.ino)?.mtime),
+            _ => None,
+        };
+        volume.inodes.write_to_core(inode.ino, offset, data, when)?;
         if end > size {
             volume.inodes.size_changed(inode, end);
         }

@@ -71,6 +71,9 @@ impl From<FuseError> for CliError {
             }
             FuseError::Unmount { .. } => "end the programs that use the directory, then 'umount' it",
             FuseError::InUse { .. } => "end these programs",
+            FuseError::Refused { .. } => {
+                "make room on the volume, and write these files again; programs that call fsync hear of it"
+            }
             FuseError::Thread(_) => "end other programs, or raise the limit of threads (ulimit -u)",
             FuseError::Stopped => "",
         };
