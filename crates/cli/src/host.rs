@@ -1,7 +1,7 @@
 //! A volume served by this process, or by another one: whoever comes first serves it, the others are its clients.
 
-use crate::command::unmount::mounted_on;
 use crate::error::CliError;
+use crate::mounted::mounted_on;
 use crate::say::warn;
 use crate::sys::signal;
 use crate::volume;

@@ -14,6 +14,7 @@ mod guest;
 mod host;
 mod intercept;
 mod kind;
+mod mounted;
 mod output;
 mod program;
 mod progress;

@@ -90,6 +90,12 @@ impl Drop for Served {
     }
 }
 
+/// A server in another process, and a client of it in this one.
+fn begin(image: &Path) -> (Served, Client) {
+    let served = Served::begin(image);
+    (served, rig::connect(socket_of(image).to_str().unwrap().as_bytes()))
+}
+
 /// A file and what it may hold after a kill: what was synced last comes first, what it holds now last.
 struct Known {
     path: String,
@@ -279,8 +285,7 @@ fn rounds(seed: u64, rounds: u64) {
     let mut files: Vec<Known> = (0..FILES).map(new_file).collect();
     let mut syncs = 0;
     for round in 0..rounds {
-        let mut served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (mut served, client) = begin(&image);
         let open_files: Vec<FileRef> = files.iter().map(|known| known.open(&client)).collect();
         for (file, known) in open_files.iter().zip(&mut files) {
             known.check(content(&client, *file), round);
@@ -326,8 +331,7 @@ fn rounds(seed: u64, rounds: u64) {
 fn a_client_that_appends_and_flushes_asks_the_server_for_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
-    let served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (served, client) = begin(&image);
     let file = open(&client, "/f");
     let append = |times: u64| {
         for _ in 0..times {
@@ -357,8 +361,7 @@ fn a_client_whose_writes_are_durable_asks_the_server_for_little() {
 fn overwrites_and_flushes(flags: i32) {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
-    let mut served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (mut served, client) = begin(&image);
     let flags = flags | libc::O_RDWR | libc::O_CREAT;
     let file = client.open(FileRef::ROOT, b"/f", flags, 0o644).unwrap().file;
     client.pwrite(file, &[1; 40 * BLOCK_BYTES], 0).unwrap();
@@ -385,8 +388,7 @@ fn overwrites_and_flushes(flags: i32) {
     assert!(calls < 40, "{calls} calls");
     served.kill();
     drop(client);
-    let served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (served, client) = begin(&image);
     assert!(content(&client, open(&client, "/f")) == known);
     drop(client);
     served.end();
@@ -416,8 +418,7 @@ fn blocks_that_the_server_takes_before_a_flush_are_durable_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
     for takes_before in [true, false] {
-        let mut served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (mut served, client) = begin(&image);
         let file = granted(&client);
         // The log has an entry with the block's content of before.
         client.pwrite(file, &[77; 100], 0).unwrap();
@@ -432,8 +433,7 @@ fn blocks_that_the_server_takes_before_a_flush_are_durable_after_it() {
         client.fsync(file).unwrap();
         served.kill();
         drop(client);
-        let served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (served, client) = begin(&image);
         assert_eq!(content(&client, open(&client, "/f"))[..100], [88; 100]);
         drop(client);
         served.end();
@@ -444,8 +444,7 @@ fn blocks_that_the_server_takes_before_a_flush_are_durable_after_it() {
 fn appended_bytes_that_are_overwritten_before_the_flush_are_durable_as_they_are_then() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
-    let mut served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (mut served, client) = begin(&image);
     let file = granted(&client);
     // A ring for what is appended now, as others have made it by then.
     let append = |fill| {
@@ -463,8 +462,7 @@ fn appended_bytes_that_are_overwritten_before_the_flush_are_durable_as_they_are_
     assert_eq!(client.measured().calls.load(Relaxed), before);
     served.kill();
     drop(client);
-    let served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (served, client) = begin(&image);
     let found = content(&client, open(&client, "/f"));
     assert_eq!((found[begun], found[begun + BLOCK_BYTES]), (70, 80));
     assert!(found[begun + BLOCK_BYTES..] == [80; BLOCK_BYTES]);
@@ -477,8 +475,7 @@ fn what_the_whole_volume_has_made_durable_is_not_undone_by_an_entry() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
     for closes in [true, false] {
-        let mut served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (mut served, client) = begin(&image);
         let file = granted(&client);
         client.pwrite(file, &[88; 100], 0).unwrap();
         if closes {
@@ -487,8 +484,7 @@ fn what_the_whole_volume_has_made_durable_is_not_undone_by_an_entry() {
         client.sync().unwrap();
         served.kill();
         drop(client);
-        let served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (served, client) = begin(&image);
         assert_eq!(content(&client, open(&client, "/f"))[..100], [88; 100]);
         drop(client);
         served.end();
@@ -506,8 +502,7 @@ fn threads_that_overwrite_the_same_blocks_find_each_what_it_has_made_durable() {
     let image = image_in(dir.path());
     let mut dice = Dice(5);
     for round in 0..rounds {
-        let mut served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (mut served, client) = begin(&image);
         let file = granted(&client);
         client.sync().unwrap();
         let after = Duration::from_micros(5_000 + dice.roll(60_000));
@@ -531,8 +526,7 @@ fn threads_that_overwrite_the_same_blocks_find_each_what_it_has_made_durable() {
         });
         served.kill();
         drop(client);
-        let served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (served, client) = begin(&image);
         let found = content(&client, open(&client, "/f"));
         for (thread, blocks) in promised.iter().enumerate() {
             for (block, (durable, written)) in blocks.iter().enumerate() {
@@ -600,8 +594,7 @@ fn a_file_that_was_written_anew_and_closed_survives_a_kill_though_others_have_it
     for (round, len) in [4, 5000, 443_701].into_iter().enumerate() {
         let path = format!("/f{round}");
         let (old, new) = (vec![1; 3000], vec![2; len]);
-        let mut served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (mut served, client) = begin(&image);
         let (holder, other) = (open(&client, &path), open(&client, "/other"));
         client.pwrite(holder, &old, 0).unwrap();
         client.fsync(holder).unwrap();
@@ -614,8 +607,7 @@ fn a_file_that_was_written_anew_and_closed_survives_a_kill_though_others_have_it
         client.fsync(other).unwrap();
         served.kill();
         drop(client);
-        let served = Served::begin(&image);
-        let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+        let (served, client) = begin(&image);
         let file = open(&client, &path);
         assert!(content(&client, file) == new, "{} bytes of {len}", client.fstat(file).unwrap().size);
         drop(client);
@@ -647,8 +639,7 @@ fn a_file_that_is_damaged_where_it_ends_keeps_no_other_from_being_changed() {
 fn change_beside_a_damaged_file(is_closed: bool) {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
-    let served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (served, client) = begin(&image);
     let (damaged, sound) = (open(&client, "/damaged"), open(&client, "/sound"));
     let tail: Vec<u8> = (0..1000u32).map(|n| (n * n % 251) as u8).collect();
     client.pwrite(damaged, &[&[7; 8192], &tail[..]].concat(), 0).unwrap();
@@ -683,8 +674,7 @@ fn change_beside_a_damaged_file(is_closed: bool) {
     // The journal, too, has a copy, and the volume would be damaged without it.
     let file = std::fs::File::options().write(true).open(&image).unwrap();
     places.iter().for_each(|at| file.write_all_at(&tail[..1], *at as u64).unwrap());
-    let served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (served, client) = begin(&image);
     assert_eq!(content(&client, open(&client, "/sound")), [3; 10]);
     drop(client);
     served.end();
@@ -705,8 +695,7 @@ fn head_of(image: &Path) -> (LogHead, u64) {
 fn what_a_program_of_a_killed_server_writes_late_is_not_stored() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
-    let mut served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (mut served, client) = begin(&image);
     let file = open(&client, "/f");
     let mut end = 0;
     for _ in 0..8 {
@@ -729,8 +718,7 @@ fn what_a_program_of_a_killed_server_writes_late_is_not_stored() {
     seal(&mut entry, &head.turn, FIRST_BLOCK, &append, 5);
     let raw = std::fs::File::options().write(true).open(&image).unwrap();
     raw.write_all_at(&entry, log + u64::from(FIRST_BLOCK) * BLOCK_BYTES as u64).unwrap();
-    let served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (served, client) = begin(&image);
     assert_eq!(content(&client, open(&client, "/f")), b"old o");
     drop(client);
     served.end();
@@ -741,8 +729,7 @@ fn what_a_program_of_a_killed_server_writes_late_is_not_stored() {
 fn a_name_that_is_removed_is_gone_after_the_next_flush_of_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
-    let mut served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (mut served, client) = begin(&image);
     let file = open(&client, "/a");
     client.link(FileRef::ROOT, b"/a", FileRef::ROOT, b"/b", 0).unwrap();
     let mut end = 0;
@@ -754,8 +741,7 @@ fn a_name_that_is_removed_is_gone_after_the_next_flush_of_the_file() {
     client.fsync(file).unwrap();
     served.kill();
     drop(client);
-    let served = Served::begin(&image);
-    let client = rig::connect(socket_of(&image).to_str().unwrap().as_bytes());
+    let (served, client) = begin(&image);
     assert_eq!(client.fstat(open(&client, "/a")).unwrap().links, 1);
     assert_eq!(client.stat(FileRef::ROOT, b"/b", 0).err(), Some(libc::ENOENT));
     drop(client);

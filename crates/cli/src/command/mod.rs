@@ -20,7 +20,7 @@ mod salvage;
 mod serve;
 mod stats;
 mod tags;
-pub mod unmount;
+mod unmount;
 mod zones;
 
 use crate::error::CliError;

@@ -1,12 +1,11 @@
 //! `weft unmount`: unmounts a directory, and waits until the process of the mount has closed the volume.
 
 use crate::error::CliError;
+use crate::mounted::{Mounted, mounts};
 use crate::say::warn;
 use crate::sys::signal;
 use clap::Args;
-use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,8 +16,6 @@ use weft_sys::file::lock_holder;
 const LOOK: Duration = Duration::from_millis(20);
 /// A server that takes longer to close the volume is worth a word.
 const CLOSED_SOON: Duration = Duration::from_secs(3);
-/// What the kernel shows as the type of a mounted volume.
-const TYPE: &[u8] = b"fuse.weft";
 
 /// `weft unmount`
 #[derive(Args, Debug)]
@@ -33,13 +30,6 @@ pub struct UnmountArgs {
     pub lazy: bool,
 }
 
-/// Something that is mounted.
-struct Mounted {
-    source: PathBuf,
-    dir: PathBuf,
-    kind: Vec<u8>,
-}
-
 /// Unmounts.
 pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
     signal::notice_interrupts();
@@ -47,7 +37,7 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
     // A server that has gone leaves a mount that cannot be looked at: then the name has to do.
     let seen = asked.canonicalize().unwrap_or(asked);
     let all = mounts()?;
-    let is_asked = |mount: &&Mounted| mount.kind == TYPE && (mount.dir == seen || mount.source == seen);
+    let is_asked = |mount: &&Mounted| mount.is_volume() && (mount.dir == seen || mount.source == seen);
     let Some(mount) = all.iter().rev().find(is_asked) else {
         return Err(CliError::of(
             &args.dir,
@@ -91,58 +81,4 @@ fn wait_for_close(volume: &Path) -> Result<(), CliError> {
         thread::sleep(LOOK);
     }
     Ok(())
-}
-
-/// Where a volume is mounted, if it is.
-pub fn mounted_on(volume: &Path) -> Option<PathBuf> {
-    let volume = volume.canonicalize().ok()?;
-    let all = mounts().ok()?;
-    all.into_iter().rev().find(|mount| mount.kind == TYPE && mount.source == volume).map(|mount| mount.dir)
-}
-
-/// What is mounted, in the order of the mounts.
-fn mounts() -> Result<Vec<Mounted>, CliError> {
-    let path = Path::new("/proc/self/mounts");
-    let table = std::fs::read(path).map_err(|error| CliError::io("read", path, error))?;
-    let lines = table.split(|&byte| byte == b'\n');
-    Ok(lines
-        .filter_map(|line| {
-            let mut words = line.split(|&byte| byte == b' ');
-            let (source, dir, kind) = (words.next()?, words.next()?, words.next()?);
-            let path = |word| PathBuf::from(unescaped(word));
-            Some(Mounted { source: path(source), dir: path(dir), kind: kind.to_vec() })
-        })
-        .collect())
-}
-
-/// A name as it was before the kernel wrote blanks as three octal digits.
-fn unescaped(word: &[u8]) -> OsString {
-    let mut name = Vec::new();
-    let mut rest = word;
-    while let Some((&first, behind)) = rest.split_first() {
-        let digits = behind.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        match (first, code) {
-            (b'\\', Some(code)) => {
-                name.push(code);
-                rest = &behind[3..];
-            }
-            _ => {
-                name.push(first);
-                rest = behind;
-            }
-        }
-    }
-    OsStr::from_bytes(&name).to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn blanks_of_names_come_back() {
-        assert_eq!(unescaped(b"/a\\040b\\134c"), "/a b\\c");
-        assert_eq!(unescaped(b"/a\\9"), "/a\\9");
-    }
 }
