@@ -361,7 +361,7 @@ fn a_client_whose_writes_are_durable_asks_the_server_for_little() {
 fn overwrites_and_flushes(flags: i32) {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
-    let (mut served, client) = begin(&image);
+    let (served, client) = begin(&image);
     let flags = flags | libc::O_RDWR | libc::O_CREAT;
     let file = client.open(FileRef::ROOT, b"/f", flags, 0o644).unwrap().file;
     client.pwrite(file, &[1; 40 * BLOCK_BYTES], 0).unwrap();
@@ -386,12 +386,7 @@ fn overwrites_and_flushes(flags: i32) {
     (20..100).for_each(&mut change);
     let calls = client.measured().calls.load(Relaxed) - before;
     assert!(calls < 40, "{calls} calls");
-    served.kill();
-    drop(client);
-    let (served, client) = begin(&image);
-    assert!(content(&client, open(&client, "/f")) == known);
-    drop(client);
-    served.end();
+    assert!(after_kill(served, client, &image) == known);
 }
 
 /// A file of some blocks whose client overwrites it without the server.
@@ -408,6 +403,17 @@ fn granted(client: &Client) -> FileRef {
     file
 }
 
+/// Kills the server; what the file has under the next one.
+fn after_kill(mut served: Served, client: Client, image: &Path) -> Vec<u8> {
+    served.kill();
+    drop(client);
+    let (served, client) = begin(image);
+    let found = content(&client, open(&client, "/f"));
+    drop(client);
+    served.end();
+    found
+}
+
 /// The server takes all that was written to a file, and does not make it durable.
 fn take(client: &Client, file: FileRef) {
     client.seek(file, 0, libc::SEEK_DATA).unwrap();
@@ -418,7 +424,7 @@ fn blocks_that_the_server_takes_before_a_flush_are_durable_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
     for takes_before in [true, false] {
-        let (mut served, client) = begin(&image);
+        let (served, client) = begin(&image);
         let file = granted(&client);
         // The log has an entry with the block's content of before.
         client.pwrite(file, &[77; 100], 0).unwrap();
@@ -431,12 +437,7 @@ fn blocks_that_the_server_takes_before_a_flush_are_durable_after_it() {
             client.fallocate(file, libc::FALLOC_FL_KEEP_SIZE, 1 << 20, 4096).unwrap();
         }
         client.fsync(file).unwrap();
-        served.kill();
-        drop(client);
-        let (served, client) = begin(&image);
-        assert_eq!(content(&client, open(&client, "/f"))[..100], [88; 100]);
-        drop(client);
-        served.end();
+        assert_eq!(after_kill(served, client, &image)[..100], [88; 100]);
     }
 }
 
@@ -444,7 +445,7 @@ fn blocks_that_the_server_takes_before_a_flush_are_durable_after_it() {
 fn appended_bytes_that_are_overwritten_before_the_flush_are_durable_as_they_are_then() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
-    let (mut served, client) = begin(&image);
+    let (served, client) = begin(&image);
     let file = granted(&client);
     // A ring for what is appended now, as others have made it by then.
     let append = |fill| {
@@ -460,14 +461,9 @@ fn appended_bytes_that_are_overwritten_before_the_flush_are_durable_as_they_are_
     let before = client.measured().calls.load(Relaxed);
     client.fsync(file).unwrap();
     assert_eq!(client.measured().calls.load(Relaxed), before);
-    served.kill();
-    drop(client);
-    let (served, client) = begin(&image);
-    let found = content(&client, open(&client, "/f"));
+    let found = after_kill(served, client, &image);
     assert_eq!((found[begun], found[begun + BLOCK_BYTES]), (70, 80));
     assert!(found[begun + BLOCK_BYTES..] == [80; BLOCK_BYTES]);
-    drop(client);
-    served.end();
 }
 
 #[test]
@@ -475,19 +471,14 @@ fn what_the_whole_volume_has_made_durable_is_not_undone_by_an_entry() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());
     for closes in [true, false] {
-        let (mut served, client) = begin(&image);
+        let (served, client) = begin(&image);
         let file = granted(&client);
         client.pwrite(file, &[88; 100], 0).unwrap();
         if closes {
             client.close(file).unwrap();
         }
         client.sync().unwrap();
-        served.kill();
-        drop(client);
-        let (served, client) = begin(&image);
-        assert_eq!(content(&client, open(&client, "/f"))[..100], [88; 100]);
-        drop(client);
-        served.end();
+        assert_eq!(after_kill(served, client, &image)[..100], [88; 100]);
     }
 }
 
