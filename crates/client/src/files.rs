@@ -612,6 +612,13 @@ impl Client {
         }
     }
 
+    /// Whether some process may store to the file by a map, as far as that is known here.
+    #[inline]
+    pub fn is_mapped(&self, file: FileRef) -> bool {
+        let Some(leases) = self.leases() else { return false };
+        leases.open_file(file).is_ok_and(|(_, inode, _)| inode.by_call.load(Relaxed) & MAPPED != 0)
+    }
+
     /// Inode number of an open file without asking the server, when a lease allows.
     pub fn ino_here(&self, file: FileRef) -> Option<u64> {
         let leases = self.leases()?;

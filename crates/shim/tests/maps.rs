@@ -90,6 +90,40 @@ fn stores_of_one_process_are_seen_by_another() {
 }
 
 #[test]
+fn what_a_process_without_a_map_writes_is_seen_by_those_that_have_one() {
+    let served = Served::new(true);
+    let mut writer = Mapper::start(&served, "f");
+    assert_eq!(writer.tell(&format!("write 0 {}", "X".repeat(1000))), "1000");
+    writer.tell("fsync");
+    let mut mapper = Mapper::mapping(&served, "f", 1000);
+    mapper.tell("store 500 old");
+    assert_eq!(writer.tell(&format!("write 0 {}", "Y".repeat(600))), "600");
+    assert_eq!(mapper.tell("show 498 6"), "YYYYYY", "what was stored before is written over");
+    // The same bytes as before the write: a store all the same.
+    mapper.tell("store 0 XXZ");
+    assert_eq!(writer.tell("map 1000"), "mapped");
+    assert_eq!(writer.tell("show 0 4"), "XXZY");
+    writer.tell("store 10 XXZ");
+    assert_eq!(writer.tell("msync"), "0");
+    mapper.end();
+    writer.end();
+    let mut reader = Mapper::start(&served, "f");
+    assert_eq!(reader.tell("read 0 14"), "XXZYYYYYYYXXZY");
+    assert_eq!(reader.tell("read 498 6"), "YYYYYY");
+    assert_eq!(reader.tell("read 598 4"), "YYXX");
+
+    // Cut off and grown again: zeros.
+    let mut mapper = Mapper::mapping(&served, "f", 1000);
+    mapper.tell("store 900 kept");
+    assert_eq!(reader.tell("truncate 902"), "0");
+    assert_eq!(reader.tell("truncate 1000"), "0");
+    assert_eq!(mapper.tell("show 900 4"), "ke..");
+    mapper.end();
+    assert_eq!(reader.tell("read 900 4"), "ke..");
+    reader.end();
+}
+
+#[test]
 fn a_forked_child_goes_on_with_the_pages_that_others_map() {
     let served = Served::new(true);
     let mut parent = Mapper::start(&served, "f");

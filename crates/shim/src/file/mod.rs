@@ -68,7 +68,8 @@ pub fn write(file: FileRef, mut bytes: &[u8], offset: Option<u64>) -> Result<usi
         None => client.write(file, bytes),
         Some(offset) => client.pwrite(file, bytes, offset),
     };
-    if pages::any() { pages::write(file, offset, act) } else { act(process::client()?) }
+    let client = process::client()?;
+    if pages::concern(client, file) { pages::write(file, offset, act) } else { act(client) }
 }
 
 /// Writes several pieces as one.
@@ -83,7 +84,8 @@ pub fn write_parts(file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Resul
     }
     let _inside = Inside::enter()?;
     let act = |client: &Client| client.writev(file, parts, offset);
-    if pages::any() { pages::write(file, offset, act) } else { act(process::client()?) }
+    let client = process::client()?;
+    if pages::concern(client, file) { pages::write(file, offset, act) } else { act(client) }
 }
 
 /// Writes the first `room` bytes of several pieces, one after the other.
@@ -123,7 +125,8 @@ pub fn resize(file: FileRef, size: u64) -> Result<(), Errno> {
         file_limit::check_size(size, || Ok(process::client()?.fstat(file)?.size))?;
     }
     let act = |client: &Client| client.ftruncate(file, size);
-    if pages::any() { pages::change(file, size, u64::MAX, act) } else { act(process::client()?) }
+    let client = process::client()?;
+    if pages::concern(client, file) { pages::change(file, size, u64::MAX, act) } else { act(client) }
 }
 
 /// `fallocate` with the system call's mode bits.
@@ -138,7 +141,8 @@ pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), E
         // What was stored to a page moves with it.
         pages::before_read(file)?;
     }
-    if pages::any() { pages::change(file, offset, end, act) } else { act(process::client()?) }
+    let client = process::client()?;
+    if pages::concern(client, file) { pages::change(file, offset, end, act) } else { act(client) }
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ use crate::process::program;
 use crate::report::{Refusal, refuse_for};
 use crate::sys;
 use libc::c_int;
+use weft_client::proto::ITSELF;
 use weft_client::scratch::Scratch;
 use weft_client::shared::pages::{self as shared, HEADER_BYTES, Header};
 use weft_client::{Client, Errno, FileRef, WireAttr};
@@ -71,8 +72,9 @@ pub const NO_OBJECT: Object = Object {
     settled: None,
 };
 
-fn open_file(path: &Path) -> Result<c_int, Errno> {
-    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+/// `create` is `O_CREAT` or nothing.
+fn open_file(path: &Path, create: c_int) -> Result<c_int, Errno> {
+    let flags = libc::O_RDWR | libc::O_NOFOLLOW | libc::O_CLOEXEC | create;
     let fd = keep(Fd(sys::open(path.c_str(), flags, 0o600)?));
     // Whoever else laid it there could read what is stored.
     let owned = |stat: libc::stat| -> Result<bool, Errno> {
@@ -148,7 +150,7 @@ impl Object {
         client.note_mapped(file);
         shadow::make_directory(client)?;
         loop {
-            let (pages, base) = match open_pair(client, attr.ino, attr.btime_ns) {
+            let (pages, base) = match open_pair(client, attr.ino, attr.btime_ns, libc::O_CREAT) {
                 Ok(pair) => pair,
                 // The last process took the directory away.
                 Err(libc::ENOENT) => {
@@ -169,6 +171,38 @@ impl Object {
                 }
             }
         }
+    }
+
+    /// The pages that other processes map, for one [`change`](Self::change). Not held: they may be gone by then.
+    pub fn of_others(client: &Client, file: FileRef) -> Result<Option<Object>, Errno> {
+        let attr = client.fstat(file)?;
+        let (pages, base) = match open_pair(client, attr.ino, attr.btime_ns, 0) {
+            Ok(pair) => pair,
+            Err(libc::ENOENT) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Able to read what the volume has afterwards.
+        match client.open(file, ITSELF, libc::O_RDWR, 0) {
+            Ok(open) => Ok(Some(Object {
+                ino: attr.ino,
+                birth_ns: attr.btime_ns,
+                file: open.file,
+                pages,
+                base,
+                ..NO_OBJECT
+            })),
+            Err(error) => {
+                close_pair((pages, base));
+                // Who may only write does not see the maps either.
+                if error == libc::EACCES { Ok(None) } else { Err(error) }
+            }
+        }
+    }
+
+    /// Lets go of what [`of_others`](Self::of_others) gave.
+    pub fn leave(mut self, client: &Client) {
+        self.close();
+        let _ = client.give_back(self.file);
     }
 
     /// Marks the pages as in use by this process; false when they are not, or no longer, those to be used.
@@ -293,6 +327,10 @@ impl Object {
     ) -> Result<R, Errno> {
         self.exclusively(|| {
             let (result, start, end) = act()?;
+            if !self.is_linked()? || self.header()?.session != client.session() {
+                // Those who map them have gone meanwhile, or with the server before.
+                return Ok(result);
+            }
             self.load(client, start, end.min(self.valid()?), u64::MAX)?;
             self.fit_alone(client)?;
             Ok(result)
@@ -529,9 +567,9 @@ fn by_pages(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     std::iter::once((offset, first)).chain(rest)
 }
 
-fn open_pair(client: &Client, ino: u64, birth_ns: i64) -> Result<(c_int, c_int), Errno> {
-    let pages = open_file(&path_of(client, ino, birth_ns, b""))?;
-    match open_file(&path_of(client, ino, birth_ns, BASE)) {
+fn open_pair(client: &Client, ino: u64, birth_ns: i64, create: c_int) -> Result<(c_int, c_int), Errno> {
+    let pages = open_file(&path_of(client, ino, birth_ns, b""), create)?;
+    match open_file(&path_of(client, ino, birth_ns, BASE), create) {
         Ok(base) => Ok((pages, base)),
         Err(error) => {
             let_go(pages);

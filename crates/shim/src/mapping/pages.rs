@@ -4,8 +4,8 @@
 //! is written to the volume by `msync`, `fsync`, `munmap` and at the end of the process. When a process was killed, its stores
 //! are still in the pages, and whoever maps the inode next writes them to the volume first.
 //!
-//! A process that maps an inode also keeps its own `write`s, `read`s and truncations of it in step with the pages. What
-//! other processes `write` without mapping the file is not seen through the maps: see `docs/shim.md`.
+//! A process that maps an inode also keeps its own `read`s of it in step with the pages. Whoever writes to a mapped inode, or
+//! truncates it, changes the pages as well, when it knows that there are any: see `docs/shim.md`.
 //!
 //! Locks: `STATE` excludes the threads of this process, [`Object::exclusively`] other processes.
 
@@ -75,6 +75,12 @@ static MAPS: AtomicU32 = AtomicU32::new(0);
 #[inline(always)]
 pub fn any() -> bool {
     MAPS.load(Relaxed) != 0
+}
+
+/// Whether a change of a file may have to be shown in maps, of this process or of others.
+#[inline(always)]
+pub fn concern(client: &Client, file: FileRef) -> bool {
+    any() || client.is_mapped(file)
 }
 
 // ---- maps -----------------------------------------------------------------------------------------------------------
@@ -375,10 +381,17 @@ fn changing<R>(file: FileRef, act: impl Fn(&Client) -> Result<(R, u64, u64), Err
         let (_, object) = state.object_of(ino)?;
         Some(object.change(client, || act(client)))
     });
-    match here {
-        Some(result) => result,
-        None => act(client).map(|(result, _, _)| result),
+    if let Some(result) = here {
+        return result;
     }
+    if client.is_mapped(file)
+        && let Some(object) = limit::with_descriptors(|| Object::of_others(client, file))?
+    {
+        let result = object.change(client, || act(client));
+        object.leave(client);
+        return result;
+    }
+    act(client).map(|(result, _, _)| result)
 }
 
 // ---- the process ----------------------------------------------------------------------------------------------------
