@@ -142,6 +142,30 @@ fn main() {
     }
 
     for writers in [1, 2] {
+        // What the device copies by itself, in zones and pieces as the core's below: no core can do more.
+        let device = Copying::new(32, 8192);
+        let piece = vec![3u8; 256 << 10];
+        let copied = best(|| {
+            let began = Instant::now();
+            std::thread::scope(|scope| {
+                for n in 0..writers {
+                    let (device, piece) = (&device, &piece);
+                    scope.spawn(move || {
+                        for i in 0..512 {
+                            device.append(ZoneId(n * 4 + i / 128), piece, &Tag::default()).unwrap();
+                        }
+                    });
+                }
+            });
+            let time = began.elapsed();
+            (0..writers * 4).for_each(|zone| device.reset(ZoneId(zone)).unwrap());
+            (time, writers * 512)
+        });
+        let rate = piece.len() as f64 / copied;
+        println!("copy alone, {writers} writers           {:8.2} us   {rate:.2} GB/s", copied / 1e3);
+    }
+
+    for writers in [1, 2] {
         // Zones as large as real ones are not: a quarter of the writes to those above are the last of a zone.
         let fs = volume_of(Copying::new(32, 8192));
         let piece = vec![3u8; 256 << 10];

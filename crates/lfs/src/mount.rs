@@ -272,7 +272,7 @@ fn put_patches(state: &mut State, patches: Patches, lenient: bool) -> Result<(),
             Err(FsError::Checksum(_) | FsError::Device(_)) if lenient => continue,
             done => done?,
         };
-        if let Some(dirty) = state.tree.get_mut(ino).and_then(|inode| inode.dirty.blocks.get_mut(&block)) {
+        if let Some(dirty) = state.tree.get_mut(ino).and_then(|inode| inode.dirty.block_mut(block)) {
             for (from, bytes) in patches {
                 dirty.data[from as usize..from as usize + bytes.len()].copy_from_slice(&bytes);
             }
@@ -291,10 +291,11 @@ fn mount_writable(
 ) -> Result<State, LfsError> {
     let (zones, torn) = zone_table(&shared, found, &restored, Access::ReadWrite)?;
     let mut state = restored_state(shared.clone(), found, &mut restored, zones, options);
-    let reserved =
-        |inode: &crate::state::inode::Inode| inode.reserved.blocks().saturating_mul(crate::layout::BLOCK);
-    let promised = state.tree.inodes.values().map(reserved).fold(0, u64::saturating_add);
-    let charged = state.tree.inodes.values().map(|inode| inode.charged).fold(0, u64::saturating_add);
+    let (mut promised, mut charged) = (0u64, 0u64);
+    for inode in state.tree.inodes.values() {
+        promised = promised.saturating_add(inode.reserved.blocks().saturating_mul(crate::layout::BLOCK));
+        charged = charged.saturating_add(inode.charged);
+    }
     state.space = Space::new(charged.saturating_sub(promised), promised);
     state.journal.next_seq = restored.last_seq + 1;
     shared.written_seq.store(restored.last_seq, Release);
@@ -372,7 +373,7 @@ fn zone_table(
             table.set_found(zone, kind, (Tag::default(), 0), f.report.write_pointer);
         }
     }
-    let mut runs: Vec<(u64, Ino, crate::layout::record::FileRun)> = Vec::new();
+    let mut runs: Vec<(Ino, crate::layout::record::FileRun)> = Vec::new();
     for (ino, inode) in &restored.tree.inodes {
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
             if access == Access::ReadOnly && run.run.address == NOWHERE {
@@ -388,12 +389,12 @@ fn zone_table(
                 let what = format!("inode {ino} maps blocks of a metadata zone");
                 return Err(LfsError::Corrupt { zone, block, what });
             }
-            runs.push((run.run.address, Ino(*ino), run));
+            runs.push((Ino(*ino), run));
         }
     }
     // In the order in which they lie, so that the cleaner reads them in order.
-    runs.sort_unstable_by_key(|(address, ino, _)| (*address, *ino));
-    for (_, ino, run) in &runs {
+    runs.sort_unstable_by_key(|(ino, run)| (run.run.address, *ino));
+    for (ino, run) in &runs {
         table.add_live(run);
         table.add_to_summary(*ino, run);
     }

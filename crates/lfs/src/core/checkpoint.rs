@@ -131,7 +131,7 @@ impl State {
             }
             self.part_if_full(&mut out)?;
             let mut first = 0;
-            while let Some(map) = self.tree.inodes.get(&ino).and_then(Inode::map) {
+            while let Some(map) = self.tree.get(Ino(ino)).and_then(Inode::map) {
                 let runs: Vec<_> = map.range(first, u64::MAX).take(RUNS_MAX).collect();
                 let Some(last) = runs.last() else { break };
                 first = last.block + u64::from(last.run.count);
@@ -152,7 +152,7 @@ impl State {
         }
         for &dir in &inos {
             let mut cookie = 0;
-            while let Some(directory) = self.tree.inodes.get(&dir).and_then(Inode::directory) {
+            while let Some(directory) = self.tree.get(Ino(dir)).and_then(Inode::directory) {
                 let before = cookie;
                 for (at, name, ino) in directory.after(cookie).take(128) {
                     Item::Entry { dir: Ino(dir), cookie: at, ino, name }.encode(&mut out);
@@ -260,7 +260,7 @@ fn put_inode(ino: Ino, inode: &Inode, out: &mut Vec<u8>) {
         blocks: inode.dirty.blocks.values().filter(|dirty| dirty.journaled).count() as u32,
     };
     Item::Inode(saved).encode(out);
-    for (name, value) in &inode.xattrs {
+    for (name, value) in inode.xattrs.iter() {
         Item::Xattr { ino, name, value }.encode(out);
     }
 }

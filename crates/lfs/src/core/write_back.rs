@@ -146,7 +146,7 @@ impl State {
         while self.buffer.bytes().saturating_sub(small_bytes) > goal {
             let Some(ino) = self.buffer.queue.pop_front() else { break };
             let Some(inode) = self.tree.get_mut(ino) else { continue };
-            inode.dirty.queued = false;
+            inode.dirty.leave_queue();
             if inode.dirty.is_empty() {
                 continue;
             }
@@ -178,7 +178,7 @@ impl State {
             match self.tree.get_mut(ino) {
                 Some(inode) if !inode.dirty.is_empty() && inode.dirty.since > until => break,
                 Some(inode) => {
-                    inode.dirty.queued = false;
+                    inode.dirty.leave_queue();
                     bytes += inode.dirty.blocks.len() as u64 * BLOCK_BYTES as u64;
                     old.push(ino);
                 }

@@ -429,31 +429,27 @@ impl<'a> Chain<'a> {
             volume: None,
             listed: &mut state.listed,
             patches: &mut state.patches,
-            expected: Vec::new(),
+            expected: None,
         };
-        // Records that name an inode whose own record is in another part come again when all parts are read.
-        let mut again: Vec<Item<'_>> = Vec::new();
-        for part in &self.parts {
-            let mut r = Reader::new(&part.payload);
-            while r.remaining() > 0 {
-                let loaded = Item::decode(&mut r).map_err(ApplyError::from).and_then(|item| {
-                    let kept = self.lost.checkpoint.then(|| item.clone());
-                    loader.load(item).inspect_err(|_| again.extend(kept))
-                });
-                match loaded {
-                    Ok(()) => {}
-                    Err(ApplyError::Record(_)) if self.lenient => break,
-                    Err(_) if self.lenient => {}
-                    Err(error) => return Err(corrupt(part, error)),
-                }
+        if self.lost.checkpoint {
+            let payloads = self.parts.iter().map(|part| part.payload(dev)).collect::<Result<Vec<_>, _>>()?;
+            // Records that name an inode whose own record is in another part come again when all parts are read.
+            let mut again: Vec<Item<'_>> = Vec::new();
+            loader.expected = Some(Vec::new());
+            for payload in &payloads {
+                // What does not fit is left out.
+                let _ = loader.load_part(payload, true, |item| again.push(item.clone()));
+            }
+            let expected = loader.expected.take().unwrap_or_default();
+            salvage::adopt(again, &mut loader, &mut state.lost);
+            salvage::note_partial(&expected, loader.tree, loader.patches, &mut state.lost);
+        } else {
+            for part in &self.parts {
+                let loaded = loader.load_part(&*part.payload(dev)?, self.lenient, |_| {});
+                loaded.map_err(|error| corrupt(part, error))?;
             }
         }
         let volume = loader.volume.take();
-        let expected = std::mem::take(&mut loader.expected);
-        if self.lost.checkpoint {
-            salvage::adopt(again, &mut loader, &mut state.lost);
-            salvage::note_partial(&expected, &state.tree, &state.patches, &mut state.lost);
-        }
         let (label, formatted_at, next_ino, next_sequence) = match volume {
             Some(volume) => {
                 state.lost.base_sequence = volume.3;
@@ -471,7 +467,8 @@ impl<'a> Chain<'a> {
         (state.label, state.formatted_at, state.next_sequence) = (label, formatted_at, next_sequence);
         let mut written = Written::default();
         for (index, entry) in self.entries[..stop].iter().enumerate() {
-            let mut r = Reader::new(&entry.payload);
+            let payload = entry.payload(dev)?;
+            let mut r = Reader::new(&payload);
             while r.remaining() > 0 {
                 let record = match Record::decode(&mut r) {
                     Ok(record) => record,
@@ -623,8 +620,8 @@ pub(super) struct Loader<'a> {
     volume: Option<(String, i64, u64, u64)>,
     listed: &'a mut FxHashSet<ZoneId>,
     patches: &'a mut Patches,
-    /// What of each inode other records have to say.
-    pub(super) expected: Vec<Expected>,
+    /// What of each inode other records have to say, where some may be lost.
+    pub(super) expected: Option<Vec<Expected>>,
 }
 
 /// How much of an inode a checkpoint's other records have.
@@ -636,18 +633,42 @@ pub(super) struct Expected {
 }
 
 impl Loader<'_> {
-    pub(super) fn load(&mut self, item: Item<'_>) -> Result<(), ApplyError> {
-        match item {
+    /// Loads the records of a part. With `lenient`, `misfit` gets those that do not fit, and what cannot be read ends the part.
+    fn load_part<'p>(
+        &mut self,
+        payload: &'p [u8],
+        lenient: bool,
+        mut misfit: impl FnMut(&Item<'p>),
+    ) -> Result<(), ApplyError> {
+        let mut r = Reader::new(payload);
+        while r.remaining() > 0 {
+            let item = match Item::decode(&mut r) {
+                Ok(item) => item,
+                Err(_) if lenient => break,
+                Err(error) => return Err(error.into()),
+            };
+            match self.load(&item) {
+                Err(_) if lenient => misfit(&item),
+                loaded => loaded?,
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn load(&mut self, item: &Item<'_>) -> Result<(), ApplyError> {
+        match *item {
             Item::Volume { label, formatted_at, next_ino, next_sequence } => {
                 let label = String::from_utf8_lossy(label).into_owned();
                 self.volume = Some((label, formatted_at, next_ino, next_sequence));
                 Ok(())
             }
-            Item::Inode(saved) => {
+            Item::Inode(ref saved) => {
                 let ino = saved.node.ino;
                 refuse(ino.0 == 0 || self.tree.get(ino).is_some(), ApplyError::Exists(ino.0))?;
-                let SavedInode { runs, xattrs, blocks, .. } = saved;
-                self.expected.push(Expected { ino, runs, xattrs, blocks });
+                let SavedInode { runs, xattrs, blocks, .. } = *saved;
+                if let Some(expected) = &mut self.expected {
+                    expected.push(Expected { ino, runs, xattrs, blocks });
+                }
                 self.tree.add_inode(&saved.node, saved.parent);
                 let inode = self.tree.get_mut(ino).ok_or(ApplyError::NoInode(ino.0))?;
                 inode.links = saved.links;
@@ -658,7 +679,7 @@ impl Loader<'_> {
                 }
                 Ok(())
             }
-            Item::Runs { ino, runs } => {
+            Item::Runs { ino, ref runs } => {
                 let size = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?.disk_size;
                 let times = self.tree.get(ino).map(|inode| (inode.mtime, inode.ctime));
                 let record = Record::Extents {
@@ -675,8 +696,8 @@ impl Loader<'_> {
                 }
                 Ok(())
             }
-            Item::Reserved { ino, ranges } => {
-                for (block, count) in ranges {
+            Item::Reserved { ino, ref ranges } => {
+                for &(block, count) in ranges {
                     self.tree.apply(&Record::Reserve { ino, block, count }, &mut ())?;
                 }
                 Ok(())
@@ -692,14 +713,14 @@ impl Loader<'_> {
                 self.patches.insert((ino.0, block), vec![(0, bytes.to_vec())]);
                 Ok(())
             }
-            Item::Crcs { zone, block, crcs } => {
+            Item::Crcs { zone, block, ref crcs } => {
                 self.listed.insert(zone);
                 let first = u64::from(zone.0) * u64::from(self.zone_blocks) + u64::from(block);
                 let slots = self.crcs;
                 let end = first + crcs.len() as u64;
                 refuse(end > slots.len() as u64, ApplyError::BadExtent(0))?;
                 for (slot, crc) in slots[first as usize..end as usize].iter().zip(crcs) {
-                    slot.store(crc, Relaxed);
+                    slot.store(*crc, Relaxed);
                 }
                 Ok(())
             }
@@ -819,16 +840,22 @@ fn settle(state: &mut Restored, zeros_behind: impl Fn(Run, usize) -> bool) {
         .iter_mut()
         .filter_map(|(ino, inode)| {
             inode.size = inode.disk_size;
-            inode.map().is_some().then_some((*ino, inode.disk_size))
+            let reaches_beyond = inode.map().is_some_and(|map| map.reaches_beyond(inode.size));
+            reaches_beyond.then_some((*ino, inode.size))
         })
         .collect();
     for (ino, size) in files {
         let ino = Ino(ino);
         // Nothing to apply to is the only way for this to fail.
         let _ = state.tree.end_at(ino, size, |run| zeros_behind(run, (size % BLOCK) as usize));
-        state.drop_patches(ino, size.div_ceil(BLOCK), u64::MAX);
+    }
+    let mut patched: Vec<u64> = state.patches.keys().map(|(ino, _)| *ino).collect();
+    patched.dedup();
+    for ino in patched {
+        let Some(size) = state.tree.get(Ino(ino)).map(|inode| inode.size) else { continue };
+        state.drop_patches(Ino(ino), size.div_ceil(BLOCK), u64::MAX);
         if !size.is_multiple_of(BLOCK) {
-            state.cut_patches(ino, size / BLOCK, (size % BLOCK) as usize);
+            state.cut_patches(Ino(ino), size / BLOCK, (size % BLOCK) as usize);
         }
     }
 }

@@ -149,7 +149,7 @@ pub(super) fn adopt(items: Vec<Item<'_>>, loader: &mut Loader<'_>, lost: &mut Lo
             Item::Entry { dir, name, .. } => Some((*dir, name.to_vec())),
             _ => None,
         };
-        match (loader.load(item), name) {
+        match (loader.load(&item), name) {
             (Err(ApplyError::NoInode(_)), Some(name)) => lost.names.push(name),
             // The other copy had it.
             (Err(ApplyError::Exists(_)) | Ok(()), _) => {}

@@ -4,6 +4,7 @@ use crate::error::LfsError;
 use crate::layout::MAJOR;
 use crate::layout::frame::{FrameHeader, FrameKind, HEADER_BYTES};
 use crate::layout::zone_header::{Decoded, HEADER_BLOCKS, ZoneHeader, ZoneKind};
+use std::borrow::Cow;
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_device::{ZoneReport, ZoneState, ZonedDevice};
@@ -35,8 +36,30 @@ pub struct FoundFrame {
     pub zone: ZoneId,
     /// Its first block.
     pub block: u32,
-    /// Its payload; the CRC matched.
-    pub payload: Vec<u8>,
+    /// Its payload; the CRC matched. `None`: on the device. A checkpoint's parts are as large as all metadata, and stay there.
+    payload: Option<Vec<u8>>,
+}
+
+impl FoundFrame {
+    /// Its payload.
+    ///
+    /// # Errors
+    /// [`LfsError::Corrupt`] when it cannot be read again.
+    pub fn payload(&self, dev: &dyn ZonedDevice) -> Result<Cow<'_, [u8]>, LfsError> {
+        if let Some(payload) = &self.payload {
+            return Ok(Cow::Borrowed(payload));
+        }
+        let corrupt = || LfsError::Corrupt {
+            zone: self.zone,
+            block: self.block,
+            what: "the frame that begins here was whole, and cannot be read again; try once more".to_string(),
+        };
+        let mut raw = vec![0; self.header.blocks() as usize * BLOCK_BYTES];
+        dev.read(self.zone, self.block, &mut raw).map_err(|_| corrupt())?;
+        raw.drain(..HEADER_BYTES);
+        raw.truncate(self.header.payload_len as usize);
+        if crc32c(&raw) == self.header.payload_crc { Ok(Cow::Owned(raw)) } else { Err(corrupt()) }
+    }
 }
 
 /// A frame of which only the header can be read.
@@ -186,7 +209,7 @@ fn mend(dev: &dyn ZonedDevice, broken: &[BrokenFrame]) -> Vec<FoundFrame> {
                 header: f.header,
                 zone: f.zone,
                 block: f.block,
-                payload: payload.clone(),
+                payload: Some(payload.clone()),
             }));
         }
     }
@@ -256,12 +279,13 @@ pub fn volume_number(uuid: &[u8; 16]) -> u64 {
 }
 
 fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, scan: &mut Scan) {
+    let mut raw = Vec::new();
     let mut at = HEADER_BLOCKS;
     let headless = scan.zones[zone.index()].header.is_none();
     // The break of this zone, by its place in the list, and whether it still goes on.
     let mut broken: Option<(usize, bool)> = None;
     while at < end {
-        let found = read_frame(dev, zone, at, end, volume);
+        let found = read_frame(dev, zone, at, end, volume, &mut raw);
         let blocks = match &found {
             Found::Frame(frame) => frame.header.blocks(),
             Found::Broken(frame) => frame.header.blocks(),
@@ -302,12 +326,19 @@ enum Found {
     Nothing,
 }
 
-fn read_frame(dev: &dyn ZonedDevice, zone: ZoneId, at: u32, end: u32, volume: u64) -> Found {
-    let mut raw = vec![0; BLOCK_BYTES];
-    if dev.read(zone, at, &mut raw).is_err() {
+fn read_frame(
+    dev: &dyn ZonedDevice,
+    zone: ZoneId,
+    at: u32,
+    end: u32,
+    volume: u64,
+    raw: &mut Vec<u8>,
+) -> Found {
+    raw.resize(BLOCK_BYTES, 0);
+    if dev.read(zone, at, raw).is_err() {
         return Found::Nothing;
     }
-    let Some(header) = FrameHeader::decode(&raw).filter(|h| h.volume == volume) else {
+    let Some(header) = FrameHeader::decode(raw).filter(|h| h.volume == volume) else {
         return Found::Nothing;
     };
     let blocks = header.blocks();
@@ -322,7 +353,8 @@ fn read_frame(dev: &dyn ZonedDevice, zone: ZoneId, at: u32, end: u32, volume: u6
     }
     match raw.get(HEADER_BYTES..HEADER_BYTES + header.payload_len as usize) {
         Some(payload) if crc32c(payload) == header.payload_crc => {
-            Found::Frame(FoundFrame { header, zone, block: at, payload: payload.to_vec() })
+            let payload = (header.kind != FrameKind::Part).then(|| payload.to_vec());
+            Found::Frame(FoundFrame { header, zone, block: at, payload })
         }
         _ => Found::Broken(BrokenFrame { header, zone, block: at }),
     }
@@ -401,7 +433,9 @@ mod tests {
         let at = |zone, block, blocks, cut_off| Break { zone: ZoneId(zone), block, blocks, cut_off };
         assert_eq!(scan.breaks, [at(1, 3, 1, false), at(2, 3, 2, true), at(3, 2, 1, true)]);
         assert!(
-            scan.frames.iter().all(|f| f.payload == vec![f.header.seq as u8; f.header.payload_len as usize])
+            scan.frames
+                .iter()
+                .all(|f| { f.payload == Some(vec![f.header.seq as u8; f.header.payload_len as usize]) })
         );
     }
 
@@ -439,8 +473,11 @@ mod tests {
         };
         let found = damaged([&[100, 9000], &[5000, 28_000]]);
         assert!(found.frames.is_empty());
-        let mended: Vec<_> =
-            found.mended.iter().map(|f| (f.header.seq, f.zone.0, f.payload == payload)).collect();
+        let mended: Vec<_> = found
+            .mended
+            .iter()
+            .map(|f| (f.header.seq, f.zone.0, f.payload.as_ref() == Some(&payload)))
+            .collect();
         assert_eq!(mended, [(5, 0, true), (9, 1, true)]);
         assert!(damaged([&[9000], &[9001]]).mended.is_empty(), "nothing has this block");
         assert!(damaged([&[9000], &[]]).mended.is_empty(), "one copy is whole");

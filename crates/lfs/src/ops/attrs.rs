@@ -82,7 +82,7 @@ impl State {
     pub(crate) fn recharge(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.tree.get_mut(ino) else { return };
         let below = inode.charge_of(block);
-        if let Some(dirty) = inode.dirty.blocks.get_mut(&block) {
+        if let Some(dirty) = inode.dirty.block_mut(block) {
             let extra = BLOCK as u32 - below;
             self.space.recharge(dirty.extra, extra);
             dirty.extra = extra;

@@ -57,7 +57,7 @@ impl State {
         blocks.reverse();
         for block in blocks {
             let Some(inode) = self.tree.get_mut(ino) else { return Ok(()) };
-            let Some(dirty) = inode.dirty.blocks.get_mut(&block) else { continue };
+            let Some(dirty) = inode.dirty.block_mut(block) else { continue };
             let (start, end) = std::mem::take(&mut dirty.fresh);
             self.buffer.journal_block(dirty);
             inode.dirty.fresh -= 1;

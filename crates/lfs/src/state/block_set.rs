@@ -1,5 +1,6 @@
 //! A set of blocks of one file, as ranges: those that `fallocate` promised room for and that nothing is mapped to yet.
 
+use super::rarely::{Nothing, Rarely};
 use std::collections::BTreeMap;
 
 /// The set: first block of each range, and the block behind its last. Ranges neither overlap nor touch.
@@ -7,6 +8,33 @@ use std::collections::BTreeMap;
 pub struct BlockSet {
     ranges: BTreeMap<u64, u64>,
     blocks: u64,
+}
+
+impl Nothing for BlockSet {
+    fn nothing() -> &'static BlockSet {
+        static NOTHING: BlockSet = BlockSet { ranges: BTreeMap::new(), blocks: 0 };
+        &NOTHING
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl Rarely<BlockSet> {
+    /// Takes out `first..end`; returns how many blocks were in it.
+    pub fn remove(&mut self, first: u64, end: u64) -> u64 {
+        let gone = self.get_mut().map_or(0, |set| set.remove(first, end));
+        self.tidy();
+        gone
+    }
+
+    /// Moves what is at `block` and behind it by `count`.
+    pub fn shift(&mut self, block: u64, count: u64, up: bool) {
+        if let Some(set) = self.get_mut() {
+            set.shift(block, count, up);
+        }
+    }
 }
 
 impl BlockSet {

@@ -4,6 +4,7 @@
 //! without such a range is durable in the journal (as inline bytes), and waits to be written to its data zone, whole or
 //! packed with others.
 
+use super::rarely::{Nothing, Rarely};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, VecDeque};
 use weft_core::{BLOCK_BYTES, Ino};
@@ -55,6 +56,46 @@ pub struct DirtyMap {
     pub queued: bool,
     /// Blocks of which only memory has some.
     pub fresh: usize,
+}
+
+impl Nothing for DirtyMap {
+    fn nothing() -> &'static DirtyMap {
+        static NOTHING: DirtyMap = DirtyMap { blocks: BTreeMap::new(), since: 0, queued: false, fresh: 0 };
+        &NOTHING
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty() && !self.queued
+    }
+}
+
+impl Rarely<DirtyMap> {
+    /// Takes a block out.
+    pub fn remove(&mut self, block: u64) -> Option<DirtyBlock> {
+        let dirty = self.get_mut()?.remove(block);
+        self.tidy();
+        dirty
+    }
+
+    /// Zeros what a block has at or beyond `len`.
+    pub fn cut(&mut self, block: u64, len: usize) {
+        if let Some(map) = self.get_mut() {
+            map.cut(block, len);
+        }
+    }
+
+    /// A buffered block, to be changed.
+    pub fn block_mut(&mut self, block: u64) -> Option<&mut DirtyBlock> {
+        self.get_mut()?.blocks.get_mut(&block)
+    }
+
+    /// The file is not in the write-back queue any more.
+    pub fn leave_queue(&mut self) {
+        if let Some(map) = self.get_mut() {
+            map.queued = false;
+        }
+        self.tidy();
+    }
 }
 
 impl DirtyMap {

@@ -3,14 +3,14 @@
 //! Runs never overlap; neighbours that continue each other on the device are one run, so that a file written in one go
 //! is a handful of runs. Every change hands the places that it frees to the caller, who keeps the zones' live counts.
 
+use super::runs::Runs;
 use crate::layout::record::{FileRun, Run};
-use std::collections::BTreeMap;
 use weft_core::BLOCK_BYTES;
 
 /// The map of one file.
-#[derive(Clone, Default, Debug, PartialEq)]
+#[derive(Clone, Default, Debug)]
 pub struct ExtentMap {
-    runs: BTreeMap<u64, Run>,
+    runs: Runs,
 }
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -21,59 +21,61 @@ impl ExtentMap {
         self.runs.len()
     }
 
+    /// Whether a file of `size` bytes ends before what is mapped does.
+    pub fn reaches_beyond(&self, size: u64) -> bool {
+        self.runs.before(u64::MAX).is_some_and(|(first, run)| {
+            let blocks = first + u64::from(run.count);
+            let end = (blocks - 1) * BLOCK + u64::from(run.len);
+            end > size
+        })
+    }
+
     /// Whether nothing is mapped.
     pub fn is_empty(&self) -> bool {
-        self.runs.is_empty()
+        self.runs.len() == 0
     }
 
     /// The place of one block: a run of one.
     pub fn get(&self, block: u64) -> Option<Run> {
-        let (first, run) = self.runs.range(..=block).next_back()?;
-        slice_of(*first, run, block, block + 1).map(|r| r.run)
+        let (first, run) = self.runs.before(block + 1)?;
+        slice_of(first, &run, block, block + 1).map(|r| r.run)
     }
 
     /// The runs within `first..end`, cut to it.
     pub fn range(&self, first: u64, end: u64) -> impl Iterator<Item = FileRun> {
-        let start = self.runs.range(..=first).next_back().map_or(first, |(at, _)| *at);
-        self.runs.range(start..end.max(start)).filter_map(move |(at, run)| slice_of(*at, run, first, end))
+        let start = self.runs.before(first.saturating_add(1)).map_or(first, |(at, _)| at);
+        self.runs.range(start..end.max(start)).filter_map(move |(at, run)| slice_of(at, run, first, end))
     }
 
     /// All runs.
     pub fn iter(&self) -> impl Iterator<Item = FileRun> {
-        self.runs.iter().map(|(block, run)| FileRun { block: *block, run: *run })
+        self.runs.range(0..u64::MAX).map(|(block, run)| FileRun { block, run: *run })
     }
 
     /// Maps blocks; what they were mapped to is freed.
     pub fn insert(&mut self, new: FileRun, freed: &mut impl FnMut(FileRun)) {
         let end = new.block + u64::from(new.run.count);
         // An append, or a hole that is filled, frees nothing: one look tells.
-        let overlaps = self
-            .runs
-            .range(..end)
-            .next_back()
-            .is_some_and(|(first, run)| first + u64::from(run.count) > new.block);
+        let overlaps =
+            self.runs.before(end).is_some_and(|(first, run)| first + u64::from(run.count) > new.block);
         if overlaps {
             self.remove(new.block, end, freed);
         }
         let mut first = new.block;
         let mut run = new.run;
         if run.is_whole() {
-            if let Some((at, before)) = self.runs.range_mut(..first).next_back()
-                && continues(*at, before, first, &run)
+            if let Some((at, before)) = self.runs.before(first)
+                && continues(at, &before, first, &run)
+                && let Some(count) = before.count.checked_add(run.count)
             {
-                let merged = before.count.checked_add(run.count);
-                if let Some(count) = merged {
-                    before.count = count;
-                    (first, run) = (*at, *before);
-                }
+                (first, run) = (at, Run { count, ..before });
             }
-            if let Some((at, after)) = self.runs.range(end..).next()
-                && continues(first, &run, *at, after)
+            if let Some((at, after)) = self.runs.from(end)
+                && continues(first, &run, at, &after)
                 && let Some(count) = run.count.checked_add(after.count)
             {
-                let at = *at;
                 run.count = count;
-                self.runs.remove(&at);
+                self.runs.remove(at);
             }
         }
         self.runs.insert(first, run);
@@ -84,7 +86,7 @@ impl ExtentMap {
         if first >= end {
             return;
         }
-        if let Some((at, run)) = self.runs.range(..first).next_back().map(|(at, run)| (*at, *run)) {
+        if let Some((at, run)) = self.runs.before(first) {
             let run_end = at + u64::from(run.count);
             if run_end > first {
                 if let Some(kept) = slice_of(at, &run, at, first) {
@@ -99,8 +101,8 @@ impl ExtentMap {
                 }
             }
         }
-        while let Some((at, run)) = self.runs.range(first..end).next().map(|(at, run)| (*at, *run)) {
-            self.runs.remove(&at);
+        while let Some((at, run)) = self.runs.from(first).filter(|(at, _)| *at < end) {
+            self.runs.remove(at);
             if let Some(cut) = slice_of(at, &run, first, end) {
                 freed(cut);
             }
@@ -126,14 +128,14 @@ impl ExtentMap {
     /// Moves every block from `block` on by `count`, up or down. The caller has unmapped what would be run over.
     pub fn shift(&mut self, block: u64, count: u64, up: bool) {
         // A run across the border is cut there first.
-        if let Some((at, run)) = self.runs.range(..block).next_back().map(|(at, run)| (*at, *run))
+        if let Some((at, run)) = self.runs.before(block)
             && let Some(behind) = slice_of(at, &run, block, at + u64::from(run.count))
             && let Some(before) = slice_of(at, &run, at, block)
         {
             self.runs.insert(at, before.run);
             self.runs.insert(behind.block, behind.run);
         }
-        let moved = self.runs.split_off(&block);
+        let moved = self.runs.split_off(block);
         for (at, run) in moved {
             let to = if up { at + count } else { at - count };
             self.insert(FileRun { block: to, run }, &mut |_| {});
@@ -163,6 +165,7 @@ fn continues(at: u64, run: &Run, next_at: u64, next: &Run) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     fn whole(block: u64, device: u64, count: u32) -> FileRun {
         FileRun { block, run: Run { address: device * BLOCK, count, len: BLOCK as u32 } }

@@ -3,6 +3,7 @@
 use super::block_set::BlockSet;
 use super::directory::Directory;
 use super::extent_map::ExtentMap;
+use super::rarely::{Nothing, Rarely};
 use crate::alloc::space::charge;
 use crate::state::dirty::DirtyMap;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ pub enum Body {
     /// A file's map.
     File(ExtentMap),
     /// A directory's entries.
-    Directory(Directory),
+    Directory(Box<Directory>),
     /// A symlink's target.
     Symlink(Box<[u8]>),
     /// Nothing: fifo, socket, device.
@@ -24,6 +25,17 @@ pub enum Body {
 
 /// Extended attributes, by name.
 pub type Xattrs = BTreeMap<Box<[u8]>, Box<[u8]>>;
+
+impl Nothing for Xattrs {
+    fn nothing() -> &'static Xattrs {
+        static NOTHING: Xattrs = BTreeMap::new();
+        &NOTHING
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.is_empty()
+    }
+}
 
 /// An inode: what is durable of it, and (last) what only memory has.
 #[derive(Debug)]
@@ -61,11 +73,11 @@ pub struct Inode {
     /// What it holds.
     pub body: Body,
     /// Extended attributes.
-    pub xattrs: Xattrs,
+    pub xattrs: Rarely<Xattrs>,
     /// Space that its mapped pieces and reserved blocks are charged, in bytes.
     pub charged: u64,
     /// Blocks that `fallocate` promised room for and that nothing is mapped to: charged whole, holes to readers.
-    pub reserved: BlockSet,
+    pub reserved: Rarely<BlockSet>,
 
     /// Open references.
     pub opens: u32,
@@ -74,7 +86,7 @@ pub struct Inode {
     /// Whether the observer wants to hear of it.
     pub watched: bool,
     /// Buffered blocks.
-    pub dirty: DirtyMap,
+    pub dirty: Rarely<DirtyMap>,
 }
 
 impl Inode {

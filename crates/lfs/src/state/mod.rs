@@ -6,4 +6,6 @@ pub mod dirty;
 pub mod extent_map;
 pub mod inode;
 pub mod names;
+pub mod rarely;
+pub mod runs;
 pub mod tree;

@@ -20,11 +20,38 @@ pub struct NameProblem {
     pub what: String,
 }
 
+/// A count for each inode. Numbers of inodes are mostly dense: then there is a table of them.
+#[derive(Default)]
+struct Counts {
+    dense: Vec<u32>,
+    others: FxHashMap<u64, u32>,
+}
+
+impl Counts {
+    /// For the inodes of a tree.
+    fn of(tree: &Tree) -> Counts {
+        let end = tree.next_ino.min(tree.inodes.len() as u64 * 4) as usize;
+        Counts { dense: vec![0; end], others: FxHashMap::default() }
+    }
+
+    fn add(&mut self, ino: Ino) {
+        match self.dense.get_mut(usize::try_from(ino.0).unwrap_or(usize::MAX)) {
+            Some(count) => *count += 1,
+            None => *self.others.entry(ino.0).or_default() += 1,
+        }
+    }
+
+    fn get(&self, ino: Ino) -> u32 {
+        let dense = self.dense.get(usize::try_from(ino.0).unwrap_or(usize::MAX));
+        dense.or_else(|| self.others.get(&ino.0)).copied().unwrap_or(0)
+    }
+}
+
 /// A walk over all names from the root.
 #[derive(Default)]
 struct Walk {
     /// Names of each inode.
-    names: FxHashMap<u64, u32>,
+    names: Counts,
     /// Directories among the entries of each directory.
     subdirectories: FxHashMap<u64, u32>,
     /// Entries that lead nowhere, or to a directory that has a name already: directory, name.
@@ -36,7 +63,7 @@ struct Walk {
 
 impl Walk {
     fn over(tree: &Tree) -> Walk {
-        let mut walk = Walk::default();
+        let mut walk = Walk { names: Counts::of(tree), ..Walk::default() };
         let mut todo = vec![Ino::ROOT];
         let mut entered = FxHashSet::from_iter([Ino::ROOT.0]);
         while let Some(dir) = todo.pop() {
@@ -61,7 +88,7 @@ impl Walk {
                     *walk.subdirectories.entry(dir.0).or_default() += 1;
                     todo.push(ino);
                 }
-                *walk.names.entry(ino.0).or_default() += 1;
+                walk.names.add(ino);
             }
         }
         for (ino, inode) in &tree.inodes {
@@ -91,7 +118,7 @@ impl Walk {
     }
 
     fn reaches(&self, ino: Ino) -> bool {
-        ino == Ino::ROOT || self.names.contains_key(&ino.0)
+        ino == Ino::ROOT || self.names.get(ino) > 0
     }
 
     fn below(&self, dir: Ino) -> u32 {
@@ -102,7 +129,7 @@ impl Walk {
     fn links(&self, ino: Ino, inode: &Inode) -> u32 {
         match inode.directory() {
             Some(_) => 2 + self.below(ino),
-            None => self.names.get(&ino.0).copied().unwrap_or(0),
+            None => self.names.get(ino),
         }
     }
 }

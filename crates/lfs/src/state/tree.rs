@@ -5,6 +5,7 @@ use super::block_set::BlockSet;
 use super::directory::Directory;
 use super::extent_map::ExtentMap;
 use super::inode::{Body, ENTRY_BYTES, Inode};
+use super::rarely::Rarely;
 use crate::alloc::space::charge_run;
 use crate::error::ApplyError;
 use crate::layout::record::{FileRun, NewInode, Record, Run};
@@ -36,7 +37,7 @@ impl SpaceAccounts for () {
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Every inode.
-    pub inodes: FxHashMap<u64, Inode>,
+    pub inodes: FxHashMap<u64, Box<Inode>>,
     /// The next inode number; numbers are never used twice.
     pub next_ino: u64,
     /// Estimate of a checkpoint's size without runs, in bytes.
@@ -63,19 +64,19 @@ impl Tree {
 
     /// An inode.
     pub fn get(&self, ino: Ino) -> Option<&Inode> {
-        self.inodes.get(&ino.0)
+        self.inodes.get(&ino.0).map(|inode| &**inode)
     }
 
     /// An inode, to change what only memory has.
     pub fn get_mut(&mut self, ino: Ino) -> Option<&mut Inode> {
-        self.inodes.get_mut(&ino.0)
+        self.inodes.get_mut(&ino.0).map(|inode| &mut **inode)
     }
 
     /// Adds an inode without a name.
     pub fn add_inode(&mut self, node: &NewInode<'_>, parent: Ino) {
         let body = match node.kind {
             FileKind::File => Body::File(ExtentMap::default()),
-            FileKind::Directory => Body::Directory(Directory::new(parent)),
+            FileKind::Directory => Body::Directory(Box::new(Directory::new(parent))),
             FileKind::Symlink => Body::Symlink(node.target.into()),
             _ => Body::Special,
         };
@@ -98,7 +99,7 @@ impl Tree {
             body,
             xattrs: Default::default(),
             charged: 0,
-            reserved: BlockSet::default(),
+            reserved: Default::default(),
             opens: 0,
             linkable: false,
             watched: false,
@@ -106,7 +107,7 @@ impl Tree {
         };
         self.saved_bytes += inode.saved_bytes();
         self.next_ino = self.next_ino.max(node.ino.0 + 1);
-        self.inodes.insert(node.ino.0, inode);
+        self.inodes.insert(node.ino.0, Box::new(inode));
     }
 
     /// Applies a record.
@@ -228,8 +229,9 @@ impl Tree {
                 let before = inode.saved_bytes();
                 match value {
                     Some(value) => drop(inode.xattrs.insert((*name).into(), (*value).into())),
-                    None => drop(inode.xattrs.remove(*name)),
+                    None => drop(inode.xattrs.get_mut().and_then(|xattrs| xattrs.remove(*name))),
                 }
+                inode.xattrs.tidy();
                 inode.ctime = *time;
                 let after = inode.saved_bytes();
                 self.saved_bytes = (self.saved_bytes + after).saturating_sub(before);
@@ -273,7 +275,7 @@ impl Tree {
     }
 
     fn inode(&mut self, ino: Ino) -> Result<&mut Inode, ApplyError> {
-        self.inodes.get_mut(&ino.0).ok_or(ApplyError::NoInode(ino.0))
+        self.get_mut(ino).ok_or(ApplyError::NoInode(ino.0))
     }
 
     fn dir(&mut self, ino: Ino) -> Result<&mut Directory, ApplyError> {
@@ -391,7 +393,7 @@ impl Tree {
         &mut self,
         ino: Ino,
         sink: &mut impl SpaceAccounts,
-        change: impl FnOnce(&mut ExtentMap, &mut BlockSet, &mut MapChange<'_>),
+        change: impl FnOnce(&mut ExtentMap, &mut Rarely<BlockSet>, &mut MapChange<'_>),
     ) -> Result<(), ApplyError> {
         let inode = self.inodes.get_mut(&ino.0).ok_or(ApplyError::NoInode(ino.0))?;
         let Body::File(map) = &mut inode.body else { return Err(ApplyError::WrongKind(ino.0, "a file")) };
