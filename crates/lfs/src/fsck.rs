@@ -212,14 +212,14 @@ fn check_maps(
 ) {
     let info = dev.info();
     let mut runs: Vec<(Ino, FileRun)> = Vec::new();
-    for (ino, inode) in &restored.tree.inodes {
+    for (ino, inode) in restored.tree.inodes.iter() {
         let ends = inode.size.div_ceil(BLOCK);
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
             if run.block + u64::from(run.run.count) > ends {
                 let what = format!("maps block {} beyond its end", run.block + u64::from(run.run.count) - 1);
-                report.add(None, Some(Ino(*ino)), what);
+                report.add(None, Some(Ino(ino)), what);
             }
-            runs.push((Ino(*ino), run));
+            runs.push((Ino(ino), run));
         }
     }
     runs.sort_unstable_by_key(|(ino, run)| (run.run.address, *ino));

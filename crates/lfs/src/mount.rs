@@ -170,7 +170,9 @@ impl Lfs {
         let shared = shared(dev, &options)?;
         let found = scan(&*shared.dev)?;
         let mut restored = restore(&*shared.dev, &found, shared.crcs(), options.salvage)?;
-        restored.fit(options.salvage)?;
+        if options.salvage {
+            restored.mend_names();
+        }
         let commit_interval = options.commit_interval;
         let lost = std::mem::take(&mut restored.lost);
         let cost = if lost.is_nothing() { "; nothing is lost by it" } else { "" };
@@ -179,12 +181,23 @@ impl Lfs {
             tracing::warn!(zone, block, "{}{cost}", damage.what);
         }
         let read_only = options.read_only || options.salvage;
-        let state = if read_only {
-            mount_read_only(shared.clone(), &found, restored, options)?
-        } else {
+        if !read_only {
             // What was read may be in the device's buffer only, if a process and not the power had failed.
             shared.dev.flush()?;
-            let mut state = mount_writable(shared.clone(), &found, restored, options)?;
+        }
+        let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+        // Both look at every inode.
+        let (checked, table) = std::thread::scope(|scope| {
+            let checked = scope.spawn(|| if options.salvage { Ok(()) } else { restored.check_names() });
+            let table = zone_table(&shared, &found, &restored, access);
+            (checked.join(), table)
+        });
+        checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let (zones, torn) = table?;
+        let state = if read_only {
+            mount_read_only(shared.clone(), &found, restored, zones, options)?
+        } else {
+            let mut state = mount_writable(shared.clone(), &found, restored, (zones, torn), options)?;
             state.reset_dead()?;
             state
         };
@@ -232,9 +245,9 @@ fn mount_read_only(
     shared: Arc<Shared>,
     found: &Scan,
     mut restored: Restored,
+    zones: ZoneTable,
     options: MountOptions,
 ) -> Result<State, LfsError> {
-    let (zones, _) = zone_table(&shared, found, &restored, Access::ReadOnly)?;
     let salvaged = options.salvage;
     let mut state = restored_state(shared, found, &mut restored, zones, options);
     state.space = Space::new(state.tree.inodes.values().map(|inode| inode.charged).sum(), 0);
@@ -287,9 +300,9 @@ fn mount_writable(
     shared: Arc<Shared>,
     found: &Scan,
     mut restored: Restored,
+    (zones, torn): (ZoneTable, Vec<ZoneId>),
     options: MountOptions,
 ) -> Result<State, LfsError> {
-    let (zones, torn) = zone_table(&shared, found, &restored, Access::ReadWrite)?;
     let mut state = restored_state(shared.clone(), found, &mut restored, zones, options);
     let (mut promised, mut charged) = (0u64, 0u64);
     for inode in state.tree.inodes.values() {
@@ -374,7 +387,7 @@ fn zone_table(
         }
     }
     let mut runs: Vec<(Ino, crate::layout::record::FileRun)> = Vec::new();
-    for (ino, inode) in &restored.tree.inodes {
+    for (ino, inode) in restored.tree.inodes.iter() {
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
             if access == Access::ReadOnly && run.run.address == NOWHERE {
                 continue;
@@ -389,11 +402,11 @@ fn zone_table(
                 let what = format!("inode {ino} maps blocks of a metadata zone");
                 return Err(LfsError::Corrupt { zone, block, what });
             }
-            runs.push((Ino(*ino), run));
+            runs.push((Ino(ino), run));
         }
     }
-    // In the order in which they lie, so that the cleaner reads them in order.
-    runs.sort_unstable_by_key(|(ino, run)| (run.run.address, *ino));
+    // In the order in which they lie, so that the cleaner reads them in order. Most of them are in order already.
+    runs.sort_by_key(|(ino, run)| (run.run.address, *ino));
     for (ino, run) in &runs {
         table.add_live(run);
         table.add_to_summary(*ino, run);

@@ -22,7 +22,7 @@ impl Lfs {
         let (mut mapped, mut reserved, mut buffered, mut dirty) = (0, 0, 0, 0);
         let (mut runs, mut saved, mut inlined) = (0, 0, 0);
         let mut live = vec![0u64; self.shared.info.zones as usize];
-        for (ino, inode) in &state.tree.inodes {
+        for (ino, inode) in state.tree.inodes.iter() {
             saved += inode.saved_bytes();
             if let Body::Directory(directory) = &inode.body {
                 saved +=
@@ -55,7 +55,7 @@ impl Lfs {
                 buffered += u64::from(held.extra);
                 dirty += BLOCK_BYTES as u64;
                 inlined += u64::from(held.journaled);
-                let noted = state.buffer.journaled.contains(ino) || !held.journaled;
+                let noted = state.buffer.journaled.contains(&ino) || !held.journaled;
                 compare(&format!("journaled files without inode {ino}"), 0, u64::from(!noted));
             }
             let settled = if fresh == 0 { inode.size } else { inode.disk_size.min(inode.size) };

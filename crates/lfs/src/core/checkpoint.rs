@@ -122,11 +122,10 @@ impl State {
         }
         .encode(&mut out);
         // Numbers are gathered first: writing a frame needs the whole state.
-        let mut inos: Vec<u64> = self.tree.inodes.keys().copied().collect();
-        inos.sort_unstable();
+        let inos: Vec<u64> = self.tree.inodes.keys().collect();
         let (mut runs_saved, mut blocks_saved) = (0, 0);
         for &ino in &inos {
-            if let Some(inode) = self.tree.inodes.get(&ino) {
+            if let Some(inode) = self.tree.inodes.get(ino) {
                 put_inode(Ino(ino), inode, &mut out);
             }
             self.part_if_full(&mut out)?;
@@ -140,7 +139,7 @@ impl State {
                 self.part_if_full(&mut out)?;
             }
             let mut first = 0;
-            while let Some(inode) = self.tree.inodes.get(&ino) {
+            while let Some(inode) = self.tree.inodes.get(ino) {
                 let ranges: Vec<_> = inode.reserved.range(first, u64::MAX).take(RUNS_MAX).collect();
                 let Some((_, end)) = ranges.last() else { break };
                 first = *end;
@@ -169,7 +168,7 @@ impl State {
             let mut first = 0;
             while let Some((block, len)) = self.journaled_block(ino, first) {
                 if let Some(dirty) =
-                    self.tree.inodes.get(&ino).and_then(|inode| inode.dirty.blocks.get(&block))
+                    self.tree.inodes.get(ino).and_then(|inode| inode.dirty.blocks.get(&block))
                 {
                     blocks_saved += 1;
                     Item::Block { ino: Ino(ino), block, bytes: &dirty.data[..len] }.encode(&mut out);
@@ -209,7 +208,7 @@ impl State {
 
     /// The next block of a file that the journal has and its data zone has not, and its length.
     fn journaled_block(&self, ino: u64, first: u64) -> Option<(u64, usize)> {
-        let inode = self.tree.inodes.get(&ino)?;
+        let inode = self.tree.inodes.get(ino)?;
         let mut blocks = inode.dirty.blocks.range(first..);
         blocks.find(|(_, dirty)| dirty.journaled).map(|(block, _)| (*block, inode.len_in_block(*block)))
     }

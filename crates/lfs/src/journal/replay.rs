@@ -445,7 +445,7 @@ impl<'a> Chain<'a> {
             salvage::note_partial(&expected, loader.tree, loader.patches, &mut state.lost);
         } else {
             for part in &self.parts {
-                let loaded = loader.load_part(&*part.payload(dev)?, self.lenient, |_| {});
+                let loaded = loader.load_part(&part.payload(dev)?, self.lenient, |_| {});
                 loaded.map_err(|error| corrupt(part, error))?;
             }
         }
@@ -669,8 +669,7 @@ impl Loader<'_> {
                 if let Some(expected) = &mut self.expected {
                     expected.push(Expected { ino, runs, xattrs, blocks });
                 }
-                self.tree.add_inode(&saved.node, saved.parent);
-                let inode = self.tree.get_mut(ino).ok_or(ApplyError::NoInode(ino.0))?;
+                let inode = self.tree.add_inode(&saved.node, saved.parent);
                 inode.links = saved.links;
                 inode.disk_size = saved.size;
                 [inode.atime, inode.mtime, inode.ctime] = saved.times;
@@ -679,23 +678,7 @@ impl Loader<'_> {
                 }
                 Ok(())
             }
-            Item::Runs { ino, ref runs } => {
-                let size = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?.disk_size;
-                let times = self.tree.get(ino).map(|inode| (inode.mtime, inode.ctime));
-                let record = Record::Extents {
-                    ino,
-                    relocated: true,
-                    size,
-                    mtime: 0,
-                    runs: runs.into(),
-                    crcs: (&[][..]).into(),
-                };
-                self.tree.apply(&record, &mut ())?;
-                if let (Some(inode), Some((mtime, ctime))) = (self.tree.get_mut(ino), times) {
-                    (inode.mtime, inode.ctime) = (mtime, ctime);
-                }
-                Ok(())
-            }
+            Item::Runs { ino, ref runs } => self.tree.map_runs(ino, runs, &mut ()),
             Item::Reserved { ino, ref ranges } => {
                 for &(block, count) in ranges {
                     self.tree.apply(&Record::Reserve { ino, block, count }, &mut ())?;
@@ -729,25 +712,24 @@ impl Loader<'_> {
 }
 
 impl Restored {
-    /// Looks whether names and inodes fit together. To be salvaged, they are made to.
+    /// Looks whether names and inodes fit together.
     ///
     /// # Errors
     /// [`LfsError::Unfitting`].
-    pub fn fit(&mut self, salvage: bool) -> Result<(), LfsError> {
+    pub fn check_names(&self) -> Result<(), LfsError> {
         let problems = names::problems(&self.tree);
         let Some(first) = problems.first() else { return Ok(()) };
-        if !salvage {
-            return Err(LfsError::Unfitting {
-                ino: first.ino,
-                what: first.what.clone(),
-                more: problems.len() - 1,
-            });
-        }
+        Err(LfsError::Unfitting { ino: first.ino, what: first.what.clone(), more: problems.len() - 1 })
+    }
+
+    /// Makes names and inodes fit together.
+    pub fn mend_names(&mut self) {
+        let problems = names::problems(&self.tree);
+        let Some(first) = problems.first() else { return };
         tracing::warn!(ino = first.ino.0, what = first.what, problems = problems.len(), "names are mended");
         let mended = names::mend(&mut self.tree);
         self.lost.names.extend(mended.names);
         self.lost.orphans.extend(mended.orphans);
-        Ok(())
     }
 
     /// Keeps the inline bytes in step with a record.
@@ -828,7 +810,7 @@ fn zeros_behind(dev: &dyn ZonedDevice, run: Run, len: usize) -> bool {
 /// What replay leaves to be done: files end where their data does, and files without a name are gone.
 fn settle(state: &mut Restored, zeros_behind: impl Fn(Run, usize) -> bool) {
     let orphans: Vec<u64> =
-        state.tree.inodes.iter().filter(|(_, inode)| inode.links == 0).map(|(ino, _)| *ino).collect();
+        state.tree.inodes.iter().filter(|(_, inode)| inode.links == 0).map(|(ino, _)| ino).collect();
     for ino in orphans {
         state.drop_patches(Ino(ino), 0, u64::MAX);
         // Freeing an inode that exists cannot fail.
@@ -841,7 +823,7 @@ fn settle(state: &mut Restored, zeros_behind: impl Fn(Run, usize) -> bool) {
         .filter_map(|(ino, inode)| {
             inode.size = inode.disk_size;
             let reaches_beyond = inode.map().is_some_and(|map| map.reaches_beyond(inode.size));
-            reaches_beyond.then_some((*ino, inode.size))
+            reaches_beyond.then_some((ino, inode.size))
         })
         .collect();
     for (ino, size) in files {

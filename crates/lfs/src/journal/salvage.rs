@@ -174,10 +174,8 @@ pub(super) fn note_partial(expected: &[Expected], tree: &Tree, patches: &Patches
 
 fn make_up(tree: &mut Tree, ino: Ino, kind: FileKind) {
     let perm = if kind == FileKind::Directory { 0o700 } else { 0o600 };
-    tree.add_inode(&NewInode::bare(ino, kind, perm), Ino::ROOT);
-    if let Some(inode) = tree.get_mut(ino) {
-        inode.links = if kind == FileKind::Directory { 2 } else { 1 };
-    }
+    let links = if kind == FileKind::Directory { 2 } else { 1 };
+    tree.add_inode(&NewInode::bare(ino, kind, perm), Ino::ROOT).links = links;
 }
 
 /// Makes the root directory, which is lost.
@@ -209,12 +207,12 @@ pub(super) fn hide_reused(
         at >= HEADER_BLOCKS && at < found.report.write_pointer && (kept || proven())
     };
     let mut hidden: Vec<(Ino, FileRun)> = Vec::new();
-    for (ino, inode) in &state.tree.inodes {
+    for (ino, inode) in state.tree.inodes.iter() {
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
             for i in 0..u64::from(run.run.count) {
-                if !holds(*ino, run.block + i, run.run.device_block() + i) {
+                if !holds(ino, run.block + i, run.run.device_block() + i) {
                     let nowhere = Run { address: NOWHERE, count: 1, len: run.run.len };
-                    hidden.push((Ino(*ino), FileRun { block: run.block + i, run: nowhere }));
+                    hidden.push((Ino(ino), FileRun { block: run.block + i, run: nowhere }));
                 }
             }
         }

@@ -179,9 +179,25 @@ pub fn scan(dev: &dyn ZonedDevice) -> Result<Scan, LfsError> {
     meta.sort_unstable();
     let mut scan = Scan { zones, uuid, ..Scan::default() };
     let volume = volume_number(&uuid);
-    for (_, zone, end) in meta {
-        scan_zone(dev, zone, end, volume, &mut scan);
+    let scan_all = |meta: &[(u64, ZoneId, u32)]| {
+        let mut found = Frames::default();
+        for (_, zone, end) in meta {
+            let headless = scan.zones[zone.index()].header.is_none();
+            scan_zone(dev, *zone, *end, volume, headless, &mut found);
+        }
+        found
+    };
+    let blocks: Vec<u32> = meta.iter().map(|(_, _, blocks)| *blocks).collect();
+    let (one, other) = meta.split_at(first_half(&blocks));
+    let (mut found, behind) = std::thread::scope(|scope| {
+        let behind = (!other.is_empty()).then(|| scope.spawn(|| scan_all(other)));
+        (scan_all(one), behind.map(|thread| thread.join()))
+    });
+    if let Some(behind) = behind {
+        found.append(behind.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     }
+    let Frames { frames, stray, headless, broken, breaks } = found;
+    scan = Scan { frames, stray, headless, broken, breaks, ..scan };
     scan.mended = mend(dev, &scan.broken);
     Ok(scan)
 }
@@ -259,6 +275,23 @@ pub fn no_checkpoint(found: &[FoundZone]) -> LfsError {
     }
 }
 
+/// Blocks of metadata from which on two threads look for frames.
+const SHARED_FROM_BLOCKS: u64 = (64 << 20) / BLOCK_BYTES as u64;
+
+/// How many of these zones a first thread has to look at, so that a second one has about as much to do with the others.
+fn first_half(blocks: &[u32]) -> usize {
+    let all: u64 = blocks.iter().copied().map(u64::from).sum();
+    if all < SHARED_FROM_BLOCKS {
+        return blocks.len();
+    }
+    let mut before = 0;
+    let is_half = |blocks: &u32| {
+        before += u64::from(*blocks);
+        before >= all / 2
+    };
+    blocks.iter().position(is_half).map_or(0, |last| last + 1)
+}
+
 /// Reads the first blocks of a zone; those that cannot be read are zeros.
 fn read_each(dev: &dyn ZonedDevice, zone: ZoneId, out: &mut [u8]) {
     if dev.read(zone, 0, out).is_ok() {
@@ -278,10 +311,30 @@ pub fn volume_number(uuid: &[u8; 16]) -> u64 {
     u64::from_le_bytes(raw)
 }
 
-fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, scan: &mut Scan) {
+/// What stands in zones, as in [`Scan`].
+#[derive(Default)]
+struct Frames {
+    frames: Vec<FoundFrame>,
+    stray: Vec<FoundFrame>,
+    headless: Vec<FoundFrame>,
+    broken: Vec<BrokenFrame>,
+    breaks: Vec<Break>,
+}
+
+impl Frames {
+    /// Adds what stands in later zones.
+    fn append(&mut self, later: Frames) {
+        self.frames.extend(later.frames);
+        self.stray.extend(later.stray);
+        self.headless.extend(later.headless);
+        self.broken.extend(later.broken);
+        self.breaks.extend(later.breaks);
+    }
+}
+
+fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, headless: bool, scan: &mut Frames) {
     let mut raw = Vec::new();
     let mut at = HEADER_BLOCKS;
-    let headless = scan.zones[zone.index()].header.is_none();
     // The break of this zone, by its place in the list, and whether it still goes on.
     let mut broken: Option<(usize, bool)> = None;
     while at < end {
@@ -437,6 +490,16 @@ mod tests {
                 .iter()
                 .all(|f| { f.payload == Some(vec![f.header.seq as u8; f.header.payload_len as usize]) })
         );
+    }
+
+    #[test]
+    fn a_second_thread_helps_when_there_is_much_to_look_at() {
+        assert_eq!(first_half(&[]), 0);
+        assert_eq!(first_half(&[100; 9]), 9);
+        assert_eq!(first_half(&[8192; 4]), 2);
+        assert_eq!(first_half(&[16_384]), 1);
+        assert_eq!(first_half(&[1, 1, 1, 30_000]), 4);
+        assert_eq!(first_half(&[30_000, 1, 1, 1]), 1);
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Lfs {
         Ok(FsStats {
             total_bytes: total,
             free_bytes: free,
-            inodes: state.tree.inodes.len() as u64,
+            inodes: state.tree.inodes.count() as u64,
             // An inode costs two checkpoints' worth of its record, and so much less data fits.
             free_inodes: free / (per_inode * 2),
         })

@@ -18,7 +18,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 impl ExtentMap {
     /// Runs.
     pub fn len(&self) -> usize {
-        self.runs.len()
+        self.runs.count()
     }
 
     /// Whether a file of `size` bytes ends before what is mapped does.
@@ -32,7 +32,7 @@ impl ExtentMap {
 
     /// Whether nothing is mapped.
     pub fn is_empty(&self) -> bool {
-        self.runs.len() == 0
+        self.runs.count() == 0
     }
 
     /// The place of one block: a run of one.

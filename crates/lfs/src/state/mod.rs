@@ -5,6 +5,7 @@ pub mod directory;
 pub mod dirty;
 pub mod extent_map;
 pub mod inode;
+pub mod inodes;
 pub mod names;
 pub mod rarely;
 pub mod runs;

@@ -30,7 +30,7 @@ struct Counts {
 impl Counts {
     /// For the inodes of a tree.
     fn of(tree: &Tree) -> Counts {
-        let end = tree.next_ino.min(tree.inodes.len() as u64 * 4) as usize;
+        let end = tree.next_ino.min(tree.inodes.count() as u64 * 4) as usize;
         Counts { dense: vec![0; end], others: FxHashMap::default() }
     }
 
@@ -91,23 +91,23 @@ impl Walk {
                 walk.names.add(ino);
             }
         }
-        for (ino, inode) in &tree.inodes {
-            if !walk.reaches(Ino(*ino)) {
-                walk.note(Ino(*ino), format!("orphan: no name leads to it, {} links", inode.links));
+        for (ino, inode) in tree.inodes.iter() {
+            if !walk.reaches(Ino(ino)) {
+                walk.note(Ino(ino), format!("orphan: no name leads to it, {} links", inode.links));
                 continue;
             }
-            let links = walk.links(Ino(*ino), inode);
+            let links = walk.links(Ino(ino), inode);
             if inode.links != links {
-                walk.note(Ino(*ino), format!("has {} links, {links} are found", inode.links));
+                walk.note(Ino(ino), format!("has {} links, {links} are found", inode.links));
             }
-            if inode.directory().is_some_and(|directory| directory.subdirectories != walk.below(Ino(*ino))) {
+            if inode.directory().is_some_and(|directory| directory.subdirectories != walk.below(Ino(ino))) {
                 walk.note(
-                    Ino(*ino),
-                    format!("counts other directories in it than the {}", walk.below(Ino(*ino))),
+                    Ino(ino),
+                    format!("counts other directories in it than the {}", walk.below(Ino(ino))),
                 );
             }
-            if *ino >= tree.next_ino {
-                walk.note(Ino(*ino), format!("number not below the next one, {}", tree.next_ino));
+            if ino >= tree.next_ino {
+                walk.note(Ino(ino), format!("number not below the next one, {}", tree.next_ino));
             }
         }
         walk
@@ -176,22 +176,21 @@ pub fn mend(tree: &mut Tree) -> Mended {
     for (dir, name) in &walk.astray {
         remove_name(tree, *dir, name);
     }
-    for (ino, inode) in &mut tree.inodes {
-        inode.links = walk.links(Ino(*ino), inode);
+    for (ino, inode) in tree.inodes.iter_mut() {
+        inode.links = walk.links(Ino(ino), inode);
         if let Some(directory) = inode.directory_mut() {
-            directory.subdirectories = walk.below(Ino(*ino));
-            directory.parent = walk.parents.get(ino).copied().unwrap_or(Ino::ROOT);
+            directory.subdirectories = walk.below(Ino(ino));
+            directory.parent = walk.parents.get(&ino).copied().unwrap_or(Ino::ROOT);
         }
     }
-    let last = tree.inodes.keys().copied().max().unwrap_or(0);
+    let last = tree.inodes.keys().max().unwrap_or(0);
     tree.next_ino = tree.next_ino.max(last + 1);
     Mended { names, orphans }
 }
 
 /// Inodes that no name leads to, but for what is below them. Where they name each other in a circle, their names go.
 fn find_orphans(tree: &mut Tree, walk: &Walk) -> Vec<Ino> {
-    let mut unreached: Vec<Ino> =
-        tree.inodes.keys().map(|ino| Ino(*ino)).filter(|ino| !walk.reaches(*ino)).collect();
+    let mut unreached: Vec<Ino> = tree.inodes.keys().map(Ino).filter(|ino| !walk.reaches(*ino)).collect();
     unreached.sort_unstable();
     let below = |tree: &Tree, dirs: &[Ino]| -> FxHashSet<u64> {
         let named = dirs.iter().filter_map(|ino| tree.get(*ino)?.directory());
@@ -249,7 +248,7 @@ fn lost_and_found(tree: &mut Tree) -> Ino {
         }
         name.push(b'.');
     }
-    let last = tree.inodes.keys().copied().max().unwrap_or(0);
+    let last = tree.inodes.keys().max().unwrap_or(0);
     let ino = Ino(tree.next_ino.max(last + 1));
     tree.add_inode(&NewInode::bare(ino, FileKind::Directory, 0o700), Ino::ROOT);
     add_name(tree, Ino::ROOT, &name, ino);
@@ -346,7 +345,7 @@ mod tests {
             let told: Vec<String> = problems(&tree).into_iter().map(|problem| problem.what).collect();
             assert!(told.iter().any(|what| what.contains(says)), "{told:?}\nwanted {says}");
             mend(&mut tree);
-            assert_eq!((problems(&tree), tree.inodes.len()), (Vec::new(), left), "{says}");
+            assert_eq!((problems(&tree), tree.inodes.count()), (Vec::new(), left), "{says}");
         }
     }
 }

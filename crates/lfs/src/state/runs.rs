@@ -17,8 +17,8 @@ pub enum Runs {
 }
 
 impl Runs {
-    /// Runs.
-    pub fn len(&self) -> usize {
+    /// How many there are.
+    pub fn count(&self) -> usize {
         match self {
             Runs::None => 0,
             Runs::One(..) => 1,

@@ -5,11 +5,11 @@ use super::block_set::BlockSet;
 use super::directory::Directory;
 use super::extent_map::ExtentMap;
 use super::inode::{Body, ENTRY_BYTES, Inode};
+use super::inodes::Inodes;
 use super::rarely::Rarely;
 use crate::alloc::space::charge_run;
 use crate::error::ApplyError;
 use crate::layout::record::{FileRun, NewInode, Record, Run};
-use rustc_hash::FxHashMap;
 use weft_core::{BLOCK_BYTES, Ino, refuse};
 use weft_vfs::FileKind;
 
@@ -37,7 +37,7 @@ impl SpaceAccounts for () {
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Every inode.
-    pub inodes: FxHashMap<u64, Box<Inode>>,
+    pub inodes: Inodes,
     /// The next inode number; numbers are never used twice.
     pub next_ino: u64,
     /// Estimate of a checkpoint's size without runs, in bytes.
@@ -55,25 +55,22 @@ impl Tree {
     pub fn new(device_blocks: u64, owner: (u32, u32), time: i64) -> Tree {
         let mut tree = Tree { next_ino: Ino::ROOT.0 + 1, device_blocks, ..Tree::default() };
         let bare = NewInode::bare(Ino::ROOT, FileKind::Directory, 0o755);
-        tree.add_inode(&NewInode { uid: owner.0, gid: owner.1, time, ..bare }, Ino::ROOT);
-        if let Some(root) = tree.inodes.get_mut(&Ino::ROOT.0) {
-            root.links = 2;
-        }
+        tree.add_inode(&NewInode { uid: owner.0, gid: owner.1, time, ..bare }, Ino::ROOT).links = 2;
         tree
     }
 
     /// An inode.
     pub fn get(&self, ino: Ino) -> Option<&Inode> {
-        self.inodes.get(&ino.0).map(|inode| &**inode)
+        self.inodes.get(ino.0)
     }
 
     /// An inode, to change what only memory has.
     pub fn get_mut(&mut self, ino: Ino) -> Option<&mut Inode> {
-        self.inodes.get_mut(&ino.0).map(|inode| &mut **inode)
+        self.inodes.get_mut(ino.0)
     }
 
     /// Adds an inode without a name.
-    pub fn add_inode(&mut self, node: &NewInode<'_>, parent: Ino) {
+    pub fn add_inode(&mut self, node: &NewInode<'_>, parent: Ino) -> &mut Inode {
         let body = match node.kind {
             FileKind::File => Body::File(ExtentMap::default()),
             FileKind::Directory => Body::Directory(Box::new(Directory::new(parent))),
@@ -107,7 +104,7 @@ impl Tree {
         };
         self.saved_bytes += inode.saved_bytes();
         self.next_ino = self.next_ino.max(node.ino.0 + 1);
-        self.inodes.insert(node.ino.0, Box::new(inode));
+        self.inodes.insert(node.ino.0, inode)
     }
 
     /// Applies a record.
@@ -136,7 +133,7 @@ impl Tree {
                 }
             }
             Record::Free { ino } => {
-                let inode = self.inodes.remove(&ino.0).ok_or(ApplyError::NoInode(ino.0))?;
+                let inode = self.inodes.remove(ino.0).ok_or(ApplyError::NoInode(ino.0))?;
                 self.saved_bytes = self.saved_bytes.saturating_sub(inode.saved_bytes());
                 if let Body::File(map) = &inode.body {
                     self.runs = self.runs.saturating_sub((map.len() + inode.reserved.len()) as u64);
@@ -172,17 +169,7 @@ impl Tree {
                 self.touch(*ino, *time)
             }
             Record::Extents { ino, relocated, size, mtime, runs, .. } => {
-                let end = self.device_blocks;
-                if runs.iter().any(|r| r.run.device_block() + u64::from(r.run.count) > end) {
-                    return Err(ApplyError::BadExtent(ino.0));
-                }
-                self.change_map(*ino, sink, |map, reserved, change| {
-                    for run in runs.iter() {
-                        change.released(reserved.remove(run.block, run.block + u64::from(run.run.count)));
-                        map.insert(*run, &mut |old| change.unmapped(old));
-                        change.mapped(*run);
-                    }
-                })?;
+                self.map_runs(*ino, runs, sink)?;
                 if !*relocated {
                     self.inode(*ino)?.note_settled(*size, *mtime);
                 }
@@ -254,6 +241,25 @@ impl Tree {
         Ok(())
     }
 
+    /// Maps runs of a file.
+    pub fn map_runs(
+        &mut self,
+        ino: Ino,
+        runs: &[FileRun],
+        sink: &mut impl SpaceAccounts,
+    ) -> Result<(), ApplyError> {
+        let end = self.device_blocks;
+        let is_beyond = |r: &FileRun| r.run.device_block() + u64::from(r.run.count) > end;
+        refuse(runs.iter().any(is_beyond), ApplyError::BadExtent(ino.0))?;
+        self.change_map(ino, sink, |map, reserved, change| {
+            for run in runs {
+                change.released(reserved.remove(run.block, run.block + u64::from(run.run.count)));
+                map.insert(*run, &mut |old| change.unmapped(old));
+                change.mapped(*run);
+            }
+        })
+    }
+
     /// Ends a file at `size`, as a mount does: what is mapped behind it goes. A last block that is mapped whole stays so
     /// when `zeros_behind` says that it holds nothing but zeros behind the end.
     pub fn end_at(
@@ -286,15 +292,14 @@ impl Tree {
     }
 
     fn create(&mut self, dir: Ino, name: &[u8], node: &NewInode<'_>) -> Result<(), ApplyError> {
-        refuse(self.inodes.contains_key(&node.ino.0) || node.ino.0 == 0, ApplyError::Exists(node.ino.0))?;
+        refuse(self.inodes.contains(node.ino.0) || node.ino.0 == 0, ApplyError::Exists(node.ino.0))?;
         if dir.0 == 0 {
             self.add_inode(node, Ino(0));
             return Ok(());
         }
         self.add_name(dir, name, node.ino, node.time)?;
-        self.add_inode(node, dir);
         let is_dir = node.kind == FileKind::Directory;
-        self.inode(node.ino)?.links = if is_dir { 2 } else { 1 };
+        self.add_inode(node, dir).links = if is_dir { 2 } else { 1 };
         if is_dir {
             self.count_subdirectory(dir, u32::saturating_add)?;
         }
@@ -395,7 +400,7 @@ impl Tree {
         sink: &mut impl SpaceAccounts,
         change: impl FnOnce(&mut ExtentMap, &mut Rarely<BlockSet>, &mut MapChange<'_>),
     ) -> Result<(), ApplyError> {
-        let inode = self.inodes.get_mut(&ino.0).ok_or(ApplyError::NoInode(ino.0))?;
+        let inode = self.inodes.get_mut(ino.0).ok_or(ApplyError::NoInode(ino.0))?;
         let Body::File(map) = &mut inode.body else { return Err(ApplyError::WrongKind(ino.0, "a file")) };
         let reserved = &mut inode.reserved;
         let runs_before = (map.len() + reserved.len()) as u64;
