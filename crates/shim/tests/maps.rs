@@ -503,6 +503,37 @@ fn what_a_process_that_was_killed_while_it_wrote_back_had_stored_last_is_there()
 }
 
 #[test]
+fn where_a_killed_process_was_at_work_is_known_after_another_one_has_written_back_elsewhere() {
+    let served = Served::new(true);
+    let mut lives = Mapper::start(&served, "f");
+    lives.tell("truncate 8192");
+    lives.tell("map 8192");
+    // From now on, the kernel tells what is stored to both pages.
+    lives.tell("store 100 one");
+    lives.tell("store 5000 two");
+    assert_eq!(lives.tell("msync"), "0");
+    let mut writer = Mapper::start(&served, "f");
+    assert_eq!(writer.tell("write 8 first"), "5");
+    writer.end();
+    let [pages, base] = served.memory_files().try_into().unwrap();
+    // As above. The process that lives has stored to the other page alone.
+    let write = |path, bytes: &[u8], at| {
+        OpenOptions::new().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+    };
+    write(&pages, b"later", 8);
+    write(&base, &[0; 8], 4096 + 8);
+    write(&base, &[10u64, 14].map(u64::to_le_bytes).concat(), 16);
+    lives.tell("store 5000 other");
+    assert_eq!(lives.tell("msync"), "0");
+    lives.kill();
+    assert!(served.is_idle_soon());
+    let mut reader = Mapper::start(&served, "f");
+    assert_eq!(reader.tell("read 8 5"), "later");
+    assert_eq!(reader.tell("read 5000 5"), "other");
+    reader.end();
+}
+
+#[test]
 fn pages_that_somebody_else_has_laid_in_memory_are_not_used() {
     // SAFETY: a system call without arguments.
     if unsafe { libc::geteuid() } != 0 {

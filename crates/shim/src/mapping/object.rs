@@ -411,7 +411,7 @@ impl Object {
     pub fn write_back(&mut self, client: &Client, from: u64, to: u64, maps: &mut Maps) -> Result<(), Errno> {
         let mut settled = self.settled;
         let result = self.exclusively(|| {
-            let header = self.header()?;
+            let header = self.take_over(client, self.header()?)?;
             let end = to.min(header.valid);
             if settled == Some(header.joins) {
                 return self
@@ -427,6 +427,32 @@ impl Object {
         // What could not be given is still to be found by a comparison.
         self.settled = if result.is_ok() { settled } else { None };
         result
+    }
+
+    /// Goes on where a process was killed while it wrote back. Of what was stored there, the volume may have more than the base says,
+    /// and less than the pages: the base gets what the volume has, so that the rest is found.
+    fn take_over(&self, client: &Client, header: Header) -> Result<Header, Errno> {
+        let (from, to) = header.at_work;
+        if from >= to {
+            return Ok(header);
+        }
+        let word = size_of::<u64>();
+        let mut there = Scratch::<[u8; CHUNK_BYTES]>::any()?;
+        self.each_change(from & !(word as u64 - 1), to.min(header.valid), |offset, new, old| {
+            let there = there.get_mut(..new.len()).unwrap_or(&mut []);
+            let n = client.peek(self.file, there, offset)?;
+            let words =
+                there.get(..n).unwrap_or(&[]).chunks(word).zip(new.chunks(word)).zip(old.chunks(word));
+            for (at, ((there, new), old)) in (PAGE_BYTES + offset..).step_by(word).zip(words) {
+                if new != old && there != old {
+                    sys::pwrite_all(self.base, there, at)?;
+                }
+            }
+            Ok(())
+        })?;
+        let header = Header { at_work: (0, 0), ..header };
+        self.set_header(header)?;
+        Ok(header)
     }
 
     /// From now on the kernel tells what is stored to `maps`.
