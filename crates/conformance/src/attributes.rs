@@ -1,11 +1,11 @@
 //! Attributes: modes, owners, times, extended attributes, tags.
 
 use super::Make;
-use super::fixture::{Fixture, assert_fails, bytes, let_the_clock_move};
+use super::fixture::{Fixture, args, assert_fails, bytes, let_the_clock_move};
 use weft_core::{DataClass, Ino, LifetimeGroup, StreamId, Tag, TagFlags};
 use weft_vfs::{
-    Attr, CreateArgs, FallocateMode, FileSystem, FsError, NewNode, RenameFlags, SetAttr, TimeSpec,
-    XATTR_VALUE_MAX, XattrMode,
+    ACCESS_XATTR, Attr, CreateArgs, DEFAULT_XATTR, FLAGS_XATTR, FallocateMode, FileSystem, FsError,
+    InodeFlags, Marks, NewNode, RenameFlags, SetAttr, TimeSpec, XATTR_VALUE_MAX, XattrMode,
 };
 
 const ROOT: Ino = Ino::ROOT;
@@ -321,6 +321,67 @@ pub fn extended_attributes_belong_to_the_inode(make: Make<'_>) {
     assert_fails!(fs.getxattr(again, b"user.a"), FsError::NoAttribute);
 }
 
+/// Attributes and extended ones change together or, when one of them cannot, not at all.
+pub fn attributes_and_extended_ones_change_in_one_step(make: Make<'_>) {
+    let fs = &*make();
+    let ino = fs.file("file");
+    fs.setxattr(ino, b"user.a", b"1", XattrMode::Any).unwrap();
+    let set = SetAttr { perm: Some(0o604), mtime: Some(LONG_AGO), ..SetAttr::default() };
+    let changes: [(&[u8], Option<&[u8]>); 3] =
+        [(b"user.a", None), (b"user.b", Some(b"2")), (b"user.none", None)];
+    let before = fs.attr(ino);
+    let after = fs.set_with_xattrs(ino, &set, &changes).unwrap();
+    assert_eq!(after, Attr { perm: 0o604, mtime: LONG_AGO, ctime: after.ctime, ..before });
+    assert_eq!(fs.attr(ino), after);
+    assert_eq!(fs.listxattr(ino).unwrap(), [b"user.b"]);
+    assert_eq!(fs.getxattr(ino, b"user.b").unwrap(), b"2");
+    let too_large = bytes(1, XATTR_VALUE_MAX + 1);
+    let set = SetAttr { perm: Some(0), ..SetAttr::default() };
+    assert_fails!(
+        fs.set_with_xattrs(ino, &set, &[(b"user.c", Some(&too_large))]),
+        FsError::AttributeTooLarge
+    );
+    let sized = SetAttr { size: Some(9), ..set };
+    assert_fails!(fs.set_with_xattrs(ino, &sized, &[]), FsError::Invalid(_));
+    assert_eq!(fs.attr(ino), after);
+    assert_eq!(fs.listxattr(ino).unwrap(), [b"user.b"]);
+}
+
+/// What is made can have extended attributes at once.
+pub fn an_inode_begins_with_extended_attributes(make: Make<'_>) {
+    let fs = &*make();
+    let xattrs: [(&[u8], &[u8]); 2] = [(b"user.a", b"1"), (DEFAULT_XATTR, b"2")];
+    for (name, node) in [(&b"dir"[..], NewNode::Directory), (b"file", NewNode::File)] {
+        let made = fs.create(ROOT, name, &CreateArgs { xattrs: &xattrs, ..args(node) }).unwrap();
+        assert!(made.marks.has_default_acl && !made.marks.has_acl);
+        assert_eq!(fs.attr(made.ino), made);
+        for (name, value) in xattrs {
+            assert_eq!(fs.getxattr(made.ino, name).unwrap(), value);
+        }
+    }
+    let made = fs.create_unnamed(&CreateArgs { xattrs: &xattrs[..1], ..args(NewNode::File) }, true).unwrap();
+    assert_eq!(fs.getxattr(made.ino, b"user.a").unwrap(), b"1");
+    fs.release(made.ino);
+}
+
+/// Attributes tell which lists an inode has, and its flags.
+pub fn marks_are_what_extended_attributes_say(make: Make<'_>) {
+    let fs = &*make();
+    for ino in [fs.file("file"), fs.dir("dir")] {
+        assert_eq!(fs.attr(ino).marks, Marks::default());
+        fs.setxattr(ino, b"user.a", b"1", XattrMode::Any).unwrap();
+        assert_eq!(fs.attr(ino).marks, Marks::default());
+        let flags = InodeFlags::APPEND | InodeFlags::DIR_SYNC;
+        fs.setxattr(ino, FLAGS_XATTR, &flags.to_value(), XattrMode::Any).unwrap();
+        assert_eq!(fs.attr(ino).marks, Marks { flags, ..Marks::default() });
+        fs.setxattr(ino, ACCESS_XATTR, b"list", XattrMode::Any).unwrap();
+        assert_eq!(fs.attr(ino).marks, Marks { flags, has_acl: true, has_default_acl: false });
+        fs.removexattr(ino, ACCESS_XATTR).unwrap();
+        fs.removexattr(ino, FLAGS_XATTR).unwrap();
+        assert_eq!(fs.attr(ino).marks, Marks::default());
+    }
+}
+
 /// A file has the tag that it was created with until it is set.
 pub fn a_file_carries_its_tag(make: Make<'_>) {
     let fs = &*make();
@@ -333,7 +394,7 @@ pub fn a_file_carries_its_tag(make: Make<'_>) {
         flags: TagFlags::SECURE_DELETE,
         ..Tag::default()
     };
-    let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: false };
+    let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
     let ino = fs.create(ROOT, b"file", &args).unwrap().ino;
     assert_eq!(fs.tag(ino).unwrap(), tag);
     let other = Tag { stream: StreamId(4), class: DataClass::Immutable, ..tag };

@@ -25,7 +25,7 @@ pub(super) const OWNER: u32 = 1000;
 /// How to create a node that belongs to [`OWNER`].
 pub(super) fn args(node: NewNode<'_>) -> CreateArgs<'_> {
     let perm = if node == NewNode::Directory { 0o755 } else { 0o644 };
-    CreateArgs { node, perm, uid: OWNER, gid: OWNER, tag: Tag::default(), open: false }
+    CreateArgs { node, perm, uid: OWNER, gid: OWNER, tag: Tag::default(), open: false, xattrs: &[] }
 }
 
 /// Bytes that differ from position to position and from seed to seed, none of them zero.

@@ -143,6 +143,9 @@ macro_rules! __conformance_list {
                 extended_attributes_have_up_to_64_kib
                 an_inode_has_many_extended_attributes
                 extended_attributes_belong_to_the_inode
+                attributes_and_extended_ones_change_in_one_step
+                an_inode_begins_with_extended_attributes
+                marks_are_what_extended_attributes_say
                 a_file_carries_its_tag
             }
             open_files {

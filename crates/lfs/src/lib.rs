@@ -57,7 +57,7 @@ use weft_core::{Ino, Tag};
 use weft_sys::SharedMemory;
 use weft_vfs::{
     Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem,
-    FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode, forward,
+    FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode, forward,
 };
 
 /// Most bytes that the extended attributes of one inode take, names included.
@@ -225,6 +225,7 @@ impl FileSystem for Lfs {
         setxattr => op_setxattr(ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
         listxattr => op_listxattr(ino: Ino) -> FsResult<Vec<Vec<u8>>>;
         removexattr => op_removexattr(ino: Ino, name: &[u8]) -> FsResult<()>;
+        set_with_xattrs => op_set_with_xattrs(ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr>;
         statfs => op_statfs() -> FsResult<FsStats>;
         set_tag => op_set_tag(ino: Ino, tag: Tag) -> FsResult<()>;
         tag => op_tag(ino: Ino) -> FsResult<Tag>;

@@ -19,7 +19,7 @@ use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 const BLOCK: usize = 4096;
 
 fn create(fs: &Lfs, name: &str, tag: Tag) -> Ino {
-    let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: false };
+    let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
     fs.create(Ino::ROOT, name.as_bytes(), &args).unwrap().ino
 }
 
@@ -160,6 +160,7 @@ fn a_full_volume_refuses_data_and_goes_on_after_a_delete() {
                 gid: 0,
                 tag: stream(serial % 3),
                 open: false,
+                xattrs: &[],
             };
             let Ok(attr) = fs.create(Ino::ROOT, name.as_bytes(), &args) else {
                 refused += 1;

@@ -18,7 +18,15 @@ use weft_lfs::{FormatOptions, Lfs, ZoneCondition, fsck};
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 
 fn args() -> CreateArgs<'static> {
-    CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false }
+    CreateArgs {
+        node: NewNode::File,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        tag: Tag::default(),
+        open: false,
+        xattrs: &[],
+    }
 }
 
 fn faulty(plan: FaultPlan) -> Arc<ZonedModel> {

@@ -40,8 +40,15 @@ impl MapObserver for Mirror {
 }
 
 fn create(fs: &Lfs, name: &str) -> Ino {
-    let args =
-        CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false };
+    let args = CreateArgs {
+        node: NewNode::File,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        tag: Tag::default(),
+        open: false,
+        xattrs: &[],
+    };
     fs.create(Ino::ROOT, name.as_bytes(), &args).unwrap().ino
 }
 

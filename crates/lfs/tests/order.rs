@@ -19,8 +19,15 @@ fn volume() -> (Arc<PowerCut>, Lfs) {
 }
 
 fn create(fs: &Lfs, name: &str) -> Ino {
-    let args =
-        CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false };
+    let args = CreateArgs {
+        node: NewNode::File,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        tag: Tag::default(),
+        open: false,
+        xattrs: &[],
+    };
     fs.create(Ino::ROOT, name.as_bytes(), &args).unwrap().ino
 }
 

@@ -24,7 +24,15 @@ const SLACK: u64 = 2;
 const OPERATIONS: u64 = 200;
 
 fn args() -> CreateArgs<'static> {
-    CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false }
+    CreateArgs {
+        node: NewNode::File,
+        perm: 0o644,
+        uid: 0,
+        gid: 0,
+        tag: Tag::default(),
+        open: false,
+        xattrs: &[],
+    }
 }
 
 fn name(n: u64) -> Vec<u8> {

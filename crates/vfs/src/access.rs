@@ -236,7 +236,7 @@ mod tests {
 
     fn attr(kind: FileKind, perm: u32, uid: u32, gid: u32) -> Attr {
         let node = if kind == FileKind::Directory { NewNode::Directory } else { NewNode::File };
-        let args = CreateArgs { node, perm, uid, gid, tag: Tag::default(), open: false };
+        let args = CreateArgs { node, perm, uid, gid, tag: Tag::default(), open: false, xattrs: &[] };
         MemFs::new().create(Ino::ROOT, b"x", &args).unwrap()
     }
 

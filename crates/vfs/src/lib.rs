@@ -22,8 +22,9 @@ pub use error::FsError;
 pub use map::{BlockMap, MapEntry, MapObserver};
 pub use memfs::MemFs;
 pub use types::{
-    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr,
-    TimeSpec, XattrMode, atime_after_read,
+    ACCESS_XATTR, Attr, CreateArgs, DEFAULT_XATTR, DirEntry, FLAGS_XATTR, FallocateMode, FileKind, FsStats,
+    InodeFlags, Marks, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XFlags, XattrChange, XattrMode,
+    atime_after_read, flag_request,
 };
 
 use weft_core::{Ino, Tag};
@@ -150,6 +151,9 @@ pub trait FileSystem: Send + Sync {
 
     /// Removes an extended attribute.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()>;
+
+    /// Changes attributes, but not the size, and extended attributes in one step.
+    fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr>;
 
     /// Space and inode counts.
     fn statfs(&self) -> FsResult<FsStats>;

@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn make(fs: &MemFs, dir: Ino, name: &[u8], node: NewNode<'_>, perm: u32) -> Ino {
-        let args = CreateArgs { node, perm, uid: USER, gid: USER, tag: Tag::default(), open: false };
+        let args = CreateArgs { node, perm, uid: USER, gid: USER, tag: Tag::default(), open: false, xattrs: &[] };
         fs.create(dir, name, &args).unwrap().ino
     }
 

@@ -73,6 +73,139 @@ impl TimeSpec {
     }
 }
 
+bitflags::bitflags! {
+    /// What programs set with `chattr`; the bits are Linux's (`FS_IMMUTABLE_FL` and its kin).
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct InodeFlags: u32 {
+        /// `S`: each write is durable when it returns; of a directory, each change of its names.
+        const SYNC = 0x8;
+        /// `i`: nobody changes it.
+        const IMMUTABLE = 0x10;
+        /// `a`: it is only appended to; of a directory, names are only added.
+        const APPEND = 0x20;
+        /// `d`: backups by `dump` leave it out.
+        const NO_DUMP = 0x40;
+        /// `A`: reading leaves its access time.
+        const NO_ATIME = 0x80;
+        /// `D`: each change of a directory's names is durable when it returns.
+        const DIR_SYNC = 0x1_0000;
+    }
+}
+
+impl InodeFlags {
+    /// The inode keeps its owner, its mode and its names.
+    pub fn are_fixed(self) -> bool {
+        self.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    }
+
+    /// Changes of a directory's names are durable when they return.
+    pub fn sync_names(self) -> bool {
+        self.intersects(InodeFlags::SYNC | InodeFlags::DIR_SYNC)
+    }
+
+    /// What an inode that is made in a directory with these flags gets of them.
+    pub fn inherited(self, kind: FileKind) -> InodeFlags {
+        let all = InodeFlags::SYNC | InodeFlags::NO_DUMP | InodeFlags::NO_ATIME;
+        self & match kind {
+            FileKind::Directory => all | InodeFlags::DIR_SYNC,
+            FileKind::File => all,
+            _ => InodeFlags::NO_DUMP | InodeFlags::NO_ATIME,
+        }
+    }
+
+    /// Those that `statx` tells (`STATX_ATTR_IMMUTABLE` and its kin).
+    pub fn statx_attributes(self) -> u64 {
+        // The bits are the same.
+        (self & (InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::NO_DUMP)).bits().into()
+    }
+
+    /// The value of [`FLAGS_XATTR`].
+    pub fn to_value(self) -> [u8; 4] {
+        self.bits().to_le_bytes()
+    }
+}
+
+/// Requests of `ioctl` for [`InodeFlags`] and [`XFlags`].
+pub mod flag_request {
+    /// `FS_IOC_GETFLAGS`: an int, whatever size the number names.
+    pub const GET: u32 = 0x8008_6601;
+    /// `FS_IOC_SETFLAGS`, likewise.
+    pub const SET: u32 = 0x4008_6602;
+    /// `FS_IOC_FSGETXATTR`.
+    pub const GET_X: u32 = 0x801c_581f;
+    /// `FS_IOC_FSSETXATTR`.
+    pub const SET_X: u32 = 0x401c_5820;
+}
+
+/// `struct fsxattr` of Linux: some of the flags by other bits (`FS_XFLAG_`), extent size, extents, project and copy-on-write extent size,
+/// of which a volume has none, and two unused words.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct XFlags(pub [u32; 7]);
+
+impl XFlags {
+    const BITS: [(InodeFlags, u32); 5] = [
+        (InodeFlags::IMMUTABLE, 0x08),
+        (InodeFlags::APPEND, 0x10),
+        (InodeFlags::SYNC, 0x20),
+        (InodeFlags::NO_ATIME, 0x40),
+        (InodeFlags::NO_DUMP, 0x80),
+    ];
+
+    /// Those of an inode.
+    pub fn of(flags: InodeFlags) -> XFlags {
+        let told = Self::BITS.into_iter().filter(|(flag, _)| flags.contains(*flag));
+        XFlags([told.fold(0, |bits, (_, bit)| bits | bit), 0, 0, 0, 0, 0, 0])
+    }
+
+    /// The flags that they stand for, and all that they can; `None` when they ask for what a volume does not have.
+    pub fn flags(&self) -> Option<(InodeFlags, InodeFlags)> {
+        // The number of extents is told and not set.
+        let XFlags([bits, extent_bytes, _, project, copy_bytes, ..]) = *self;
+        let all = Self::BITS.into_iter().fold(InodeFlags::empty(), |all, (flag, _)| all | flag);
+        let set = Self::BITS.into_iter().filter(|(_, bit)| bits & bit != 0);
+        let flags = set.fold(InodeFlags::empty(), |flags, (flag, _)| flags | flag);
+        let is_known = XFlags::of(flags).0[0] == bits && extent_bytes | project | copy_bytes == 0;
+        is_known.then_some((flags, all))
+    }
+}
+
+/// The extended attribute in which cores keep an inode's [`InodeFlags`], as 4 bytes, little-endian. Programs cannot name it: it is in no
+/// namespace of Linux.
+pub const FLAGS_XATTR: &[u8] = b"weft.flags";
+
+/// The extended attribute with an inode's access list.
+pub const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
+/// The extended attribute with the list that a directory gives to what is made in it.
+pub const DEFAULT_XATTR: &[u8] = b"system.posix_acl_default";
+
+/// What the extended attributes of an inode say that everybody asks for who does something with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Marks {
+    /// Its flags.
+    pub flags: InodeFlags,
+    /// It has an access list.
+    pub has_acl: bool,
+    /// It has a default list.
+    pub has_default_acl: bool,
+}
+
+impl Marks {
+    /// Those of an inode whose extended attributes `get` gives.
+    pub fn of<'a>(get: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Marks {
+        let flags =
+            get(FLAGS_XATTR).and_then(|value| value.first_chunk().copied()).map_or(0, u32::from_le_bytes);
+        Marks {
+            flags: InodeFlags::from_bits_truncate(flags),
+            has_acl: get(ACCESS_XATTR).is_some(),
+            has_default_acl: get(DEFAULT_XATTR).is_some(),
+        }
+    }
+}
+
+/// An extended attribute and its new value; `None` removes it, if it is there.
+pub type XattrChange<'a> = (&'a [u8], Option<&'a [u8]>);
+
 /// Attributes of an inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attr {
@@ -102,6 +235,8 @@ pub struct Attr {
     pub ctime: TimeSpec,
     /// Creation.
     pub btime: TimeSpec,
+    /// What its extended attributes say.
+    pub marks: Marks,
 }
 
 impl Attr {
@@ -176,6 +311,8 @@ pub struct CreateArgs<'a> {
     pub tag: Tag,
     /// Take an open reference as [`crate::FileSystem::open`] does, in the same step.
     pub open: bool,
+    /// Extended attributes that it has from its beginning.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
 /// An entry of a directory.

@@ -23,7 +23,8 @@ use weft_placement::recording::{LAST_LINE, first_line};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::{
     Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode, forward,
+    FileSystem, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    forward,
 };
 
 /// Bytes gathered before they are written.
@@ -274,6 +275,7 @@ impl FileSystem for RecordedCore {
         setxattr => core.setxattr(ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
         listxattr => core.listxattr(ino: Ino) -> FsResult<Vec<Vec<u8>>>;
         removexattr => core.removexattr(ino: Ino, name: &[u8]) -> FsResult<()>;
+        set_with_xattrs => core.set_with_xattrs(ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr>;
         statfs => core.statfs() -> FsResult<FsStats>;
         set_tag => core.set_tag(ino: Ino, tag: Tag) -> FsResult<()>;
         tag => core.tag(ino: Ino) -> FsResult<Tag>;

@@ -85,7 +85,7 @@ fn options(salvage: bool) -> MountOptions {
 }
 
 fn args(node: NewNode<'_>) -> CreateArgs<'_> {
-    CreateArgs { node, perm: 0o755, uid: 1, gid: 2, tag: Tag::default(), open: false }
+    CreateArgs { node, perm: 0o755, uid: 1, gid: 2, tag: Tag::default(), open: false, xattrs: &[] }
 }
 
 /// Names, files of several sizes, holes, attributes: something of every record.

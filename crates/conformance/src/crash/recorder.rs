@@ -233,6 +233,19 @@ impl Recorder {
         self.meta(op, || fs.setxattr(ino, name, value, XattrMode::Any))
     }
 
+    pub(super) fn set_both(
+        &mut self,
+        fs: &dyn FileSystem,
+        node: NodeId,
+        perm: u32,
+        (name, value): (&[u8], &[u8]),
+    ) -> FsResult<()> {
+        let ino = self.ino(node)?;
+        let set = SetAttr { perm: Some(perm), ..SetAttr::default() };
+        let op = MetaOp::SetBoth { node, perm, name: name.to_vec(), value: value.to_vec() };
+        self.meta(op, || fs.set_with_xattrs(ino, &set, &[(name, Some(value))]).map(|_| ()))
+    }
+
     pub(super) fn remove_xattr(&mut self, fs: &dyn FileSystem, node: NodeId, name: &[u8]) -> FsResult<()> {
         let ino = self.ino(node)?;
         self.meta(MetaOp::RemoveXattr { node, name: name.to_vec() }, || fs.removexattr(ino, name))

@@ -59,6 +59,13 @@ pub(super) enum MetaOp {
         node: NodeId,
         perm: u32,
     },
+    /// A mode and an extended attribute in one step.
+    SetBoth {
+        node: NodeId,
+        perm: u32,
+        name: Vec<u8>,
+        value: Vec<u8>,
+    },
     SetXattr {
         node: NodeId,
         name: Vec<u8>,
@@ -154,6 +161,12 @@ impl Tree {
             MetaOp::Chmod { node, perm } => {
                 if let Some(node) = self.nodes.get_mut(node) {
                     node.perm = *perm;
+                }
+            }
+            MetaOp::SetBoth { node, perm, name, value } => {
+                if let Some(node) = self.nodes.get_mut(node) {
+                    node.perm = *perm;
+                    node.xattrs.insert(name.clone(), value.clone());
                 }
             }
             MetaOp::SetXattr { node, name, value } => {

@@ -8,7 +8,7 @@ use crate::fixture::{BLOCK, bytes};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
-use weft_vfs::{FallocateMode, FileKind, FileSystem, FsResult, NewNode};
+use weft_vfs::{ACCESS_XATTR, FallocateMode, FileKind, FileSystem, FsResult, NewNode};
 
 /// Most bytes that the workload keeps in its files; beyond, it deletes.
 const LIVE_BYTES_MAX: usize = 3 << 20;
@@ -404,7 +404,7 @@ impl Workload {
     fn attributes(&mut self, fs: &dyn FileSystem, record: &mut Recorder) -> FsResult<()> {
         let file = self.entry(record, FileKind::File).map(|(_, node)| node);
         let node = if self.chance(20) { self.dir(record) } else { file.unwrap_or(ROOT) };
-        match self.rng.random_range(0..5) {
+        match self.rng.random_range(0..6) {
             0..2 => {
                 let len = if self.chance(90) {
                     self.rng.random_range(0..200)
@@ -419,6 +419,10 @@ impl Workload {
                 None => Ok(()),
             },
             3 => record.chmod(fs, node, if self.chance(50) { 0o700 } else { 0o755 }),
+            4 => {
+                let (perm, value) = (if self.chance(50) { 0o770 } else { 0o711 }, self.data(44));
+                record.set_both(fs, node, perm, (ACCESS_XATTR, &value))
+            }
             _ => {
                 let (dir, name, target) = (self.dir(record), self.new_name("symlink"), self.data(50));
                 record.create(fs, dir, &name, NewNode::Symlink(&target)).map(|_| ())

@@ -268,7 +268,7 @@ impl Pair {
             FileKind::Symlink => NewNode::Symlink(b"some/target"),
             other => NewNode::Special(other, 0x123),
         };
-        let args = CreateArgs { node, perm: 0o640, uid: 1, gid: 2, tag: Tag::default(), open };
+        let args = CreateArgs { node, perm: 0o640, uid: 1, gid: 2, tag: Tag::default(), open, xattrs: &[] };
         let name = name_bytes(name);
         let core = self.core().create(dir.core, &name, &args);
         let oracle = self.oracle.create(dir.oracle, &name, &args);
@@ -289,8 +289,15 @@ impl Pair {
     }
 
     fn create_unnamed(&mut self, into: u8, linkable: bool) -> Result<(), What> {
-        let args =
-            CreateArgs { node: NewNode::File, perm: 0o600, uid: 3, gid: 4, tag: Tag::default(), open: true };
+        let args = CreateArgs {
+            node: NewNode::File,
+            perm: 0o600,
+            uid: 3,
+            gid: 4,
+            tag: Tag::default(),
+            open: true,
+            xattrs: &[],
+        };
         let core = self
             .core()
             .create_unnamed(&args, linkable)

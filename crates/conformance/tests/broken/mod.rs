@@ -6,7 +6,7 @@ use std::sync::Arc;
 use weft_core::{Ino, Tag};
 use weft_vfs::{
     Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, MemFs,
-    RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
+    RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
 };
 
 /// What is wrong with the core.
@@ -284,6 +284,10 @@ impl FileSystem for Broken {
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.inner.removexattr(ino, name)
+    }
+
+    fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr> {
+        self.inner.set_with_xattrs(ino, set, xattrs)
     }
 
     fn statfs(&self) -> FsResult<FsStats> {

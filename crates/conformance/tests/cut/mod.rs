@@ -12,7 +12,7 @@ use weft_conformance::crash::Rig;
 use weft_core::{Ino, Tag};
 use weft_vfs::{
     Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, MemFs,
-    NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
+    NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
 };
 
 /// How recovery cheats.
@@ -108,6 +108,7 @@ struct NewInode {
 
 impl NewInode {
     fn of(args: &CreateArgs<'_>) -> NewInode {
+        assert!(args.xattrs.is_empty(), "the recorder sets them later");
         let (kind, target) = match args.node {
             NewNode::File => (FileKind::File, Vec::new()),
             NewNode::Directory => (FileKind::Directory, Vec::new()),
@@ -132,7 +133,15 @@ impl NewInode {
             FileKind::Symlink => NewNode::Symlink(&self.target),
             kind => NewNode::Special(kind, 0),
         };
-        CreateArgs { node, perm: self.perm, uid: self.uid, gid: self.gid, tag: self.tag, open: self.open }
+        CreateArgs {
+            node,
+            perm: self.perm,
+            uid: self.uid,
+            gid: self.gid,
+            tag: self.tag,
+            open: self.open,
+            xattrs: &[],
+        }
     }
 }
 
@@ -411,6 +420,15 @@ impl FileSystem for Cut {
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         let (name, value) = (name.to_vec(), value.to_vec());
         self.meta(move |fs| fs.setxattr(ino, &name, &value, mode))
+    }
+    fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr> {
+        let set = *set;
+        let owned: Vec<_> =
+            xattrs.iter().map(|(name, value)| (name.to_vec(), value.map(<[u8]>::to_vec))).collect();
+        self.meta(move |fs| {
+            let xattrs: Vec<_> = owned.iter().map(|(name, value)| (&name[..], value.as_deref())).collect();
+            fs.set_with_xattrs(ino, &set, &xattrs)
+        })
     }
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
         self.live.listxattr(ino)

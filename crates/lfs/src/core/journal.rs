@@ -190,8 +190,15 @@ mod tests {
     }
 
     fn create(fs: &Lfs, name: &[u8]) -> Ino {
-        let args =
-            CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false };
+        let args = CreateArgs {
+            node: NewNode::File,
+            perm: 0o644,
+            uid: 0,
+            gid: 0,
+            tag: Tag::default(),
+            open: false,
+            xattrs: &[],
+        };
         fs.create(Ino::ROOT, name, &args).unwrap().ino
     }
 

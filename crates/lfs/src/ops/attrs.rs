@@ -18,6 +18,18 @@ impl State {
         }
     }
 
+    /// The record of a change of attributes at `time`.
+    pub(super) fn attributes_record(&self, ino: Ino, set: &SetAttr, time: i64) -> FsResult<Record<'static>> {
+        let inode = self.inode(ino)?;
+        Ok(Record::Attributes {
+            ino,
+            perm: set.perm.map_or(inode.perm, |perm| perm & 0o7777),
+            uid: set.uid.unwrap_or(inode.uid),
+            gid: set.gid.unwrap_or(inode.gid),
+            times: [set.atime.map_or(inode.atime, |t| t.0), set.mtime.map_or(inode.mtime, |t| t.0), time],
+        })
+    }
+
     /// Sets the size of a file.
     pub(crate) fn set_size(&mut self, ino: Ino, size: u64) -> FsResult<()> {
         refuse(size > crate::FILE_BYTES_MAX, FsError::TooLarge)?;
@@ -104,14 +116,7 @@ impl Lfs {
         let time = set.ctime.map_or_else(|| state.now(), |t| t.0);
         let others = SetAttr { size: None, ..*set };
         if others != SetAttr::default() || set.size.is_none() {
-            let inode = state.inode(ino)?;
-            let record = Record::Attributes {
-                ino,
-                perm: set.perm.map_or(inode.perm, |perm| perm & 0o7777),
-                uid: set.uid.unwrap_or(inode.uid),
-                gid: set.gid.unwrap_or(inode.gid),
-                times: [set.atime.map_or(inode.atime, |t| t.0), set.mtime.map_or(inode.mtime, |t| t.0), time],
-            };
+            let record = state.attributes_record(ino, set, time)?;
             state.begin_transaction()?;
             state.log(&record)?;
         }

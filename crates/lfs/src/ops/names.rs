@@ -1,13 +1,14 @@
 //! Names: lookup, create, link, unlink, rename, listing.
 
+use super::xattrs::check_changes;
 use crate::core::State;
 use crate::layout::record::{NewInode, Record};
-use crate::state::inode::{ENTRY_BYTES, INODE_BYTES};
+use crate::state::inode::{ENTRY_BYTES, INODE_BYTES, Xattrs};
 use crate::{Lfs, NAMES_RESERVE_BYTES, RENAMES_RESERVE_BYTES};
 use weft_core::{Ino, refuse};
 use weft_vfs::{
     Attr, CreateArgs, DirEntry, FileKind, FsError, FsResult, LINK_MAX, MapEntry, NAME_MAX, NewNode, PATH_MAX,
-    RenameFlags,
+    RenameFlags, XattrChange,
 };
 
 fn check_name(name: &[u8]) -> FsResult<()> {
@@ -117,7 +118,10 @@ impl Lfs {
             return Err(FsError::Invalid("not a special file"));
         }
         let (dir, name) = dir.unwrap_or((Ino(0), b""));
-        state.check_metadata(name.len() + target.len() + INODE_BYTES + ENTRY_BYTES)?;
+        let xattrs: Vec<XattrChange<'_>> =
+            args.xattrs.iter().map(|&(name, value)| (name, Some(value))).collect();
+        let added = check_changes(&Xattrs::default(), &xattrs)?;
+        state.check_metadata(name.len() + target.len() + INODE_BYTES + ENTRY_BYTES + added)?;
         let ino = Ino(state.tree.next_ino);
         let (time, born_at) = (state.now(), state.volume_bytes);
         let node = NewInode {
@@ -134,6 +138,9 @@ impl Lfs {
         };
         state.begin_transaction()?;
         state.log(&Record::Create { dir, name, node })?;
+        for (name, value) in xattrs {
+            state.log(&Record::Xattr { ino, name, value, time })?;
+        }
         state.stats.group(&args.tag).files += 1;
         let inode = state.tree.get_mut(ino).ok_or(FsError::Stale)?;
         if args.open || dir.0 == 0 {

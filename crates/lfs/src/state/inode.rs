@@ -8,7 +8,7 @@ use crate::alloc::space::charge;
 use crate::state::dirty::DirtyMap;
 use std::collections::BTreeMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag};
-use weft_vfs::{Attr, FileKind, TimeSpec};
+use weft_vfs::{Attr, FileKind, Marks, TimeSpec};
 
 /// What an inode holds.
 #[derive(Debug)]
@@ -170,6 +170,7 @@ impl Inode {
             mtime: TimeSpec(self.mtime),
             ctime: TimeSpec(self.ctime),
             btime: TimeSpec(self.btime),
+            marks: Marks::of(|name| self.xattrs.get(name).map(|value| &**value)),
         }
     }
 

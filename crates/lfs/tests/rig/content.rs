@@ -41,6 +41,7 @@ fn args(node: NewNode<'_>, rng: &mut StdRng) -> CreateArgs<'static> {
         gid: 5,
         tag,
         open: false,
+        xattrs: &[],
     }
 }
 

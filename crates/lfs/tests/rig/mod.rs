@@ -142,8 +142,15 @@ impl Rig for CutRig {
 /// A device with a file that leaves so many bytes free and whose blocks lie in disorder.
 fn nearly_full(geometry: &Geometry, free: u64) -> Arc<PowerCut> {
     let (device, fs) = fresh(geometry);
-    let args =
-        CreateArgs { node: NewNode::File, perm: 0o600, uid: 0, gid: 0, tag: Tag::default(), open: false };
+    let args = CreateArgs {
+        node: NewNode::File,
+        perm: 0o600,
+        uid: 0,
+        gid: 0,
+        tag: Tag::default(),
+        open: false,
+        xattrs: &[],
+    };
     let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
     let blocks = fs.statfs().unwrap().free_bytes.saturating_sub(free) / 4096;
     // In no order that would come again: what is written in the same order twice dies zone by zone.

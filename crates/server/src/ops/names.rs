@@ -56,7 +56,7 @@ impl Session<'_> {
             return Err(Errno(libc::EPERM));
         }
         let (perm, gid) = cred.perm_for_new(&dir, kind, perm);
-        let args = CreateArgs { node, perm, uid: cred.uid, gid, tag: Default::default(), open: false };
+        let args = CreateArgs { node, perm, uid: cred.uid, gid, tag: Default::default(), open: false, xattrs: &[] };
         self.volume.fs.create(place.dir, &place.name, &args)?;
         Ok(())
     }

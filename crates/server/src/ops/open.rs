@@ -102,7 +102,7 @@ impl Session<'_> {
         let unnamed = intent(flags, true);
         let tag = self.place_tag(&opening.opener, &path, unnamed, (self.cred().uid, 0), WriteHint::NotSet);
         let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, opening.mode);
-        let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
+        let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true, xattrs: &[] };
         let file = self.volume.fs.create_unnamed(&args, flags & libc::O_EXCL == 0)?;
         self.record_open(file.ino, &path, &opening.opener, unnamed);
         self.add_open_file(&file, true, opening, path, None)
@@ -154,7 +154,7 @@ impl Session<'_> {
         let path = self.canonical(at);
         let tag = self.place_tag(opener, &path, intent(flags, true), (self.cred().uid, 0), WriteHint::NotSet);
         let (perm, gid) = cred.perm_for_new(&dir, FileKind::File, mode);
-        let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true };
+        let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true, xattrs: &[] };
         let attr = self.volume.fs.create(place.dir, &place.name, &args)?;
         self.record_open(attr.ino, &path, opener, intent(flags, true));
         Ok(attr)

@@ -19,8 +19,8 @@ use weft_core::{Ino, Tag};
 use weft_sys::SharedMemory;
 use weft_vfs::{
     Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsError, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
-    atime_after_read,
+    FileSystem, FsError, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
+    XattrMode, atime_after_read,
 };
 
 /// Locks for each of the two kinds of sets.
@@ -415,6 +415,11 @@ impl FileSystem for Cached {
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         let _changing = self.names.changing_attr(ino);
         self.core.removexattr(ino, name)
+    }
+
+    fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.set_with_xattrs(ino, set, xattrs)
     }
 
     fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {

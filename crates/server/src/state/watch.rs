@@ -21,7 +21,7 @@ use std::sync::{Arc, Weak};
 use weft_core::{Ino, Tag};
 use weft_vfs::{
     Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
+    FileSystem, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
 };
 
 /// A front that keeps names, attributes and inodes. It is called with locks of the server held, and must not wait for anything
@@ -169,6 +169,10 @@ impl Watched {
 impl FileSystem for Watched {
     fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
         self.changing(ino, || self.core.setattr(ino, set))
+    }
+
+    fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr> {
+        self.changing(ino, || self.core.set_with_xattrs(ino, set, xattrs))
     }
 
     fn note_read(&self, ino: Ino, when: TimeSpec) {

@@ -3,7 +3,7 @@
 use super::XATTR_NAME_MAX;
 use super::content::Content;
 use super::directory::Directory;
-use crate::{Attr, FileKind, FsError, FsResult, TimeSpec, XATTR_VALUE_MAX, XattrMode};
+use crate::{Attr, FileKind, FsError, FsResult, Marks, SetAttr, TimeSpec, XATTR_VALUE_MAX, XattrMode};
 use std::collections::BTreeMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 
@@ -84,6 +84,7 @@ impl Inode {
             mtime: self.mtime,
             ctime: self.ctime,
             btime: self.btime,
+            marks: Marks::of(|name| self.xattrs.get(name).map(Vec::as_slice)),
         }
     }
 
@@ -102,6 +103,16 @@ impl Inode {
             Node::File(content) => Ok(content),
             _ => Err(FsError::Invalid("not a regular file")),
         }
+    }
+
+    /// Changes all that is given but the size.
+    pub(super) fn set(&mut self, set: &SetAttr) {
+        self.perm = set.perm.map_or(self.perm, |perm| perm & 0o7777);
+        self.uid = set.uid.unwrap_or(self.uid);
+        self.gid = set.gid.unwrap_or(self.gid);
+        self.atime = set.atime.unwrap_or(self.atime);
+        self.mtime = set.mtime.unwrap_or(self.mtime);
+        self.ctime = set.ctime.unwrap_or_else(TimeSpec::now);
     }
 
     /// What the inode holds has changed now.

@@ -13,7 +13,7 @@ mod namespace;
 
 use crate::{
     Attr, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind, FileSystem, FsError,
-    FsResult, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrMode,
+    FsResult, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
 };
 use content::Content;
 use inode::{Inode, Node};
@@ -159,13 +159,7 @@ impl FileSystem for MemFs {
             end_of(size, 0)?;
             state.change_content(ino, 0, |content| content.resize(size))?;
         }
-        let inode = state.inode_mut(ino)?;
-        inode.perm = set.perm.map_or(inode.perm, |perm| perm & 0o7777);
-        inode.uid = set.uid.unwrap_or(inode.uid);
-        inode.gid = set.gid.unwrap_or(inode.gid);
-        inode.atime = set.atime.unwrap_or(inode.atime);
-        inode.mtime = set.mtime.unwrap_or(inode.mtime);
-        inode.ctime = set.ctime.unwrap_or_else(TimeSpec::now);
+        state.inode_mut(ino)?.set(set);
         state.attr(ino)
     }
 
@@ -354,6 +348,20 @@ impl FileSystem for MemFs {
         inode.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
         inode.ctime = TimeSpec::now();
         Ok(())
+    }
+
+    fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr> {
+        refuse(set.size.is_some(), FsError::Invalid("a size does not change with attributes"))?;
+        let mut state = self.state.lock();
+        let inode = state.inode_mut(ino)?;
+        for (name, value) in xattrs {
+            match value {
+                Some(value) => inode.set_xattr(name, value, XattrMode::Any)?,
+                None => drop(inode.xattrs.remove(*name)),
+            }
+        }
+        inode.set(set);
+        state.attr(ino)
     }
 
     fn statfs(&self) -> FsResult<FsStats> {

@@ -8,7 +8,7 @@ use super::inode::{Inode, Node};
 use super::{Content, INODES_MAX, State};
 use crate::{
     Attr, CreateArgs, FileKind, FsError, FsResult, LINK_MAX, NAME_MAX, NewNode, PATH_MAX, RenameFlags,
-    TimeSpec,
+    TimeSpec, XattrMode,
 };
 use weft_core::{Ino, refuse};
 
@@ -78,9 +78,13 @@ impl State {
             }
             NewNode::Special(kind, rdev) => Node::Special(kind, rdev),
         };
+        let mut inode = Inode::new(node, args.perm, args.uid, args.gid, args.tag);
+        for (name, value) in args.xattrs {
+            inode.set_xattr(name, value, XattrMode::Any)?;
+        }
         let ino = Ino(self.next_ino);
         self.next_ino += 1;
-        self.inodes.insert(ino, Inode::new(node, args.perm, args.uid, args.gid, args.tag));
+        self.inodes.insert(ino, inode);
         Ok(ino)
     }
 

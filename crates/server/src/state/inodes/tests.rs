@@ -32,8 +32,15 @@ impl Rig {
     }
 
     fn open(&self, name: &[u8]) -> Arc<OpenInode> {
-        let args =
-            CreateArgs { node: NewNode::File, perm: 0o600, uid: 0, gid: 0, tag: Tag::default(), open: true };
+        let args = CreateArgs {
+            node: NewNode::File,
+            perm: 0o600,
+            uid: 0,
+            gid: 0,
+            tag: Tag::default(),
+            open: true,
+            xattrs: &[],
+        };
         self.inodes.acquire(&self.fs.create(Ino::ROOT, name, &args).unwrap()).unwrap()
     }
 
@@ -287,8 +294,15 @@ fn who_loses_a_write_lock_is_named_with_the_file() {
     let mounted = weft_volume::mount_memfs(Arc::default(), &weft_volume::MountChoice::default()).unwrap();
     let volume = Volume::new(Arc::new(mounted)).unwrap();
     let process = volume.begin_process("db".into(), b"/weft".to_vec(), None, Arc::new(Client)).unwrap();
-    let args =
-        CreateArgs { node: NewNode::File, perm: 0o600, uid: 0, gid: 0, tag: Tag::default(), open: true };
+    let args = CreateArgs {
+        node: NewNode::File,
+        perm: 0o600,
+        uid: 0,
+        gid: 0,
+        tag: Tag::default(),
+        open: true,
+        xattrs: &[],
+    };
     let open = volume.inodes.acquire(&volume.fs.create(Ino::ROOT, b"log", &args).unwrap()).unwrap();
     let (holder, named) = (process.id + 1, |holder| volume.inodes.name_holder(&open, holder));
     let who = || (Some("db".to_string()), Some(4711));
