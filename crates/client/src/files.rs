@@ -42,7 +42,7 @@ fn waiting<T>(act: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
 }
 
 impl Client {
-    /// Opens (and with `O_CREAT` creates) a file. `mode` has the umask applied.
+    /// Opens (and with `O_CREAT` creates) a file. `mode` may hold a [umask](crate::proto::with_umask).
     pub fn open(&self, at: FileRef, path: &[u8], flags: i32, mode: u32) -> Result<OpenFile, Errno> {
         if let Some(done) = self.open_here(at, path, flags) {
             return done;

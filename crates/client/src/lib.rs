@@ -39,3 +39,5 @@ pub use identity::Changed;
 pub use names::{AttrChange, LockRange, OpenPath, RESOLVED_MAX, Resolution};
 pub use proto::{FileRef, OUTSIDE, WireAttr, WireDirent, WireStatfs};
 pub use sys::Errno;
+/// What clients pass on of the volume's types.
+pub use weft_vfs::{InodeFlags, XFlags, flag_request};

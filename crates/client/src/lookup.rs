@@ -6,13 +6,13 @@
 use crate::client::{Client, Leases};
 use crate::proto::{FileRef, ITSELF, WireAttr};
 use crate::shared::channel::{GROUPS_MAX, Identity};
-use crate::shared::names::Seen;
+use crate::shared::names::{Seen, SlotWord};
 use crate::shared::volume::Inode;
 use crate::sys::Errno;
 use std::sync::atomic::{Ordering::*, fence};
 use weft_core::{Capabilities, Capability, Ino};
 use weft_vfs::access::{self, Subject};
-use weft_vfs::{NAME_MAX, PATH_MAX, TimeSpec, atime_after_read};
+use weft_vfs::{InodeFlags, NAME_MAX, PATH_MAX, TimeSpec, acl, atime_after_read};
 
 /// Flags of `fstatat` and `faccessat` that say how a path is walked.
 const WALK_FLAGS: i32 = libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH | libc::AT_NO_AUTOMOUNT;
@@ -26,8 +26,8 @@ pub(crate) struct Caller<'a>(&'a Identity);
 /// Where a path leads.
 pub(crate) struct Found<'a> {
     pub attr: WireAttr,
-    /// The slot of the inode, if the server has it open.
-    pub slot: Option<u32>,
+    /// What is told beside the attributes.
+    pub word: SlotWord,
     /// The directory that has the name, and what tells whether it still has; of a path that ends with a name.
     pub name: Option<(u64, Seen<'a>)>,
 }
@@ -48,19 +48,28 @@ impl Subject for Caller<'_> {
 }
 
 impl Client {
-    /// Attributes as [`Client::stat`] tells them.
-    pub(crate) fn stat_here(&self, at: FileRef, path: &[u8], flags: i32) -> Option<Result<WireAttr, Errno>> {
+    /// Attributes and flags as [`Client::stat_with_flags`] tells them.
+    pub(crate) fn stat_here(
+        &self,
+        at: FileRef,
+        path: &[u8],
+        flags: i32,
+    ) -> Option<Result<(WireAttr, InodeFlags), Errno>> {
         let leases = self.leases()?;
         if flags & !WALK_FLAGS != 0 || !leases.control().volume.is_alive() {
             return None;
         }
         if path.is_empty() {
             let open = flags & libc::AT_EMPTY_PATH != 0;
-            return if open { leases.attr(leases.base(at)?).map(|(attr, _)| Ok(attr)) } else { None };
+            return if open {
+                leases.attr(leases.base(at)?).map(|(attr, word)| Ok((attr, word.flags())))
+            } else {
+                None
+            };
         }
         self.judge(|caller| {
             let found = leases.walk(caller, at, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
-            Some(found.map(|found| found.attr))
+            Some(found.map(|found| (found.attr, found.word.flags())))
         })
     }
 
@@ -70,21 +79,26 @@ impl Client {
         let is_in = |namespace: &[u8]| name.starts_with(namespace) && name.len() > namespace.len();
         let error = match name {
             _ if name.len() > XATTR_NAME_MAX => return None,
+            acl::ACCESS | acl::DEFAULT => libc::ENODATA,
             _ if is_in(b"system.") => libc::EOPNOTSUPP,
             _ if is_in(b"security.") || is_in(b"trusted.") => libc::ENODATA,
             // Those of programs need permissions.
             _ => return None,
         };
-        self.plain_here(at, path, flags)?.map_or_else(Some, |()| Some(error))
+        let is_link = |attr: WireAttr| attr.mode & libc::S_IFMT == libc::S_IFLNK;
+        self.plain_here(at, path, flags)?.map_or_else(Some, |attr| match name {
+            acl::ACCESS | acl::DEFAULT if is_link(attr) => Some(libc::EOPNOTSUPP),
+            _ => Some(error),
+        })
     }
 
-    /// Whether a file has no extended attributes, or an error says why it cannot be told; `None` when it may have some.
-    pub(crate) fn plain_here(&self, at: FileRef, path: &[u8], flags: i32) -> Option<Result<(), Errno>> {
+    /// The attributes of a file that has no extended ones, or an error says why it cannot be told; `None` when it may have some.
+    pub(crate) fn plain_here(&self, at: FileRef, path: &[u8], flags: i32) -> Option<Result<WireAttr, Errno>> {
         let attr = match self.stat_here(at, path, flags)? {
-            Ok(attr) => attr,
+            Ok((attr, _)) => attr,
             Err(error) => return Some(Err(error)),
         };
-        self.leases()?.names().attr(attr.ino, |_, word| word.is_plain().then_some(Ok(())))
+        self.leases()?.names().attr(attr.ino, |_, word| word.is_plain().then_some(Ok(attr)))
     }
 
     /// Whether the caller may do `mode`, as [`Client::access`] tells it.
@@ -104,7 +118,10 @@ impl Client {
         }
         self.judge(|caller| {
             let found = leases.walk(caller, at, path, flags & libc::AT_SYMLINK_NOFOLLOW == 0)?;
-            Some(found.and_then(|found| check(caller, &found.attr, mode as u32 & 7)))
+            match found {
+                Ok(found) => check(caller, (&found.attr, found.word), mode as u32 & 7),
+                Err(error) => Some(Err(error)),
+            }
         })
     }
 
@@ -133,16 +150,16 @@ impl Leases {
         self.open_file(file).ok().map(|(_, inode, _)| inode.ino.load(Relaxed))
     }
 
-    /// Attributes of an inode, with what clients have changed in shared memory, and its slot if it is open.
-    fn attr(&self, ino: u64) -> Option<(WireAttr, Option<u32>)> {
+    /// Attributes of an inode, with what clients have changed in shared memory, and what is told beside them.
+    fn attr(&self, ino: u64) -> Option<(WireAttr, SlotWord)> {
         self.names().attr(ino, |mut attr, word| {
-            let slot = word.slot();
-            if let Some(slot) = slot
+            if let Some(slot) = word.slot()
                 && attr.mode & libc::S_IFMT == libc::S_IFREG
             {
-                overlay(&mut attr, self.control().inodes.get(slot as usize)?);
+                let notes_reads = !word.flags().contains(InodeFlags::NO_ATIME);
+                overlay(&mut attr, notes_reads, self.control().inodes.get(slot as usize)?);
             }
-            Some((attr, slot))
+            Some((attr, word))
         })
     }
 
@@ -164,14 +181,14 @@ impl Leases {
             let end = rest[begin..].iter().position(|&byte| byte == b'/').map_or(rest.len(), |at| begin + at);
             let (name, tail) = (&rest[begin..end], &rest[end..]);
             let last = tail.iter().all(|&byte| byte == b'/');
-            let (here, slot) = self.attr(dir)?;
+            let (here, word) = self.attr(dir)?;
             if here.mode & libc::S_IFMT != libc::S_IFDIR {
                 return Some(Err(libc::ENOTDIR));
             }
             if name.is_empty() {
-                return Some(Ok(Found { attr: here, slot, name: None }));
+                return Some(Ok(Found { attr: here, word, name: None }));
             }
-            if let Err(error) = check(caller, &here, access::EXECUTE) {
+            if let Err(error) = check(caller, (&here, word), access::EXECUTE)? {
                 return Some(Err(error));
             }
             if name.len() > NAME_MAX {
@@ -181,7 +198,9 @@ impl Leases {
                 b"." => (dir, None),
                 name => match self.names().ino(dir, name) {
                     Some((ino, seen)) => (ino, Some(seen)),
-                    None if slot.is_some_and(|slot| self.is_listed_without(dir, slot, name)) => (0, None),
+                    None if word.slot().is_some_and(|slot| self.is_listed_without(dir, slot, name)) => {
+                        (0, None)
+                    }
                     None => return None,
                 },
             };
@@ -189,14 +208,14 @@ impl Leases {
                 return Some(Err(libc::ENOENT));
             }
             if last {
-                let (attr, slot) = self.attr(ino)?;
+                let (attr, word) = self.attr(ino)?;
                 let kind = attr.mode & libc::S_IFMT;
                 let must_be_dir = !tail.is_empty();
                 if kind == libc::S_IFLNK && (follow || must_be_dir) {
                     return None;
                 }
                 let refused = must_be_dir && kind != libc::S_IFDIR;
-                let found = Found { attr, slot, name: seen.map(|seen| (dir, seen)) };
+                let found = Found { attr, word, name: seen.map(|seen| (dir, seen)) };
                 return Some(if refused { Err(libc::ENOTDIR) } else { Ok(found) });
             }
             // A symlink is no directory that the next turn could go on from.
@@ -209,16 +228,25 @@ impl Leases {
     }
 }
 
-pub(crate) fn check(caller: &Caller<'_>, attr: &WireAttr, wanted: u32) -> Result<(), Errno> {
-    let granted = access::is_granted(caller, attr.mode, attr.uid, attr.gid, wanted);
-    if granted { Ok(()) } else { Err(libc::EACCES) }
+/// Whether the caller may do all of `wanted`; `None` when the server has to say.
+pub(crate) fn check(
+    caller: &Caller<'_>,
+    (attr, word): (&WireAttr, SlotWord),
+    wanted: u32,
+) -> Option<Result<(), Errno>> {
+    if !word.is_judged_by_mode(wanted) {
+        return None;
+    }
+    let granted = access::is_granted(caller, attr.mode, attr.uid, attr.gid, None, wanted);
+    Some(if granted { Ok(()) } else { Err(libc::EACCES) })
 }
 
 /// Puts what clients have changed of an open inode over what the core knows, as the server does.
-fn overlay(attr: &mut WireAttr, inode: &Inode) {
+fn overlay(attr: &mut WireAttr, notes_reads: bool, inode: &Inode) {
     attr.size = inode.size.load(Acquire);
     let after_read = |attr: &WireAttr, noted: i64| match noted {
         0 => attr.atime_ns,
+        _ if !notes_reads => attr.atime_ns,
         when => {
             let [atime, mtime, ctime] = [attr.atime_ns, attr.mtime_ns, attr.ctime_ns].map(TimeSpec);
             atime_after_read(atime, mtime, ctime, TimeSpec(when)).map_or(attr.atime_ns, |time| time.0)

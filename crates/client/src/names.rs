@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::proto::{FileRef, Op, WireAttr, WireStatfs};
 use crate::sys::Errno;
 use bytemuck::Pod;
+use weft_vfs::InodeFlags;
 
 /// Bytes that a resolved path needs at most.
 pub const RESOLVED_MAX: usize = 4096 + 256;
@@ -70,11 +71,28 @@ fn pod<T: Pod>(payload: &[u8]) -> Result<T, Errno> {
 impl Client {
     /// Attributes of a name, or of `at` itself with an empty path and `AT_EMPTY_PATH`; `flags` as in `fstatat`.
     pub fn stat(&self, at: FileRef, path: &[u8], flags: i32) -> Result<WireAttr, Errno> {
+        self.stat_with_flags(at, path, flags).map(|(attr, _)| attr)
+    }
+
+    /// The same with what was set by `chattr`.
+    pub fn stat_with_flags(
+        &self,
+        at: FileRef,
+        path: &[u8],
+        flags: i32,
+    ) -> Result<(WireAttr, InodeFlags), Errno> {
         if let Some(known) = self.stat_here(at, path, flags) {
             return known;
         }
         let answer = self.call(Op::Stat, &[at.0, flags as u64])?.part1(path)?.run()?;
-        pod(answer.payload())
+        let flags = InodeFlags::from_bits_truncate(answer.response.values[0] as u32);
+        Ok((pod(answer.payload())?, flags))
+    }
+
+    /// Changes those flags of an open file that are in `mask`.
+    pub fn set_inode_flags(&self, file: FileRef, flags: u32, mask: u32) -> Result<(), Errno> {
+        let args = [file.0, libc::AT_EMPTY_PATH as u64, u64::from(flags), u64::from(mask)];
+        self.call(Op::SetInodeFlags, &args)?.part1(b"")?.run().map(drop)
     }
 
     /// Changes attributes; `flags` as in [`Client::stat`].
@@ -111,12 +129,12 @@ impl Client {
         self.call(Op::Access, &[at.0, mode as u64, flags as u64])?.part1(path)?.run().map(drop)
     }
 
-    /// Makes a directory. `mode` has the umask applied.
+    /// Makes a directory. `mode` may hold a [umask](crate::proto::with_umask).
     pub fn mkdir(&self, at: FileRef, path: &[u8], mode: u32) -> Result<(), Errno> {
         self.call(Op::Mkdir, &[at.0, u64::from(mode)])?.part1(path)?.run().map(drop)
     }
 
-    /// Makes a fifo, socket or device node, or an empty file. `mode` has type bits, umask applied.
+    /// Makes a fifo, socket or device node, or an empty file. `mode` has type bits, and may hold a umask.
     pub fn mknod(&self, at: FileRef, path: &[u8], mode: u32, rdev: u64) -> Result<(), Errno> {
         self.call(Op::Mknod, &[at.0, u64::from(mode), rdev])?.part1(path)?.run().map(drop)
     }
@@ -226,7 +244,7 @@ impl Client {
     /// Names of the extended attributes, each ended by NUL. With an empty `out` only the length.
     pub fn list_xattr(&self, at: FileRef, path: &[u8], flags: i32, out: &mut [u8]) -> Result<usize, Errno> {
         if let Some(none) = self.plain_here(at, path, flags) {
-            return none.map(|()| 0);
+            return none.map(|_| 0);
         }
         let answer = self.call(Op::ListXattr, &[at.0, flags as u64])?.part1(path)?.run()?;
         if out.is_empty() { Ok(answer.payload().len()) } else { copy_out(answer.payload(), out) }

@@ -32,8 +32,8 @@ impl Client {
         }
         let found = self.judge(|caller| {
             let found = leases.walk(caller, at, path, flags & libc::O_NOFOLLOW == 0)?;
-            let Ok(Found { attr, .. }) = &found else { return Some(found) };
-            let may = flags & !READING == 0 && check(caller, attr, access::READ).is_ok();
+            let Ok(Found { attr, word, .. }) = &found else { return Some(found) };
+            let may = flags & !READING == 0 && check(caller, (attr, *word), access::READ)?.is_ok();
             may.then_some(found)
         });
         match found? {
@@ -50,7 +50,7 @@ impl Client {
         flags: i32,
         found: &Found<'_>,
     ) -> Option<OpenFile> {
-        let (Some(slot), Some((dir, seen))) = (found.slot, &found.name) else { return None };
+        let (Some(slot), Some((dir, seen))) = (found.word.slot(), &found.name) else { return None };
         let is_granted = match found.attr.mode & libc::S_IFMT {
             libc::S_IFREG => flags & libc::O_DIRECTORY == 0,
             // The name that the directory has is what the path ends with.
@@ -154,6 +154,7 @@ mod tests {
     use crate::shared::volume::{GOING, MAPPED};
     use bytemuck::Zeroable;
     use weft_core::Ino;
+    use weft_vfs::{InodeFlags, Marks};
 
     const FILE: u64 = 5;
 
@@ -167,8 +168,9 @@ mod tests {
             bytemuck::cast::<_, [u64; crate::shared::names::ATTR_WORDS]>(attr)
         };
         names.attr_sets[0].cells[0]
-            .set(&attr(Ino::ROOT.0, libc::S_IFDIR | 0o755), SlotWord::new(None, false));
-        names.attr_sets[0].cells[1].set(&attr(FILE, libc::S_IFREG | 0o644), SlotWord::new(Some(0), false));
+            .set(&attr(Ino::ROOT.0, libc::S_IFDIR | 0o755), SlotWord::new(None, false, Marks::default()));
+        names.attr_sets[0].cells[1]
+            .set(&attr(FILE, libc::S_IFREG | 0o644), SlotWord::new(Some(0), false, Marks::default()));
         let (key, _) = names.key(Ino::ROOT.0, b"f");
         names.name_sets[0].cells[0].set(key, FILE);
         rig.inode().ino.store(FILE, Relaxed);
@@ -213,6 +215,34 @@ mod tests {
         rig.inode().by_call.store(MAPPED, Relaxed);
         assert_eq!(open(&rig, 0), None);
         assert_eq!(word(&rig).state(), GrantWord::FREE);
+    }
+
+    #[test]
+    fn who_may_use_an_inode_with_a_list_is_asked_of_the_server() {
+        let rig = rig();
+        let names = rig.leases.names();
+        names.head.writable.store(1, Relaxed);
+        let list = Marks { has_acl: true, ..Marks::default() };
+        let immutable = Marks { flags: InodeFlags::IMMUTABLE, ..Marks::default() };
+        let set = |cell: usize, slot, marks| {
+            let word = SlotWord::new(slot, false, marks);
+            names.attr_sets[0].cells[cell].slot.store(word.0, Relaxed);
+        };
+        let access = |mode| rig.client.access_here(FileRef::ROOT, b"/f", mode, 0);
+        assert_eq!((access(libc::R_OK), access(libc::W_OK)), (Some(Ok(())), Some(Ok(()))));
+        for (cell, slot) in [(0, None), (1, Some(0))] {
+            set(cell, slot, list);
+            assert!(open(&rig, 0).is_none() && access(libc::R_OK).is_none(), "{cell}");
+            set(cell, slot, Marks::default());
+        }
+        // Its attributes are told all the same.
+        set(1, Some(0), list);
+        assert!(rig.client.stat_here(FileRef::ROOT, b"/f", 0).is_some());
+        set(1, Some(0), immutable);
+        assert_eq!((access(libc::R_OK), access(libc::W_OK)), (Some(Ok(())), None));
+        let (_, flags) = rig.client.stat_here(FileRef::ROOT, b"/f", 0).unwrap().unwrap();
+        assert_eq!(flags, InodeFlags::IMMUTABLE);
+        assert!(open(&rig, 0).is_some());
     }
 
     #[test]

@@ -165,6 +165,19 @@ pub const ASK_AGAIN: i32 = 0x1_0001;
 /// ([`HELLO_THREAD`]) and asks again.
 pub const IDENTITY_UNKNOWN: i32 = 0x1_0002;
 
+/// Where a mode that somebody asks for holds the umask, which a directory may replace by its default list.
+const UMASK_SHIFT: u32 = 16;
+
+/// A mode of what is to be made, with the umask of who makes it.
+pub fn with_umask(mode: u32, umask: u32) -> u32 {
+    mode & 0xffff | (umask & 0o777) << UMASK_SHIFT
+}
+
+/// The permission bits of such a mode, and the umask.
+pub fn split_mode(mode: u32) -> (u32, u32) {
+    (mode & 0o7777, mode >> UMASK_SHIFT & 0o777)
+}
+
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
         /// What a request asks for. `at` is a [`FileRef`] of a directory or [`FileRef::ROOT`]; "path" is payload part 1, "path2"
@@ -191,7 +204,7 @@ pub const INSPECT_ZONES: u64 = 1;
 pub const ITSELF: &[u8] = b"\0";
 
 ops! {
-    /// at, flags, mode (umask applied), thread id; path, thread name -> slot; values: file, inode slot, `st_mode`.
+    /// at, flags, mode ([with umask](with_umask)), thread id; path, thread name -> slot; values: file, inode slot, `st_mode`.
     Open = 1,
     /// file, 0 or 1 when no descriptor is closed (record locks stay): gives back one reference. With [`CLOSE_SETTLE`], inode slot:
     /// the process has closed a file of the inode by itself.
@@ -211,12 +224,12 @@ ops! {
     Drain = 7,
     /// file.
     Fsync = 8,
-    /// at, `AT_` flags; path (empty with `AT_EMPTY_PATH`: `at` itself) -> [`WireAttr`] in the payload.
+    /// at, `AT_` flags; path (empty with `AT_EMPTY_PATH`: `at` itself) -> [`WireAttr`] in the payload; value: [`weft_vfs::InodeFlags`].
     Stat = 9,
     /// at, `AT_` flags, mask (1 mode, 2 uid, 4 gid, 8 atime, 16 mtime, 32 size, 64 both times to the present), mode,
     /// uid << 32 | gid (the highest numbers: as they are), atime, mtime, size; path.
     SetAttr = 10,
-    /// at, mode; path.
+    /// at, mode ([with umask](with_umask)); path.
     Mkdir = 11,
     /// at, `AT_REMOVEDIR` or 0; path.
     Unlink = 12,
@@ -228,7 +241,7 @@ ops! {
     Symlink = 15,
     /// at; path -> target in the payload.
     Readlink = 16,
-    /// at, mode with type, device number; path.
+    /// at, mode with type ([and umask](with_umask)), device number; path.
     Mknod = 17,
     /// file, cookie -> [`WireDirent`]s in the payload; 0 bytes at the end.
     ReadDir = 18,
@@ -280,6 +293,8 @@ ops! {
     Pass = 40,
     /// file, secret, 1 to leave it for another one who takes: the reference is the process's from now on.
     Take = 41,
+    /// at, `AT_` flags, [`weft_vfs::InodeFlags`], those that change; path.
+    SetInodeFlags = 42,
 }
 
 /// Attributes of a file.

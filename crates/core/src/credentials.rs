@@ -15,6 +15,8 @@ pub enum Capability {
     Fowner = 3,
     /// To keep and give set-id bits.
     Fsetid = 4,
+    /// To set and clear the flags `i` and `a` of files.
+    LinuxImmutable = 9,
     /// To use attributes in `trusted.`, and in `security.` to write them.
     SysAdmin = 21,
     /// To make devices.

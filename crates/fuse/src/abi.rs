@@ -44,6 +44,7 @@ pub mod op {
     pub const CREATE: u32 = 35;
     pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
+    pub const IOCTL: u32 = 39;
     pub const BATCH_FORGET: u32 = 42;
     pub const FALLOCATE: u32 = 43;
     pub const READDIRPLUS: u32 = 44;
@@ -59,14 +60,17 @@ pub mod can {
     pub const POSIX_LOCKS: u64 = 1 << 1;
     pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
     pub const BIG_WRITES: u64 = 1 << 5;
+    pub const DONT_MASK: u64 = 1 << 6;
     pub const FLOCK_LOCKS: u64 = 1 << 10;
     pub const DO_READDIRPLUS: u64 = 1 << 13;
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub const ASYNC_DIO: u64 = 1 << 15;
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
     pub const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub const POSIX_ACL: u64 = 1 << 20;
     pub const MAX_PAGES: u64 = 1 << 22;
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
+    pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
@@ -99,6 +103,8 @@ pub const WRITE_CACHE: u32 = 1 << 0;
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// The same for a file that is opened and cut.
 pub const OPEN_KILL_SUIDGID: u32 = 1 << 0;
+/// The sender of an access list may not keep the set-group-id bit.
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 /// A lock of a whole file, by `flock`.
 pub const LK_FLOCK: u32 = 1 << 0;
 /// What the kernel is told without being asked.
@@ -345,6 +351,22 @@ wire! {
     SetxattrIn {
         size: u32,
         flags: u32,
+        setxattr_flags: u32,
+        pad: u32,
+    }
+    IoctlIn {
+        handle: u64,
+        flags: u32,
+        command: u32,
+        argument: u64,
+        in_size: u32,
+        out_size: u32,
+    }
+    IoctlOut {
+        result: i32,
+        flags: u32,
+        in_iovs: u32,
+        out_iovs: u32,
     }
     GetxattrIn {
         size: u32,

@@ -3,7 +3,7 @@
 use crate::abi::{AttrOut, EntryOut, StatxOut, StatxTime, WireAttr};
 use std::time::Duration;
 use weft_core::BLOCK_BYTES;
-use weft_vfs::{Attr, TimeSpec};
+use weft_vfs::{Attr, InodeFlags, TimeSpec};
 
 /// Nanoseconds of a second.
 const SECOND: i64 = 1_000_000_000;
@@ -99,6 +99,8 @@ pub fn statx_out(attr: &Attr, kept: Duration) -> StatxOut {
         btime: time(attr.btime),
         ctime: time(attr.ctime),
         mtime: time(attr.mtime),
+        attributes: attr.marks.flags.statx_attributes(),
+        attributes_mask: InodeFlags::all().statx_attributes(),
         rdev_major: libc::major(attr.rdev),
         rdev_minor: libc::minor(attr.rdev),
         ..StatxOut::default()

@@ -3,9 +3,9 @@
 use crate::MountChoice;
 use crate::abi::{
     self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
-    GetxattrIn, GetxattrOut, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut,
-    MkdirIn, MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, SetxattrIn,
-    StatfsOut, WriteIn, WriteOut, can, fattr, fopen, notice, op,
+    GetxattrIn, GetxattrOut, InitIn, InitOut, InterruptIn, InvalInodeOut, IoctlIn, IoctlOut, LinkIn, LockIn,
+    LseekIn, LseekOut, MkdirIn, MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn,
+    SetxattrIn, StatfsOut, WriteIn, WriteOut, can, fattr, fopen, notice, op,
 };
 use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out, time_spec};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use weft_client::FileRef;
-use weft_client::proto::ITSELF;
+use weft_client::proto::{ITSELF, with_umask};
 use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino};
 use weft_server::ops::{At, Base, Caller, Change, Error, Position, Read, Session};
 use weft_server::{Process, Volume, Watcher};
-use weft_vfs::{Attr, NAME_MAX, TimeSpec};
-use zerocopy::FromBytes;
+use weft_vfs::{Attr, InodeFlags, NAME_MAX, TimeSpec, XFlags, flag_request};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// How long the kernel keeps names and attributes while the mount alone uses the volume.
 const KEPT: Duration = Duration::from_secs(3600);
@@ -69,6 +69,10 @@ const WANTED: u64 = can::ASYNC_READ
     | can::READDIRPLUS_AUTO
     | can::ATOMIC_O_TRUNC
     | can::BIG_WRITES
+    // The server takes the umask away, or what a default list says instead.
+    | can::DONT_MASK
+    | can::POSIX_ACL
+    | can::SETXATTR_EXT
     | can::ASYNC_DIO
     | can::PARALLEL_DIROPS
     | can::MAX_PAGES
@@ -396,6 +400,8 @@ impl Front {
                 let waits = fattr::SIZE | fattr::MODE;
                 request.argument().is_ok_and(|(set, _): (SetAttrIn, _)| set.valid & waits == 0)
             }
+            // Clients lose the memory by which they write to a file that is changed so.
+            op::IOCTL | op::SETXATTR => false,
             op::FSYNC | op::FSYNCDIR | op::FALLOCATE | op::SETLK | op::SETLKW | op::INIT | op::DESTROY => {
                 false
             }
@@ -495,6 +501,7 @@ impl Front {
                 let (fsync, _) = request.argument::<FsyncIn>()?;
                 self.ask(request, |session| session.fsync(FileRef(fsync.handle)))?;
             }
+            op::IOCTL => self.ioctl(request, answer)?,
             op::STATFS => self.statfs(request, answer)?,
             op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => self.xattr(request, answer)?,
             op::FALLOCATE => {
@@ -556,13 +563,14 @@ impl Front {
             op::MKNOD => {
                 let (node, rest) = request.argument::<MknodIn>()?;
                 let place = Place { dir, name: name(rest)?.0 };
-                let rdev = device_number(node.rdev);
-                self.entry(request, place, answer, |session, at| session.mknod(at, node.mode, rdev))
+                let (rdev, mode) = (device_number(node.rdev), with_umask(node.mode, node.umask));
+                self.entry(request, place, answer, |session, at| session.mknod(at, mode, rdev))
             }
             op::MKDIR => {
                 let (made, rest) = request.argument::<MkdirIn>()?;
                 let place = Place { dir, name: name(rest)?.0 };
-                self.entry(request, place, answer, |session, at| session.mkdir(at, made.mode))
+                let mode = with_umask(made.mode, made.umask);
+                self.entry(request, place, answer, |session, at| session.mkdir(at, mode))
             }
             op::SYMLINK => {
                 let (link, rest) = name(request.body())?;
@@ -625,15 +633,17 @@ impl Front {
             (false, true) => Some(time_spec(seconds, nanos)),
             (false, false) => None,
         };
+        // To files that are for appends, too.
+        let touch = has(fattr::ATIME_NOW) && has(fattr::MTIME_NOW);
         let change = Change {
             size: has(fattr::SIZE).then_some(set.size),
             perm: has(fattr::MODE).then_some(set.mode & 0o7777),
             uid: has(fattr::UID).then_some(set.uid),
             gid: has(fattr::GID).then_some(set.gid),
-            atime: time(fattr::ATIME_NOW, fattr::ATIME, set.atime, set.atime_nsec),
-            mtime: time(fattr::MTIME_NOW, fattr::MTIME, set.mtime, set.mtime_nsec),
+            atime: time(fattr::ATIME_NOW, fattr::ATIME, set.atime, set.atime_nsec).filter(|_| !touch),
+            mtime: time(fattr::MTIME_NOW, fattr::MTIME, set.mtime, set.mtime_nsec).filter(|_| !touch),
             ctime: time(0, fattr::CTIME, set.ctime, set.ctime_nsec),
-            touch: false,
+            touch,
         };
         let attr = self.ask_with(request, capabilities(has(fattr::KILL_SUIDGID)), |session| {
             session.set_attr(inode(ino), libc::AT_EMPTY_PATH, &change)?;
@@ -664,7 +674,10 @@ impl Front {
         let (open, _) = request.argument::<OpenIn>()?;
         let ino = Ino(request.head.node);
         let is_dir = request.head.opcode == op::OPENDIR;
-        let flags = self.flags(open.flags) | if is_dir { libc::O_DIRECTORY } else { 0 };
+        let mut flags = self.flags(open.flags) | if is_dir { libc::O_DIRECTORY } else { 0 };
+        if (flags ^ open.flags as i32) & libc::O_APPEND != 0 && self.is_for_appends(request) {
+            flags |= libc::O_APPEND;
+        }
         let path = self.nodes.path(ino);
         let at = At { dir: Base::Inode(ino, &path), path: ITSELF };
         let kills = open.open_flags & abi::OPEN_KILL_SUIDGID != 0;
@@ -677,6 +690,12 @@ impl Front {
         let how = if is_dir { 0 } else { self.how() };
         answer.put(&OpenOut { handle: open.file.0, how, backing: 0 });
         Ok(())
+    }
+
+    fn is_for_appends(&self, request: &Request<'_>) -> bool {
+        let itself = inode(Ino(request.head.node));
+        self.ask(request, |session| session.stat(itself, libc::AT_EMPTY_PATH))
+            .is_ok_and(|attr| attr.marks.flags.contains(InodeFlags::APPEND))
     }
 
     fn create(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
@@ -694,7 +713,7 @@ impl Front {
         let rights = capabilities(create.open_flags & abi::OPEN_KILL_SUIDGID != 0);
         let opener = self.openers.of(request.head.pid);
         let created = self.ask_with(request, rights, |session| {
-            let (open, _) = session.open(at, flags, create.mode, opener)?;
+            let (open, _) = session.open(at, flags, with_umask(create.mode, create.umask), opener)?;
             let itself = At { dir: Base::Open(open.file), path: b"" };
             let attr = session.stat(itself, libc::AT_EMPTY_PATH);
             if attr.is_err() {
@@ -852,6 +871,35 @@ impl Front {
         Ok(())
     }
 
+    /// What `lsattr` and `chattr` ask for. The kernel has checked who may set what.
+    fn ioctl(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let (ask, data) = request.argument::<IoctlIn>()?;
+        let (at, flags) = (inode(Ino(request.head.node)), libc::AT_EMPTY_PATH);
+        let has = || self.ask(request, |session| Ok(session.stat(at, flags)?.marks.flags));
+        let set =
+            |new: u32, mask: u32| self.ask(request, |session| session.set_inode_flags(at, flags, new, mask));
+        let mut told = match ask.command {
+            flag_request::GET => has()?.bits().as_bytes().to_vec(),
+            flag_request::GET_X => XFlags::of(has()?).0.as_bytes().to_vec(),
+            flag_request::SET => {
+                let (new, _) = u32::read_from_prefix(data).map_err(|_| Errno(libc::EINVAL))?;
+                set(new, u32::MAX)?;
+                Vec::new()
+            }
+            flag_request::SET_X => {
+                let (words, _) = <[u32; 7]>::read_from_prefix(data).map_err(|_| Errno(libc::EINVAL))?;
+                let (new, mask) = XFlags(words).flags().ok_or(Errno(libc::EOPNOTSUPP))?;
+                set(new.bits(), mask.bits())?;
+                Vec::new()
+            }
+            _ => return Err(Errno(libc::ENOTTY)),
+        };
+        told.resize(ask.out_size as usize, 0);
+        answer.put(&IoctlOut::default());
+        answer.put_bytes(&told);
+        Ok(())
+    }
+
     fn xattr(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let at = inode(Ino(request.head.node));
         let flags = libc::AT_EMPTY_PATH;
@@ -860,8 +908,10 @@ impl Front {
                 let (set, rest) = request.argument::<SetxattrIn>()?;
                 let (name, value) = name(rest)?;
                 let value = value.get(..set.size as usize).ok_or(Errno(libc::EIO))?;
-                let how = set.flags as i32;
-                self.ask(request, |session| session.set_xattr(at, flags, name, value, how))
+                let (how, kills) = (set.flags as i32, set.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0);
+                self.ask_with(request, capabilities(kills), |session| {
+                    session.set_xattr(at, flags, name, value, how)
+                })
             }
             op::REMOVEXATTR => {
                 let (name, _) = name(request.body())?;

@@ -1,74 +1,48 @@
 //! Who may do what: the one permission check that every front uses.
 
-use crate::{Attr, FileKind, FsError, FsResult};
+use crate::acl::{self, Acl};
+pub use crate::subject::{EXECUTE, READ, Subject, WRITE};
+use crate::{Attr, FileKind, FileSystem, FsError, FsResult, InodeFlags};
 use weft_core::{Capability, Credentials, refuse};
 
-/// May read.
-pub const READ: u32 = 4;
-/// May write.
-pub const WRITE: u32 = 2;
-/// May execute or search.
-pub const EXECUTE: u32 = 1;
-
-/// Who asks, as far as permission bits are concerned.
-pub trait Subject {
-    /// User.
-    fn uid(&self) -> u32;
-    /// Whether it is in a group.
-    fn in_group(&self, gid: u32) -> bool;
-    /// Whether it has a right of the superuser.
-    fn may(&self, capability: Capability) -> bool;
-}
-
-impl Subject for Credentials {
-    fn uid(&self) -> u32 {
-        self.uid
-    }
-
-    fn in_group(&self, gid: u32) -> bool {
-        Credentials::in_group(self, gid)
-    }
-
-    fn may(&self, capability: Capability) -> bool {
-        Credentials::may(self, capability)
-    }
-}
-
-/// Whether `who` may do all of `wanted` (of [`READ`], [`WRITE`], [`EXECUTE`]) with an inode of this `st_mode` and these owners.
-pub fn is_granted(who: &impl Subject, mode: u32, uid: u32, gid: u32, wanted: u32) -> bool {
-    let granted = if who.uid() == uid {
-        mode >> 6
-    } else if who.in_group(gid) {
-        mode >> 3
-    } else {
-        mode
+/// Whether `who` may do all of `wanted` (of [`READ`], [`WRITE`], [`EXECUTE`]) with an inode of this `st_mode`, these owners and this
+/// list.
+pub fn is_granted(who: &impl Subject, mode: u32, uid: u32, gid: u32, acl: Option<&Acl>, wanted: u32) -> bool {
+    let has = |class: u32| class & wanted == wanted;
+    let is_granted = match acl {
+        _ if who.uid() == uid => has(mode >> 6),
+        // Linux does not look at a list whose mask leaves nothing: it falls back to the mode.
+        Some(acl) if mode & 0o070 != 0 => acl.grants(who, gid, wanted),
+        _ if who.in_group(gid) => has(mode >> 3),
+        _ => has(mode),
     };
     let is_dir = mode & libc::S_IFMT == libc::S_IFDIR;
     let reads = if is_dir { wanted & WRITE == 0 } else { wanted == READ };
     let executable = is_dir || mode & 0o111 != 0;
-    granted & wanted == wanted
+    is_granted
         || who.may(Capability::DacOverride) && (wanted & EXECUTE == 0 || executable)
         || who.may(Capability::DacReadSearch) && reads
 }
 
 /// What a caller may do with an inode: the permission checks of POSIX, for [`Credentials`].
 pub trait Access {
-    /// Fails with `Access` unless the caller has all of `wanted` (of [`READ`], [`WRITE`], [`EXECUTE`]).
-    fn check(&self, attr: &Attr, wanted: u32) -> FsResult<()>;
+    /// Fails with `Access` unless the caller has all of `wanted` (of [`READ`], [`WRITE`], [`EXECUTE`]), and with `NotPermitted` when
+    /// nobody may write. `fs` has the inode's list.
+    fn check(&self, fs: &dyn FileSystem, attr: &Attr, wanted: u32) -> FsResult<()>;
 
     /// Whether the caller owns an inode, or may all that its owner may.
     fn owns(&self, attr: &Attr) -> bool;
 
     /// Fails unless the caller may make a name in `dir`: write and search, on one that has not been removed.
-    fn check_add(&self, dir: &Attr) -> FsResult<()>;
+    fn check_add(&self, fs: &dyn FileSystem, dir: &Attr) -> FsResult<()>;
 
-    /// Fails unless the caller may remove or rename `victim` within `dir`: write and search on the directory, and in a
-    /// sticky directory ownership of either.
-    fn check_remove(&self, dir: &Attr, victim: &Attr) -> FsResult<()>;
+    /// Fails unless the caller may remove or rename `victim` within `dir`: write and search on the directory, which is not for appends
+    /// only, a victim that may change, and in a sticky directory ownership of either.
+    fn check_remove(&self, fs: &dyn FileSystem, dir: &Attr, victim: &Attr) -> FsResult<()>;
 
     /// Fails unless a link to an inode gives the caller no hold on what he could not have opened: he owns it, or it is a
     /// file that he may read and write and that runs as nobody else.
-    fn check_link(&self, attr: &Attr) -> FsResult<()>;
+    fn check_link(&self, fs: &dyn FileSystem, attr: &Attr) -> FsResult<()>;
 
     /// Fails unless the caller may give an inode this owner and this group; `None` leaves one as it is. To name the owner
     /// that it has already is the owner's right, too, and nobody else's.
@@ -91,21 +65,31 @@ pub trait Access {
 }
 
 impl Access for Credentials {
-    fn check(&self, attr: &Attr, wanted: u32) -> FsResult<()> {
-        refuse(!is_granted(self, attr.mode(), attr.uid, attr.gid, wanted), FsError::Access)
+    fn check(&self, fs: &dyn FileSystem, attr: &Attr, wanted: u32) -> FsResult<()> {
+        refuse(
+            wanted & WRITE != 0 && attr.marks.flags.contains(InodeFlags::IMMUTABLE),
+            FsError::NotPermitted,
+        )?;
+        let (attr, acl) = acl::of(fs, attr)?;
+        let is_granted = is_granted(self, attr.mode(), attr.uid, attr.gid, acl.as_ref(), wanted);
+        refuse(!is_granted, FsError::Access)
     }
 
     fn owns(&self, attr: &Attr) -> bool {
         self.may(Capability::Fowner) || self.uid == attr.uid
     }
 
-    fn check_add(&self, dir: &Attr) -> FsResult<()> {
+    fn check_add(&self, fs: &dyn FileSystem, dir: &Attr) -> FsResult<()> {
         refuse(dir.links == 0, FsError::NotFound)?;
-        self.check(dir, WRITE | EXECUTE)
+        self.check(fs, dir, WRITE | EXECUTE)
     }
 
-    fn check_remove(&self, dir: &Attr, victim: &Attr) -> FsResult<()> {
-        self.check(dir, WRITE | EXECUTE)?;
+    fn check_remove(&self, fs: &dyn FileSystem, dir: &Attr, victim: &Attr) -> FsResult<()> {
+        self.check(fs, dir, WRITE | EXECUTE)?;
+        refuse(
+            dir.marks.flags.contains(InodeFlags::APPEND) || victim.marks.flags.are_fixed(),
+            FsError::NotPermitted,
+        )?;
         let sticky = dir.perm & libc::S_ISVTX != 0;
         if sticky && !self.may(Capability::Fowner) && self.uid != victim.uid && self.uid != dir.uid {
             return Err(FsError::NotPermitted);
@@ -113,9 +97,10 @@ impl Access for Credentials {
         Ok(())
     }
 
-    fn check_link(&self, attr: &Attr) -> FsResult<()> {
+    fn check_link(&self, fs: &dyn FileSystem, attr: &Attr) -> FsResult<()> {
         let runs_as_others = attr.perm & libc::S_ISUID != 0 || is_set_group_program(attr.perm);
-        let safe = attr.kind == FileKind::File && !runs_as_others && self.check(attr, READ | WRITE).is_ok();
+        let safe =
+            attr.kind == FileKind::File && !runs_as_others && self.check(fs, attr, READ | WRITE).is_ok();
         if safe || self.owns(attr) { Ok(()) } else { Err(FsError::NotPermitted) }
     }
 
@@ -231,7 +216,7 @@ impl Protections {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CreateArgs, FileSystem, MemFs, NewNode};
+    use crate::{CreateArgs, Marks, MemFs, NewNode};
     use weft_core::{Capabilities, Ino, Tag};
 
     fn attr(kind: FileKind, perm: u32, uid: u32, gid: u32) -> Attr {
@@ -246,7 +231,10 @@ mod tests {
 
     /// What of read, write and execute a caller is granted, as an octal digit.
     fn granted(cred: &Credentials, attr: &Attr) -> u32 {
-        [READ, WRITE, EXECUTE].into_iter().filter(|wanted| cred.check(attr, *wanted).is_ok()).sum()
+        [READ, WRITE, EXECUTE]
+            .into_iter()
+            .filter(|wanted| cred.check(&MemFs::new(), attr, *wanted).is_ok())
+            .sum()
     }
 
     #[test]
@@ -266,10 +254,64 @@ mod tests {
     #[test]
     fn all_that_is_wanted_must_be_granted() {
         let file = attr(FileKind::File, 0o640, 1, 2);
-        assert!(cred(1, 2, &[]).check(&file, READ | WRITE).is_ok());
-        assert!(matches!(cred(1, 2, &[]).check(&file, READ | EXECUTE), Err(FsError::Access)));
-        assert!(matches!(cred(9, 2, &[]).check(&file, READ | WRITE), Err(FsError::Access)));
-        assert!(cred(9, 9, &[]).check(&file, 0).is_ok());
+        assert!(cred(1, 2, &[]).check(&MemFs::new(), &file, READ | WRITE).is_ok());
+        assert!(matches!(cred(1, 2, &[]).check(&MemFs::new(), &file, READ | EXECUTE), Err(FsError::Access)));
+        assert!(matches!(cred(9, 2, &[]).check(&MemFs::new(), &file, READ | WRITE), Err(FsError::Access)));
+        assert!(cred(9, 9, &[]).check(&MemFs::new(), &file, 0).is_ok());
+    }
+
+    #[test]
+    fn nobody_writes_what_is_immutable_and_of_what_is_for_appends_nothing_is_removed() {
+        let with = |flags, attr: Attr| Attr { marks: Marks { flags, ..Marks::default() }, ..attr };
+        let (fs, root) = (MemFs::new(), Credentials::default());
+        let (file, dir) = (attr(FileKind::File, 0o666, 1, 2), attr(FileKind::Directory, 0o777, 1, 2));
+        let fixed = with(InodeFlags::IMMUTABLE, file);
+        assert!(matches!(root.check(&fs, &fixed, WRITE), Err(FsError::NotPermitted)));
+        assert!(root.check(&fs, &fixed, READ).is_ok());
+        for flags in [InodeFlags::IMMUTABLE, InodeFlags::APPEND] {
+            assert!(matches!(root.check_remove(&fs, &dir, &with(flags, file)), Err(FsError::NotPermitted)));
+            assert!(matches!(root.check_remove(&fs, &with(flags, dir), &file), Err(FsError::NotPermitted)));
+        }
+        assert!(root.check_add(&fs, &with(InodeFlags::APPEND, dir)).is_ok());
+        assert!(matches!(root.check_add(&fs, &with(InodeFlags::IMMUTABLE, dir)), Err(FsError::NotPermitted)));
+    }
+
+    #[test]
+    fn a_list_decides_for_all_but_the_owner_unless_its_mask_is_empty() {
+        let fs = MemFs::new();
+        let args = CreateArgs {
+            node: NewNode::File,
+            perm: 0o640,
+            uid: 1,
+            gid: 2,
+            tag: Tag::default(),
+            open: false,
+            xattrs: &[],
+        };
+        let ino = fs.create(Ino::ROOT, b"x", &args).unwrap().ino;
+        // u::rw-, u:3:rwx, g::r--, m::rwx, o::---
+        let entry = |tag: u16, perm: u16, id: u32| {
+            [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let none = u32::MAX;
+        let entries =
+            [entry(1, 6, none), entry(2, 7, 3), entry(4, 4, none), entry(16, 7, none), entry(32, 0, none)];
+        let value = [&2u32.to_le_bytes()[..], &entries.concat()].concat();
+        let set = crate::SetAttr { perm: Some(0o670), ..Default::default() };
+        let file = fs.set_with_xattrs(ino, &set, &[(acl::ACCESS, Some(&value))]).unwrap();
+        let granted = |cred: &Credentials, attr: &Attr| -> u32 {
+            [READ, WRITE, EXECUTE].into_iter().filter(|wanted| cred.check(&fs, attr, *wanted).is_ok()).sum()
+        };
+        let whos = [cred(1, 9, &[]), cred(3, 9, &[]), cred(4, 2, &[]), cred(5, 5, &[])];
+        assert_eq!(whos.each_ref().map(|who| granted(who, &file)), [6, 7, 4, 0]);
+        let masked = fs.setattr(ino, &crate::SetAttr { perm: Some(0o642), ..Default::default() }).unwrap();
+        assert_eq!(whos.each_ref().map(|who| granted(who, &masked)), [6, 4, 4, 2]);
+        let without = fs.setattr(ino, &crate::SetAttr { perm: Some(0o602), ..Default::default() }).unwrap();
+        assert_eq!(whos.each_ref().map(|who| granted(who, &without)), [6, 2, 0, 2]);
+        // Attributes of a moment ago, when it had a list: it is judged as it is now.
+        fs.removexattr(ino, acl::ACCESS).unwrap();
+        fs.setattr(ino, &crate::SetAttr { perm: Some(0o640), ..Default::default() }).unwrap();
+        assert_eq!(whos.each_ref().map(|who| granted(who, &file)), [6, 0, 4, 0]);
     }
 
     #[test]
@@ -308,7 +350,7 @@ mod tests {
             assert_eq!(granted(&with(capabilities), &dir), of_dir, "{capabilities:?}");
         }
         // To read does not help who wants to read and execute.
-        assert!(with(&[Capability::DacReadSearch]).check(&file, READ | EXECUTE).is_err());
+        assert!(with(&[Capability::DacReadSearch]).check(&MemFs::new(), &file, READ | EXECUTE).is_err());
         assert!(!with(&[]).owns(&file) && with(&[Capability::Fowner]).owns(&file));
         assert!(with(&[Capability::Fowner]).check_chown(&file, Some(3), None).is_err());
         assert!(with(&[Capability::Chown]).check_chown(&file, Some(3), None).is_ok());
@@ -321,7 +363,7 @@ mod tests {
     fn nothing_is_made_in_a_removed_directory_whoever_asks() {
         let gone = Attr { links: 0, ..attr(FileKind::Directory, 0o000, 5, 5) };
         for who in [Credentials::default(), cred(5, 5, &[]), cred(6, 6, &[])] {
-            assert!(matches!(who.check_add(&gone), Err(FsError::NotFound)));
+            assert!(matches!(who.check_add(&MemFs::new(), &gone), Err(FsError::NotFound)));
         }
     }
 
@@ -329,10 +371,13 @@ mod tests {
     fn removing_takes_write_and_search_on_the_directory_alone() {
         let file = attr(FileKind::File, 0o000, 5, 5);
         let user = cred(1, 1, &[]);
-        assert!(user.check_remove(&attr(FileKind::Directory, 0o300, 1, 1), &file).is_ok());
+        assert!(user.check_remove(&MemFs::new(), &attr(FileKind::Directory, 0o300, 1, 1), &file).is_ok());
         for perm in [0o200, 0o100, 0o500] {
             let dir = attr(FileKind::Directory, perm, 1, 1);
-            assert!(matches!(user.check_remove(&dir, &file), Err(FsError::Access)), "{perm:o}");
+            assert!(
+                matches!(user.check_remove(&MemFs::new(), &dir, &file), Err(FsError::Access)),
+                "{perm:o}"
+            );
         }
     }
 
@@ -340,10 +385,13 @@ mod tests {
     fn in_a_sticky_directory_only_owners_remove() {
         let dir = attr(FileKind::Directory, 0o1777, 1, 1);
         let file = attr(FileKind::File, 0o666, 2, 2);
-        assert!(cred(1, 1, &[]).check_remove(&dir, &file).is_ok());
-        assert!(cred(2, 2, &[]).check_remove(&dir, &file).is_ok());
-        assert!(matches!(cred(3, 2, &[]).check_remove(&dir, &file), Err(FsError::NotPermitted)));
-        assert!(Credentials::default().check_remove(&dir, &file).is_ok());
+        assert!(cred(1, 1, &[]).check_remove(&MemFs::new(), &dir, &file).is_ok());
+        assert!(cred(2, 2, &[]).check_remove(&MemFs::new(), &dir, &file).is_ok());
+        assert!(matches!(
+            cred(3, 2, &[]).check_remove(&MemFs::new(), &dir, &file),
+            Err(FsError::NotPermitted)
+        ));
+        assert!(Credentials::default().check_remove(&MemFs::new(), &dir, &file).is_ok());
     }
 
     #[test]
@@ -360,8 +408,12 @@ mod tests {
             (FileKind::File, 0o2676, 2, false),
             (FileKind::Directory, 0o777, 2, false),
         ] {
-            assert_eq!(user.check_link(&attr(kind, perm, uid, 2)).is_ok(), good, "{kind:?} {perm:o} {uid}");
-            assert!(Credentials::default().check_link(&attr(kind, perm, uid, 2)).is_ok());
+            assert_eq!(
+                user.check_link(&MemFs::new(), &attr(kind, perm, uid, 2)).is_ok(),
+                good,
+                "{kind:?} {perm:o} {uid}"
+            );
+            assert!(Credentials::default().check_link(&MemFs::new(), &attr(kind, perm, uid, 2)).is_ok());
         }
     }
 

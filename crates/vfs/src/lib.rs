@@ -8,12 +8,14 @@
 //! Permission checks are the front's (it knows the caller); [`access`] holds the one implementation they share.
 
 pub mod access;
+pub mod acl;
 pub mod core;
 pub mod error;
 mod forward;
 pub mod map;
 pub mod memfs;
 pub mod path;
+mod subject;
 pub mod types;
 
 pub use crate::core::{Core, CoreStats, Death, DeathObserver, GroupStats};

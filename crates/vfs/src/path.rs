@@ -105,7 +105,7 @@ pub fn resolve(
         }
         let is_dots = name == b"." || name == b"..";
         if !(is_dots && options.dots_by_text) {
-            cred.check(&here, access::EXECUTE)?;
+            cred.check(fs, &here, access::EXECUTE)?;
         }
         refuse(here.links == 0 && !is_dots && name.len() > NAME_MAX, FsError::NotFound)?;
         let must_be_dir = last && !tail.is_empty();
@@ -226,7 +226,8 @@ mod tests {
     }
 
     fn make(fs: &MemFs, dir: Ino, name: &[u8], node: NewNode<'_>, perm: u32) -> Ino {
-        let args = CreateArgs { node, perm, uid: USER, gid: USER, tag: Tag::default(), open: false, xattrs: &[] };
+        let args =
+            CreateArgs { node, perm, uid: USER, gid: USER, tag: Tag::default(), open: false, xattrs: &[] };
         fs.create(dir, name, &args).unwrap().ino
     }
 

@@ -174,7 +174,7 @@ impl XFlags {
 /// namespace of Linux.
 pub const FLAGS_XATTR: &[u8] = b"weft.flags";
 
-/// The extended attribute with an inode's access list.
+/// The extended attribute with an inode's [access list](crate::acl).
 pub const ACCESS_XATTR: &[u8] = b"system.posix_acl_access";
 /// The extended attribute with the list that a directory gives to what is made in it.
 pub const DEFAULT_XATTR: &[u8] = b"system.posix_acl_default";

@@ -603,3 +603,60 @@ fn times_that_the_kernel_keeps_come_back_and_a_mount_below_another_stays() {
     assert!(Command::new("umount").arg(&dir).status().unwrap().success());
     assert_eq!(mount.stop(), 0);
 }
+
+/// The program with which lists and flags are compared.
+fn acl_program(bench: &Bench) -> PathBuf {
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../shim/tests/probes/acl.c");
+    let program = bench.dir().join("acl");
+    let compiled =
+        Command::new("cc").args(["-O1", "-Wno-unused-result", "-o"]).arg(&program).arg(source).status();
+    assert!(compiled.unwrap().success());
+    program
+}
+
+/// With a flag, a mount may fail for another reason than ext4: the kernel looks at permissions and kinds before it asks.
+fn without_reasons(text: &str) -> String {
+    let line = |line: &str| match line.split_once(" = -") {
+        Some((call, result)) => {
+            format!("{call} = - {}", result.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
+        None => line.into(),
+    };
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn lists_and_flags_let_users_do_through_the_mount_what_they_let_them_do_on_ext4() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let native = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let stat = Command::new("stat").args(["-f", "-c", "%T"]).arg(native.path()).output().unwrap();
+    if stat.stdout != b"ext2/ext3\n" {
+        return;
+    }
+    let program = acl_program(&bench);
+    let runs: [(&str, &[&str]); 5] = [
+        ("a", &["1", "2000"]),
+        ("b", &["2", "2000"]),
+        ("c", &["3", "1500", "flags"]),
+        ("d", &["4", "1500", "flags"]),
+        ("e", &["held", "mount"]),
+    ];
+    for (name, args) in runs {
+        let of = |above: &std::path::Path| {
+            let dir = above.join(name);
+            fs::create_dir(&dir).unwrap();
+            fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+            let output = Command::new(&program).arg(&dir).args(args).output().unwrap();
+            assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+            let text = String::from_utf8(output.stdout).unwrap();
+            if args.contains(&"flags") { without_reasons(&text) } else { text }
+        };
+        let (wanted, got) = (of(native.path()), of(&mount.dir));
+        let first = wanted.lines().zip(got.lines()).find(|(wanted, got)| wanted != got);
+        assert_eq!(first, None, "{args:?}");
+        assert_eq!(wanted.lines().count(), got.lines().count());
+    }
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+}

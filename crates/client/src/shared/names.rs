@@ -18,6 +18,7 @@ use crate::proto::WireAttr;
 use siphasher::sip128::{Hash128, Hasher128, SipHasher13};
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*, fence};
+use weft_vfs::{InodeFlags, Marks, access};
 
 /// Name sets, and attribute sets, that the memory has room for.
 pub const SETS_MAX: usize = 1 << 18;
@@ -110,9 +111,32 @@ impl SlotWord {
     /// The inode is known to have no extended attributes.
     const PLAIN: u64 = 1 << 32;
 
+    /// The inode has an access list: who may do what is the server's to say.
+    const HAS_ACL: u64 = 1 << 33;
+    /// Where its flags begin.
+    const FLAGS_SHIFT: u32 = 40;
+
     /// Of an inode with this slot in the control memory, or that nobody has open.
-    pub fn new(slot: Option<u32>, is_plain: bool) -> SlotWord {
-        SlotWord(slot.map_or(0, |slot| u64::from(slot) + 1) | if is_plain { SlotWord::PLAIN } else { 0 })
+    pub fn new(slot: Option<u32>, is_plain: bool, marks: Marks) -> SlotWord {
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        let bits = bit(is_plain, SlotWord::PLAIN) | bit(marks.has_acl, SlotWord::HAS_ACL);
+        SlotWord(bits | u64::from(marks.flags.bits()) << SlotWord::FLAGS_SHIFT).with_slot(slot)
+    }
+
+    /// The same with another slot.
+    pub fn with_slot(self, slot: Option<u32>) -> SlotWord {
+        SlotWord(self.0 & !u64::from(u32::MAX) | slot.map_or(0, |slot| u64::from(slot) + 1))
+    }
+
+    /// The inode's flags.
+    pub fn flags(self) -> InodeFlags {
+        InodeFlags::from_bits_truncate((self.0 >> SlotWord::FLAGS_SHIFT) as u32)
+    }
+
+    /// Whether mode bits and owners alone say who may do all of `wanted`.
+    pub fn is_judged_by_mode(self, wanted: u32) -> bool {
+        let writes = wanted & access::WRITE != 0;
+        self.0 & SlotWord::HAS_ACL == 0 && !(writes && self.flags().contains(InodeFlags::IMMUTABLE))
     }
 
     /// The slot of the inode, if it is open.

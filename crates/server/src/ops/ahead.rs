@@ -84,7 +84,7 @@ impl Session<'_> {
     }
 
     fn check_list(&self, dir: Ino) -> Result<()> {
-        Ok(self.cred().check(&self.volume.fs.getattr(dir)?, access::READ)?)
+        Ok(self.cred().check(self.fs(), &self.volume.fs.getattr(dir)?, access::READ)?)
     }
 
     /// Publishes what a directory holds that has no open inode yet; whether it did.

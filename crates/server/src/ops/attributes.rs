@@ -1,13 +1,14 @@
 //! Attributes, plain and extended.
 
 use super::Error::Errno;
+use super::lists::is_list;
 use super::{At, Base, Result, Session, found, last_of};
 use crate::state::inodes::CAPABILITIES;
 use weft_client::proto::is_writable;
 use weft_core::{Capability, Credentials, Tag};
 use weft_core::{Ino, refuse};
 use weft_vfs::path::{ParentAndName, Resolved};
-use weft_vfs::{Access, Attr, FileKind, SetAttr, TimeSpec, XattrMode, access};
+use weft_vfs::{Access, Attr, FLAGS_XATTR, FileKind, InodeFlags, SetAttr, TimeSpec, XattrMode, access};
 
 /// What is to be changed of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -33,6 +34,18 @@ pub struct Change {
 /// To be made and to be replaced: as in Linux, one of the two always fails.
 const BOTH: i32 = libc::XATTR_CREATE | libc::XATTR_REPLACE;
 
+/// Fails for a change that the inode's flags do not let happen.
+fn check_fixed(attr: &Attr, change: &Change) -> Result<()> {
+    let flags = attr.marks.flags;
+    // What was written to a file before it became immutable has its times from the kernel that kept it.
+    let is_kept = change.ctime.is_some()
+        && *change == Change { mtime: change.mtime, ctime: change.ctime, ..Change::default() };
+    let sets_times = !is_kept && (change.atime.is_some() || change.mtime.is_some());
+    let is_fixed = sets_times || change.perm.is_some() || change.uid.is_some() || change.gid.is_some();
+    let touches = change.touch && flags.contains(InodeFlags::IMMUTABLE);
+    refuse(touches || is_fixed && flags.are_fixed(), Errno(libc::EPERM))
+}
+
 /// `flags` are those of `fstatat`: with `AT_EMPTY_PATH` and an empty path, the open file is meant.
 impl Session<'_> {
     /// What `flags` and path name, found by the rights of `who`.
@@ -44,7 +57,7 @@ impl Session<'_> {
         found(self.walk_with(who, at, self.walking(last_of(flags)))?)
     }
 
-    fn target(&self, at: At<'_>, flags: i32) -> Result<Attr> {
+    pub(super) fn target(&self, at: At<'_>, flags: i32) -> Result<Attr> {
         self.target_of(at, flags, self.cred())
     }
 
@@ -77,7 +90,7 @@ impl Session<'_> {
             {
                 self.check_writable()?;
             }
-            Ok(who.check(&attr, wanted)?)
+            Ok(who.check(self.fs(), &attr, wanted)?)
         })
     }
 
@@ -102,12 +115,13 @@ impl Session<'_> {
         if let (true, Base::Open(file)) = (at.path.is_empty(), at.dir) {
             let open = self.open_data(file)?;
             refuse(attr.kind != FileKind::File || !is_writable(self.open_flags(&open)), Errno(libc::EINVAL))?;
-            return Ok(());
+            return refuse(attr.marks.flags.are_fixed(), Errno(libc::EPERM));
         }
         match attr.kind {
             FileKind::File => {
                 self.check_writable()?;
-                Ok(self.cred().check(attr, access::WRITE)?)
+                self.cred().check(self.fs(), attr, access::WRITE)?;
+                refuse(attr.marks.flags.are_fixed(), Errno(libc::EPERM))
             }
             FileKind::Directory => Err(Errno(libc::EISDIR)),
             _ => Err(Errno(libc::EINVAL)),
@@ -121,6 +135,7 @@ impl Session<'_> {
         let alone = self.alone()?;
         let attr = volume.fs.getattr(ino)?;
         let (uid, gid) = (change.uid.filter(|&id| id != u32::MAX), change.gid.filter(|&id| id != u32::MAX));
+        check_fixed(&attr, change)?;
         cred.check_chown(&attr, uid, gid)?;
         let mut perm = change.perm;
         if perm.is_none() && (change.uid.is_some() || change.gid.is_some()) {
@@ -134,7 +149,7 @@ impl Session<'_> {
         let (mut atime, mut mtime) = (change.atime, change.mtime);
         if change.touch {
             if !cred.owns(&attr) {
-                cred.check(&attr, access::WRITE)?;
+                cred.check(self.fs(), &attr, access::WRITE)?;
             }
             atime = Some(TimeSpec::now());
             mtime = atime;
@@ -173,6 +188,7 @@ impl Session<'_> {
     fn check_xattr_access(&self, attr: &Attr, name: &[u8], wanted: u32) -> Result<()> {
         let cred = self.cred();
         let writes = wanted == access::WRITE;
+        refuse(writes && attr.marks.flags.are_fixed(), Errno(libc::EPERM))?;
         if name.starts_with(b"user.") {
             if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
                 return Err(Errno(if writes { libc::EPERM } else { libc::ENODATA }));
@@ -180,12 +196,12 @@ impl Session<'_> {
             // Where all may write but not remove, they do not mark the directory either.
             let sticky = attr.kind == FileKind::Directory && attr.perm & libc::S_ISVTX != 0;
             refuse(sticky && writes && !cred.owns(attr), Errno(libc::EPERM))?;
-            return Ok(cred.check(attr, wanted)?);
+            return Ok(cred.check(self.fs(), attr, wanted)?);
         }
         let (trusted, security) = (name.starts_with(b"trusted."), name.starts_with(b"security."));
         if !trusted && !security {
             if !name.starts_with(b"system.") {
-                cred.check(attr, wanted)?;
+                cred.check(self.fs(), attr, wanted)?;
             }
             return Err(Errno(libc::EOPNOTSUPP));
         }
@@ -201,6 +217,9 @@ impl Session<'_> {
     pub fn get_xattr(&self, at: At<'_>, flags: i32, name: &[u8]) -> Result<Vec<u8>> {
         self.retry_stale(|| {
             let attr = self.target(at, flags)?;
+            if is_list(name) {
+                return self.acl_value(&attr, name);
+            }
             self.check_xattr(&attr, name, access::READ)?;
             Ok(self.volume.fs.getxattr(attr.ino, name)?)
         })
@@ -208,6 +227,11 @@ impl Session<'_> {
 
     /// Sets an extended attribute; `how` is `XATTR_CREATE`, `XATTR_REPLACE` or 0.
     pub fn set_xattr(&self, at: At<'_>, flags: i32, name: &[u8], value: &[u8], how: i32) -> Result<()> {
+        if is_list(name) {
+            // As in Linux, whether or not there is one.
+            refuse(how & !BOTH != 0, Errno(libc::EINVAL))?;
+            return self.set_list(at, flags, name, value);
+        }
         self.retry_stale(|| {
             let attr = self.target(at, flags)?;
             let mode = match how {
@@ -238,7 +262,8 @@ impl Session<'_> {
             let attr = self.target(at, flags)?;
             let mut names = Vec::new();
             for name in self.volume.fs.listxattr(attr.ino)? {
-                if !name.starts_with(b"trusted.") || self.cred().may(Capability::SysAdmin) {
+                let is_seen = !name.starts_with(b"trusted.") || self.cred().may(Capability::SysAdmin);
+                if is_seen && name != FLAGS_XATTR {
                     names.extend_from_slice(&name);
                     names.push(0);
                 }
@@ -249,6 +274,9 @@ impl Session<'_> {
 
     /// Removes an extended attribute.
     pub fn remove_xattr(&self, at: At<'_>, flags: i32, name: &[u8]) -> Result<()> {
+        if is_list(name) {
+            return self.remove_list(at, flags, name);
+        }
         self.retry_stale(|| {
             let attr = self.target(at, flags)?;
             self.check_writable()?;

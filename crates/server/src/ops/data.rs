@@ -10,7 +10,7 @@ use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::shared::volume::FIRST_BLOCKS;
 use weft_core::{BLOCK_BYTES, Ino, refuse};
-use weft_vfs::{Access, FallocateMode, FileKind, SeekTarget, SetAttr};
+use weft_vfs::{Access, FallocateMode, FileKind, InodeFlags, SeekTarget, SetAttr};
 
 /// Largest file, as `off_t` allows.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -115,7 +115,8 @@ impl Session<'_> {
         if (len as u64) < wanted {
             put_back(len as u64);
         }
-        if is_access && self.open_flags(&open) & libc::O_NOATIME == 0 {
+        let is_quiet = open.inode.flags().contains(InodeFlags::NO_ATIME);
+        if is_access && !is_quiet && self.open_flags(&open) & libc::O_NOATIME == 0 {
             volume.inodes.note_read(&open.inode);
         }
         Ok(ReadDone { len, offset, taken: taken(offset) })
@@ -228,8 +229,11 @@ impl Session<'_> {
         let in_place = matches!(position, Position::InPlace { .. });
         let is_kept = matches!(position, Position::Kept(_));
         if !in_place && !is_kept {
+            self.check_not_immutable(inode)?;
             self.drop_set_id(inode)?;
         }
+        // A map of a file that is for appends by now overwrites nothing.
+        let is_refused = in_place && inode.flags().contains(InodeFlags::APPEND);
         // A program stored to its map long ago, and goes on without an answer.
         let remember = |error: &Error| {
             if let (true, Errno(errno)) = (in_place, *error) {
@@ -237,6 +241,7 @@ impl Session<'_> {
                 volume.orphans.expect_stores();
             }
         };
+        refuse(is_refused, Errno(libc::EPERM)).inspect_err(remember)?;
         let begins = match position {
             Position::InPlace { offset, .. } | Position::Kept(offset) => offset,
             _ if flags & libc::O_APPEND != 0 => u64::MAX,
@@ -260,7 +265,8 @@ impl Session<'_> {
                 self.publish_ends(inode, offset..end);
             }
         }
-        if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 && len != 0 && !is_kept {
+        let is_sync = flags & (libc::O_SYNC | libc::O_DSYNC) != 0 || inode.flags().contains(InodeFlags::SYNC);
+        if is_sync && len != 0 && !is_kept {
             // What fails is remembered there.
             self.make_durable(open)?;
         }
@@ -492,6 +498,9 @@ impl Session<'_> {
         let mode = mode.ok_or(Errno(libc::EOPNOTSUPP))?;
         let volume = self.volume;
         let inode = &open.inode;
+        let is_for_appends = inode.flags().contains(InodeFlags::APPEND);
+        refuse(is_for_appends && bits & !keep != 0, Errno(libc::EPERM))?;
+        self.check_not_immutable(inode)?;
         self.drop_set_id(inode)?;
         let takes = !matches!(mode, FallocateMode::PunchHole | FallocateMode::CollapseRange);
         // More than there is would be refused; rings need not go for that.

@@ -13,6 +13,8 @@ mod attributes;
 mod data;
 mod directory;
 mod files;
+mod flags;
+mod lists;
 mod locks;
 mod names;
 mod open;
@@ -37,7 +39,7 @@ use weft_client::proto::ITSELF;
 use weft_client::shared::lock;
 use weft_core::{Credentials, Ino, refuse};
 use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved, resolve};
-use weft_vfs::{Attr, FileKind, FsError, FsStats, NAME_MAX};
+use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsStats, NAME_MAX};
 
 /// Walks of one path before a file that loses its name each time counts as not there.
 const WALKS_MAX: u32 = 100;
@@ -142,6 +144,11 @@ impl<'a> Session<'a> {
     /// Volume that the session is on.
     pub fn volume(&self) -> &'a Volume {
         self.volume
+    }
+
+    /// The core, behind what is published of it.
+    fn fs(&self) -> &'a dyn FileSystem {
+        self.volume.fs.as_ref()
     }
 
     fn cred(&self) -> &'a Credentials {

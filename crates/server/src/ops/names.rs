@@ -41,11 +41,11 @@ impl Session<'_> {
         }
     }
 
-    fn make(&self, place: &ParentAndName, node: NewNode<'_>, perm: u32) -> Result<()> {
-        let _names = self.among_others()?;
+    fn make(&self, place: &ParentAndName, node: NewNode<'_>, mode: u32) -> Result<()> {
+        let names = self.among_others()?;
         let dir = self.volume.fs.getattr(place.dir)?;
         let cred = self.cred();
-        cred.check_add(&dir)?;
+        cred.check_add(self.fs(), &dir)?;
         let kind = match node {
             NewNode::File => FileKind::File,
             NewNode::Directory => FileKind::Directory,
@@ -55,18 +55,29 @@ impl Session<'_> {
         if matches!(kind, FileKind::CharDevice | FileKind::BlockDevice) && !cred.may(Capability::Mknod) {
             return Err(Errno(libc::EPERM));
         }
-        let (perm, gid) = cred.perm_for_new(&dir, kind, perm);
-        let args = CreateArgs { node, perm, uid: cred.uid, gid, tag: Default::default(), open: false, xattrs: &[] };
+        let new = self.new_in(&dir, kind, mode)?;
+        let (perm, gid, xattrs) = (new.perm, new.gid, new.xattrs());
+        let args = CreateArgs {
+            node,
+            perm,
+            uid: cred.uid,
+            gid,
+            tag: Default::default(),
+            open: false,
+            xattrs: &xattrs,
+        };
         self.volume.fs.create(place.dir, &place.name, &args)?;
-        Ok(())
+        drop(names);
+        self.sync_names(&[place.dir])
     }
 
-    /// Makes a directory.
+    /// Makes a directory; `mode` may hold a [umask](weft_client::proto::with_umask).
     pub fn mkdir(&self, at: At<'_>, mode: u32) -> Result<()> {
-        self.retry_stale(|| self.make(&self.new_name(at, true)?, NewNode::Directory, mode & 0o1777))
+        let mode = mode & !(libc::S_ISUID | libc::S_ISGID);
+        self.retry_stale(|| self.make(&self.new_name(at, true)?, NewNode::Directory, mode))
     }
 
-    /// Makes an empty file, or a node of the kind in `mode`.
+    /// Makes an empty file, or a node of the kind in `mode`, which may hold a umask, too.
     pub fn mknod(&self, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
         let node = match mode & libc::S_IFMT {
             0 | libc::S_IFREG => NewNode::File,
@@ -77,7 +88,7 @@ impl Session<'_> {
             libc::S_IFDIR => return Err(Errno(libc::EPERM)),
             _ => return Err(Errno(libc::EINVAL)),
         };
-        self.retry_stale(|| self.make(&self.new_name(at, false)?, node, mode & 0o7777))
+        self.retry_stale(|| self.make(&self.new_name(at, false)?, node, mode))
     }
 
     /// Makes a symlink to `target`.
@@ -110,11 +121,11 @@ impl Session<'_> {
         // Looked up again: somebody else's file may have got the name since.
         let victim = fs.lookup(place.dir, &place.name)?;
         let dir = fs.getattr(place.dir)?;
-        self.cred().check_remove(&dir, &victim)?;
+        self.cred().check_remove(self.fs(), &dir, &victim)?;
         if rmdir { fs.rmdir(place.dir, &place.name) } else { fs.unlink(place.dir, &place.name) }?;
         drop(alone);
         self.volume.name_lost(victim.ino);
-        Ok(())
+        self.sync_names(&[place.dir])
     }
 
     /// Gives a file another name; `flags` are those of `renameat2`.
@@ -160,7 +171,7 @@ impl Session<'_> {
         if attr.kind == FileKind::File {
             self.place_renamed(&attr, &self.canonical(to_at));
         }
-        Ok(())
+        self.sync_names(&[from.dir, to.dir])
     }
 
     /// The file is the same kind of data under its new name more often than not; only another stream matters. It may be
@@ -198,18 +209,20 @@ impl Session<'_> {
             let attr = found(self.walk(from, last)?)?;
             let place = self.new_name(to, false)?;
             let (fs, cred) = (&self.volume.fs, self.cred());
-            let _names = self.among_others()?;
+            let names = self.among_others()?;
             let dir = fs.getattr(place.dir)?;
             // As the kernel has it, a directory that was removed is noticed before the protection of links.
             refuse(dir.links == 0, Errno(libc::ENOENT))?;
             if self.volume.protections.hardlinks {
-                cred.check_link(&fs.getattr(attr.ino)?)?;
+                cred.check_link(self.fs(), &fs.getattr(attr.ino)?)?;
             }
-            cred.check_add(&dir)?;
+            cred.check_add(self.fs(), &dir)?;
+            refuse(fs.getattr(attr.ino)?.marks.flags.are_fixed(), Errno(libc::EPERM))?;
             refuse(attr.kind == FileKind::Directory, Errno(libc::EPERM))?;
             fs.link(attr.ino, place.dir, &place.name)?;
             self.volume.inodes.must_ask_for_sync(attr.ino);
-            Ok(())
+            drop(names);
+            self.sync_names(&[place.dir])
         })
     }
 
@@ -281,12 +294,12 @@ impl Renaming {
         let fs = session.volume.fs.as_ref();
         let cred = session.cred();
         let is_dir = self.attr.kind == FileKind::Directory;
-        cred.check_remove(&fs.getattr(self.from.dir)?, &self.attr)?;
+        cred.check_remove(fs, &fs.getattr(self.from.dir)?, &self.attr)?;
         let to_dir = fs.getattr(self.to.dir)?;
         match &self.there {
-            None => cred.check_add(&to_dir)?,
+            None => cred.check_add(fs, &to_dir)?,
             Some(there) => {
-                cred.check_remove(&to_dir, there)?;
+                cred.check_remove(fs, &to_dir, there)?;
                 match there.kind == FileKind::Directory {
                     true if !self.exchange && !is_dir => return Err(Errno(libc::EISDIR)),
                     false if !self.exchange && is_dir => return Err(Errno(libc::ENOTDIR)),
@@ -299,11 +312,11 @@ impl Renaming {
         }
         // A directory that gets another parent is written to: its `..` changes.
         if is_dir {
-            cred.check(&self.attr, access::WRITE)?;
+            cred.check(fs, &self.attr, access::WRITE)?;
         }
         match &self.there {
             Some(there) if self.exchange && there.kind == FileKind::Directory => {
-                Ok(cred.check(there, access::WRITE)?)
+                Ok(cred.check(fs, there, access::WRITE)?)
             }
             _ => Ok(()),
         }

@@ -13,7 +13,7 @@ use weft_core::{Ino, Tag, refuse};
 use weft_placement::recording::Opener as RecordedOpener;
 use weft_placement::{FileContext, OpenIntent, WriteHint};
 use weft_vfs::path::{Last, Options, ParentAndName, Resolved};
-use weft_vfs::{Access, Attr, CreateArgs, FileKind, NewNode, access};
+use weft_vfs::{Access, Attr, CreateArgs, FileKind, InodeFlags, NewNode, access};
 
 /// Flags that `fcntl(F_SETFL)` may change.
 const CHANGEABLE: i32 = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
@@ -24,20 +24,21 @@ pub type Opened = (Arc<OpenFile>, u32);
 /// How a file is opened.
 struct Opening {
     flags: i32,
-    /// The permission bits of a file that is made.
+    /// The permission bits of a file that is made, and perhaps a umask.
     mode: u32,
     opener: Opener,
 }
 
 impl Session<'_> {
-    /// Opens a file, and makes it if `flags` say so, with the permission bits in `mode`. The process holds a reference to it
+    /// Opens a file, and makes it if `flags` say so, with the permission bits in `mode`, which may hold a
+    /// [umask](weft_client::proto::with_umask). The process holds a reference to it
     /// from now on.
     pub fn open(&self, at: At<'_>, mut flags: i32, mode: u32, opener: Opener) -> Result<Opened> {
         if flags & libc::O_PATH != 0 {
             // Nothing else counts then.
             flags &= libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         }
-        let mut opening = Opening { flags, mode: mode & 0o7777, opener };
+        let mut opening = Opening { flags, mode, opener };
         let unnamed = flags & libc::O_TMPFILE == libc::O_TMPFILE;
         let open = if unnamed { Self::open_unnamed } else { Self::open_named };
         self.retry_stale(|| open(self, at, &mut opening))
@@ -95,14 +96,16 @@ impl Session<'_> {
         refuse(attr.kind != FileKind::Directory, Errno(libc::ENOTDIR))?;
         self.check_writable()?;
         let cred = self.cred();
-        cred.check(&attr, access::WRITE | access::EXECUTE)?;
+        cred.check(self.fs(), &attr, access::WRITE | access::EXECUTE)?;
         // A directory that was removed has no names to give (ENOENT), and for what needs none ext4 says this.
         refuse(attr.links == 0, Errno(libc::EPERM))?;
         let path = self.canonical(at);
         let unnamed = intent(flags, true);
         let tag = self.place_tag(&opening.opener, &path, unnamed, (self.cred().uid, 0), WriteHint::NotSet);
-        let (perm, gid) = cred.perm_for_new(&attr, FileKind::File, opening.mode);
-        let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true, xattrs: &[] };
+        let new = self.new_in(&attr, FileKind::File, opening.mode)?;
+        let (perm, gid, xattrs) = (new.perm, new.gid, new.xattrs());
+        let args =
+            CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true, xattrs: &xattrs };
         let file = self.volume.fs.create_unnamed(&args, flags & libc::O_EXCL == 0)?;
         self.record_open(file.ino, &path, &opening.opener, unnamed);
         self.add_open_file(&file, true, opening, path, None)
@@ -136,7 +139,11 @@ impl Session<'_> {
         if wanted & access::WRITE != 0 && is_file(attr.kind) {
             self.check_writable()?;
         }
-        cred.check(attr, wanted)?;
+        cred.check(self.fs(), attr, wanted)?;
+        let is_for_appends = attr.marks.flags.contains(InodeFlags::APPEND);
+        let appends =
+            (access_mode == libc::O_RDONLY || flags & libc::O_APPEND != 0) && flags & libc::O_TRUNC == 0;
+        refuse(is_for_appends && !appends, Errno(libc::EPERM))?;
         refuse(flags & libc::O_NOATIME != 0 && !cred.owns(attr), Errno(libc::EPERM))?;
         if !matches!(attr.kind, FileKind::File | FileKind::Directory) {
             // The server has no pipes, sockets and devices behind their names.
@@ -147,16 +154,21 @@ impl Session<'_> {
 
     fn create(&self, place: &ParentAndName, at: At<'_>, opening: &Opening) -> Result<Attr> {
         let Opening { flags, mode, ref opener } = *opening;
-        let _names = self.among_others()?;
+        let names = self.among_others()?;
         let dir = self.volume.fs.getattr(place.dir)?;
         let cred = self.cred();
-        cred.check_add(&dir)?;
+        cred.check_add(self.fs(), &dir)?;
         let path = self.canonical(at);
         let tag = self.place_tag(opener, &path, intent(flags, true), (self.cred().uid, 0), WriteHint::NotSet);
-        let (perm, gid) = cred.perm_for_new(&dir, FileKind::File, mode);
-        let args = CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true, xattrs: &[] };
+        let new = self.new_in(&dir, FileKind::File, mode)?;
+        let (perm, gid, xattrs) = (new.perm, new.gid, new.xattrs());
+        let args =
+            CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true, xattrs: &xattrs };
         let attr = self.volume.fs.create(place.dir, &place.name, &args)?;
         self.record_open(attr.ino, &path, opener, intent(flags, true));
+        drop(names);
+        // The file is there: what cannot be stored is reported when it is written or synced.
+        let _ = self.sync_names(&[place.dir]);
         Ok(attr)
     }
 
@@ -289,6 +301,8 @@ impl Session<'_> {
         let old = self.open_flags(&open);
         let quiet = flags & !old & libc::O_NOATIME != 0;
         refuse(quiet && !self.cred().owns(&self.volume.fs.getattr(open.inode.ino)?), Errno(libc::EPERM))?;
+        let is_for_appends = open.inode.flags().contains(InodeFlags::APPEND);
+        refuse((flags ^ old) & libc::O_APPEND != 0 && is_for_appends, Errno(libc::EPERM))?;
         let new = old & !CHANGEABLE | flags & CHANGEABLE;
         self.volume.files.shared(open.file).flags.store(new as u32, Relaxed);
         Ok(())

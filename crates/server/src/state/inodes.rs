@@ -25,7 +25,7 @@ use weft_client::shared::volume::{
     Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX, Stall,
 };
 use weft_core::{BLOCK_BYTES, DataClass, Ino};
-use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
+use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, InodeFlags, TimeSpec};
 
 /// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
 const WRITE_LOCK_PATIENCE: Duration =
@@ -62,6 +62,8 @@ pub struct OpenInode {
     is_replaced: AtomicBool,
     /// Whether it may have set-id bits or capabilities, which a write can clear: it gets no ring then. Changed under the table's lock.
     set_id: AtomicBool,
+    /// Its [`InodeFlags`]. Changed under the table's lock.
+    flags: AtomicU32,
     /// Write-backs of it that failed.
     pub errors: WritebackErrors,
     /// Open files that refer to it; guarded by the table's lock for the step to 0.
@@ -72,6 +74,16 @@ pub struct OpenInode {
 }
 
 impl OpenInode {
+    /// What programs have set with `chattr`.
+    pub fn flags(&self) -> InodeFlags {
+        InodeFlags::from_bits_truncate(self.flags.load(Relaxed))
+    }
+
+    /// Whether each write is the server's: it may have to clear set-id bits, to refuse it, or to make it durable.
+    fn is_written_by_call(&self) -> bool {
+        self.set_id.load(Relaxed) || self.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::SYNC)
+    }
+
     /// Whether overwritten blocks of it may be in the append log, if anything is.
     pub(super) fn is_rewritten(&self) -> bool {
         self.is_rewritten.load(SeqCst)
@@ -469,7 +481,7 @@ impl Inodes {
         };
         // The attributes were read before this lock; nobody else had the inode open, but a truncate by path may have
         // come between.
-        let Attr { size, perm, links, .. } = self.fs.getattr(attr.ino).unwrap_or(*attr);
+        let Attr { size, perm, links, marks, .. } = self.fs.getattr(attr.ino).unwrap_or(*attr);
         let shared = self.shared(slot);
         shared.ino.store(attr.ino.0, Relaxed);
         shared.size.store(size, Relaxed);
@@ -501,6 +513,7 @@ impl Inodes {
             haunted_records: Arc::default(),
             is_replaced: AtomicBool::new(false),
             set_id: AtomicBool::new(self.gives_rights(attr.ino, perm)),
+            flags: AtomicU32::new(marks.flags.bits()),
             errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
             kept: AtomicU64::new(0),
@@ -712,7 +725,7 @@ impl Inodes {
         let mut table = self.table.lock();
         // A last close may have come first; what is in the slot now is not the caller's.
         if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
-            || open.set_id.load(Relaxed)
+            || open.is_written_by_call()
             || open.is_haunted.load(Relaxed)
             || self.log.as_ref().is_some_and(|log| log.log().holds_the_only_copy())
             || !self.has_headroom(1)
@@ -862,6 +875,16 @@ impl Inodes {
         let gives_rights = self.gives_rights(ino, perm);
         open.set_id.store(gives_rights, Relaxed);
         gives_rights.then(|| open.clone())
+    }
+
+    /// An inode's flags have changed. When all writes go through the server from now on, the inode that is returned is to be
+    /// [`robbed`](Self::revoke_rings) of its ring.
+    #[must_use]
+    pub fn flags_changed(&self, ino: Ino, flags: InodeFlags) -> Option<Arc<OpenInode>> {
+        let table = self.table.lock();
+        let open = table.by_ino.get(&ino)?;
+        open.flags.store(flags.bits(), Relaxed);
+        open.is_written_by_call().then(|| open.clone())
     }
 
     /// Keeps clients from appending. A client that was stopped in the middle of a copy and moved nothing for seconds loses
@@ -1086,7 +1109,10 @@ impl Inodes {
     fn pass_reads(&self, open: &OpenInode, noted: &AtomicI64) {
         // Most often there are none, and a swap is dearer than a look.
         if noted.load(Relaxed) != 0 {
-            self.fs.note_read(open.ino, TimeSpec(noted.swap(0, Relaxed)));
+            let when = noted.swap(0, Relaxed);
+            if !open.flags().contains(InodeFlags::NO_ATIME) {
+                self.fs.note_read(open.ino, TimeSpec(when));
+            }
         }
     }
 
@@ -1105,6 +1131,7 @@ impl Inodes {
             attr.size = shared.size.load(Acquire);
             let after_read = |attr: &Attr, noted: &AtomicI64| match noted.load(Relaxed) {
                 0 => attr.atime,
+                _ if attr.marks.flags.contains(InodeFlags::NO_ATIME) => attr.atime,
                 when => attr.atime_after_read(TimeSpec(when)).unwrap_or(attr.atime),
             };
             attr.atime = after_read(&attr, &shared.atime_ns);

@@ -213,8 +213,8 @@ impl Published {
         };
         set.write(|| {
             if let Some(cell) = cells.cell(ino.0) {
-                let is_plain = SlotWord(cell.slot.load(Relaxed)).is_plain();
-                cell.slot.store(SlotWord::new(slot, is_plain).0, Relaxed);
+                let word = SlotWord(cell.slot.load(Relaxed));
+                cell.slot.store(word.with_slot(slot).0, Relaxed);
             }
         });
     }
@@ -320,7 +320,7 @@ impl FileSystem for Cached {
                 bytemuck::cast(WireAttr::of(&attr, self.names.device.load(Relaxed)));
             let is_plain = self.core.listxattr(ino).is_ok_and(|names| names.is_empty());
             set.publish(ticket, |open| {
-                let slot = SlotWord::new(open.get(&ino.0).copied(), is_plain);
+                let slot = SlotWord::new(open.get(&ino.0).copied(), is_plain, attr.marks);
                 set.next_cell(&cells.cells).set(&wire, slot);
             });
         }

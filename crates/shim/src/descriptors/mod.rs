@@ -15,6 +15,7 @@ use crate::routing::Place;
 use crate::{process, streams, sys};
 use libc::c_int;
 use weft_client::busy::Busy;
+use weft_client::proto::with_umask;
 use weft_client::{Client, Errno, FileRef};
 
 /// What the kernel does with an open's flags before it looks at the path.
@@ -38,7 +39,7 @@ pub fn open(place: Place, flags: c_int, mode: u32) -> Result<c_int, Errno> {
     let _busy = Busy::new();
     let flags = checked(flags)?;
     let creates = flags & libc::O_CREAT != 0 || flags & libc::O_TMPFILE == libc::O_TMPFILE;
-    let mode = if creates { mode & 0o7777 & !process::umask() } else { 0 };
+    let mode = if creates { with_umask(mode & 0o7777, process::umask()) } else { 0 };
     let client = place.client;
     let open = match client.open(place.at, place.path, flags & !libc::O_CLOEXEC, mode) {
         // The server's answer for what has no bytes on the volume.

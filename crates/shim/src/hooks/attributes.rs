@@ -4,7 +4,7 @@ use crate::hooks::change::{NOFOLLOW, SELF, checked};
 use crate::process;
 use crate::routing::{Last, Place, on_file, on_name, on_path, on_target};
 use libc::{c_char, c_int, c_uint};
-use weft_client::{Errno, FileRef, WireAttr, WireStatfs};
+use weft_client::{Errno, FileRef, InodeFlags, WireAttr, WireStatfs};
 
 /// `f_type` of a weft volume: "weft".
 const STATFS_TYPE: i64 = 0x7765_6674;
@@ -48,7 +48,7 @@ fn split(ns: i64) -> (i64, i64) {
     (ns.div_euclid(SECOND_NS), ns.rem_euclid(SECOND_NS))
 }
 
-unsafe fn put_statx(attr: &WireAttr, out: *mut libc::statx) -> Result<(), Errno> {
+unsafe fn put_statx((attr, flags): (WireAttr, InodeFlags), out: *mut libc::statx) -> Result<(), Errno> {
     let time = |ns| {
         let (seconds, ns) = split(ns);
         // SAFETY: an all-zero timestamp is valid.
@@ -62,6 +62,8 @@ unsafe fn put_statx(attr: &WireAttr, out: *mut libc::statx) -> Result<(), Errno>
         let mut stat: libc::statx = std::mem::zeroed();
         stat.stx_mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
         stat.stx_blksize = BLOCK_BYTES as u32;
+        stat.stx_attributes = flags.statx_attributes();
+        stat.stx_attributes_mask = InodeFlags::all().statx_attributes();
         stat.stx_nlink = attr.links;
         stat.stx_uid = attr.uid;
         stat.stx_gid = attr.gid;
@@ -193,7 +195,7 @@ hooks! {
     fn statx(dirfd: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int {
         let path = or_empty(path, flags);
         on_path(dirfd, path, Last::of(flags), |dirfd, path| real::statx(dirfd, path, flags, mask, out), |place| {
-            put_statx(&place.stat(checked(flags, STAT_FLAGS)?)?, out)
+            put_statx(place.stat_with_flags(checked(flags, STAT_FLAGS)?)?, out)
         })
     }
 

@@ -6,7 +6,7 @@ use crate::report::{Refusal, refuse};
 use crate::routing::{fail, finish, on_file};
 use crate::{process, sys};
 use libc::{c_int, c_ulong, off_t};
-use weft_client::{Client, Errno, FileRef, LockRange};
+use weft_client::{Client, Errno, FileRef, LockRange, XFlags, flag_request};
 
 /// `fcntl` commands that the libc crate does not name.
 const F_GETOWN: c_int = 9;
@@ -19,6 +19,10 @@ const F_SET_RW_HINT: c_int = 1036;
 const F_GET_RW_HINT: c_int = 1035;
 const F_SET_FILE_RW_HINT: c_int = 1038;
 const F_GET_FILE_RW_HINT: c_int = 1037;
+const GET_FLAGS: c_ulong = flag_request::GET as c_ulong;
+const SET_FLAGS: c_ulong = flag_request::SET as c_ulong;
+const GET_XFLAGS: c_ulong = flag_request::GET_X as c_ulong;
+const SET_XFLAGS: c_ulong = flag_request::SET_X as c_ulong;
 /// What the kernel adds to the flags of each file that a 64-bit program opens; the libc crate, as glibc, has it as 0.
 const LARGE_FILE: c_int = 0o100_000;
 /// Part of `flock` operations of old.
@@ -147,6 +151,23 @@ unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Resul
     }
 }
 
+/// Gets or sets what `chattr` shows. As in Linux, the size that the numbers of the first two requests name is wrong: they take an int.
+unsafe fn inode_flags(client: &Client, file: FileRef, request: c_ulong, arg: usize) -> Result<(), Errno> {
+    let here = || client.stat_with_flags(file, b"", libc::AT_EMPTY_PATH).map(|(_, flags)| flags);
+    // SAFETY: by the caller's promise; a program that passes no place gets an error.
+    let (word, extended) = unsafe { ((arg as *mut u32).as_mut(), (arg as *mut XFlags).as_mut()) };
+    match request {
+        GET_FLAGS => *word.ok_or(libc::EFAULT)? = here()?.bits(),
+        SET_FLAGS => client.set_inode_flags(file, *word.ok_or(libc::EFAULT)?, u32::MAX)?,
+        GET_XFLAGS => *extended.ok_or(libc::EFAULT)? = XFlags::of(here()?),
+        _ => {
+            let (flags, mask) = extended.ok_or(libc::EFAULT)?.flags().ok_or(libc::EOPNOTSUPP)?;
+            client.set_inode_flags(file, flags.bits(), mask.bits())?;
+        }
+    }
+    Ok(())
+}
+
 unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize) -> Result<c_int, Errno> {
     let client = place_for_data(file)?.client;
     match request {
@@ -167,7 +188,11 @@ unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize)
         libc::FIONCLEX => weft_client::sys::set_cloexec(fd, false).map(|()| 0),
         libc::FIONBIO => Ok(0),
         libc::FICLONE | libc::FICLONERANGE => Err(libc::EOPNOTSUPP),
-        libc::TCGETS | libc::TIOCGWINSZ | libc::TIOCGPGRP | libc::FS_IOC_GETFLAGS => Err(libc::ENOTTY),
+        GET_FLAGS | SET_FLAGS | GET_XFLAGS | SET_XFLAGS => {
+            // SAFETY: with these requests the argument is a pointer to an int or a `struct fsxattr`.
+            unsafe { inode_flags(client, file, request, arg) }.map(|()| 0)
+        }
+        libc::TCGETS | libc::TIOCGWINSZ | libc::TIOCGPGRP => Err(libc::ENOTTY),
         _ => Err(refuse(Refusal::Ioctl)),
     }
 }

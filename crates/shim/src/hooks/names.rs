@@ -7,6 +7,7 @@ use crate::routing::{
 };
 use crate::{process, sys};
 use libc::{c_char, c_int, c_uint, c_void, dev_t, key_t, mode_t, size_t, ssize_t};
+use weft_client::proto::with_umask;
 use weft_client::scratch::Scratch;
 use weft_client::{Errno, FileRef, OUTSIDE, RESOLVED_MAX, Resolution};
 
@@ -16,9 +17,9 @@ fn name(dirfd: c_int, path: *const c_char) -> PathArgument {
     PathArgument { dirfd, path, last: Last::NoFollow, exists: false }
 }
 
-/// Permissions of what is made, without those that the mask takes away.
-fn allowed(mode: mode_t) -> u32 {
-    mode & 0o7777 & !process::umask()
+/// Permissions and kind of what is made, and what the mask takes away where no default list says more.
+fn masked(mode: mode_t) -> u32 {
+    with_umask(mode, process::umask())
 }
 
 /// The weft file behind a path of the `/proc/self/fd/N` kind, or `/proc/self/cwd`.
@@ -188,12 +189,12 @@ unsafe fn resolve(place: Place, out: *mut c_char) -> Result<*mut c_char, Errno> 
 
 hooks! {
     fn mkdir(path: *const c_char, mode: mode_t) -> c_int {
-        on_name(path, |path| real::mkdir(path, mode), |place| place.mkdir(allowed(mode)))
+        on_name(path, |path| real::mkdir(path, mode), |place| place.mkdir(masked(mode & 0o7777)))
     }
 
     fn mkdirat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
         on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mkdirat(dirfd, path, mode), |place| {
-            place.mkdir(allowed(mode))
+            place.mkdir(masked(mode & 0o7777))
         })
     }
 
@@ -360,35 +361,35 @@ hooks! {
     }
 
     fn mknod(path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
-        on_name(path, |path| real::mknod(path, mode, device), |place| place.mknod(mode & !process::umask(), device))
+        on_name(path, |path| real::mknod(path, mode, device), |place| place.mknod(masked(mode), device))
     }
 
     fn mknodat(dirfd: c_int, path: *const c_char, mode: mode_t, device: dev_t) -> c_int {
         on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mknodat(dirfd, path, mode, device), |place| {
-            place.mknod(mode & !process::umask(), device)
+            place.mknod(masked(mode), device)
         })
     }
 
     fn __xmknod(version: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int {
         on_name(path, |path| real::__xmknod(version, path, mode, device), |place| {
-            place.mknod(mode & !process::umask(), device.as_ref().copied().unwrap_or(0))
+            place.mknod(masked(mode), device.as_ref().copied().unwrap_or(0))
         })
     }
 
     fn __xmknodat(version: c_int, dirfd: c_int, path: *const c_char, mode: mode_t, device: *mut dev_t) -> c_int {
         let real = |dirfd, path| real::__xmknodat(version, dirfd, path, mode, device);
         on_path(dirfd, path, Last::NoFollow, real, |place| {
-            place.mknod(mode & !process::umask(), device.as_ref().copied().unwrap_or(0))
+            place.mknod(masked(mode), device.as_ref().copied().unwrap_or(0))
         })
     }
 
     fn mkfifo(path: *const c_char, mode: mode_t) -> c_int {
-        on_name(path, |path| real::mkfifo(path, mode), |place| place.mknod(allowed(mode) | libc::S_IFIFO, 0))
+        on_name(path, |path| real::mkfifo(path, mode), |place| place.mknod(masked(mode & 0o7777 | libc::S_IFIFO), 0))
     }
 
     fn mkfifoat(dirfd: c_int, path: *const c_char, mode: mode_t) -> c_int {
         on_path(dirfd, path, Last::NoFollow, |dirfd, path| real::mkfifoat(dirfd, path, mode), |place| {
-            place.mknod(allowed(mode) | libc::S_IFIFO, 0)
+            place.mknod(masked(mode & 0o7777 | libc::S_IFIFO), 0)
         })
     }
 

@@ -8,6 +8,7 @@ use crate::{process, sys};
 use libc::{c_char, c_int, c_uint, c_void, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::CStr;
 use weft_client::busy;
+use weft_client::proto::with_umask;
 
 /// Does something with an address: `real` with the one that the kernel is to see.
 unsafe fn with_address<T: Failed + PartialEq>(
@@ -164,7 +165,7 @@ hooks! {
             finish(Address::of(CStr::from_ptr(other)).and_then(|address| to(&address)))
         };
         on_name(path.c_str().as_ptr(), elsewhere, |place| {
-            sockets::bind(place, 0o777 & !process::umask(), path.c_str(), to)
+            sockets::bind(place, with_umask(0o777, process::umask()), path.c_str(), to)
         })
     }
 

@@ -17,6 +17,7 @@ pub mod stores;
 use crate::process;
 use crate::report::{Refusal, refuse};
 use libc::{c_int, c_void};
+use weft_client::InodeFlags;
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::{Errno, FileRef};
 
@@ -88,7 +89,10 @@ pub fn map(file: FileRef, request: Request) -> Result<*mut c_void, Errno> {
     if denied || !is_readable(flags) {
         return Err(libc::EACCES);
     }
-    let attr = client.fstat(file)?;
+    let (attr, inode_flags) = client.stat_with_flags(file, b"", libc::AT_EMPTY_PATH)?;
+    if shared && is_writable(flags) && inode_flags.contains(InodeFlags::APPEND) {
+        return Err(libc::EACCES);
+    }
     if attr.mode & libc::S_IFMT != libc::S_IFREG {
         return Err(libc::ENODEV);
     }

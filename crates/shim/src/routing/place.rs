@@ -1,7 +1,7 @@
 //! Places on the volume, and what is done with a path there.
 
 use libc::c_int;
-use weft_client::{AttrChange, Client, Errno, FileRef, OpenFile, WireAttr};
+use weft_client::{AttrChange, Client, Errno, FileRef, InodeFlags, OpenFile, WireAttr};
 
 /// Where a path on the volume leads: from a directory, or from the root when it begins with a slash.
 #[derive(Clone, Copy)]
@@ -18,6 +18,11 @@ impl Place<'_> {
     /// Attributes; `flags` as in `fstatat`.
     pub fn stat(self, flags: c_int) -> Result<WireAttr, Errno> {
         self.client.stat(self.at, self.path, flags)
+    }
+
+    /// The same with what was set by `chattr`.
+    pub fn stat_with_flags(self, flags: c_int) -> Result<(WireAttr, InodeFlags), Errno> {
+        self.client.stat_with_flags(self.at, self.path, flags)
     }
 
     /// Changes attributes.

@@ -180,6 +180,9 @@ fn perform_by_path(session: &Session<'_>, call: &Call<'_>, op: Op) -> Outcome {
         Op::Rename => session.rename(at, call.at(1, &call.part2()?), call.arg(2) as u32).map(done),
         Op::Link => session.link(at, call.at(1, &call.part2()?), call.int(2)).map(done),
         Op::LinkFile => session.link(call.at(0, ITSELF), call.at(1, &call.part2()?), 0).map(done),
+        Op::SetInodeFlags => {
+            session.set_inode_flags(at, flags, call.arg(2) as u32, call.arg(3) as u32).map(done)
+        }
         Op::Readlink => call.reply(0, &session.readlink(at)?),
         Op::Resolve => match session.resolve(at, flags, call.arg(2) != 0)? {
             Canonical::Inside(path) => call.reply(0, &path),
@@ -254,7 +257,8 @@ fn read_dir(session: &Session<'_>, call: &Call<'_>) -> Outcome {
 fn stat(session: &Session<'_>, call: &Call<'_>, at: At<'_>) -> Outcome {
     let attr = session.stat(at, call.int(1))?;
     let wire = WireAttr::of(&attr, session.volume().device());
-    call.reply(0, bytemuck::bytes_of(&wire))
+    let flags = u64::from(attr.marks.flags.bits());
+    Ok(Response { values: [flags, 0, 0, 0, 0, 0], ..call.reply(0, bytemuck::bytes_of(&wire))? })
 }
 
 fn change(call: &Call<'_>) -> Change {

@@ -77,7 +77,7 @@ impl Inodes {
         let mut table = self.table.lock();
         // As for a ring: what is in the slot may not be the caller's any more.
         if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
-            || open.set_id.load(Relaxed)
+            || open.is_written_by_call()
             || open.is_haunted.load(Relaxed)
             || !self.has_headroom(1)
         {
