@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
-use weft_vfs::FileKind;
+use weft_vfs::{FileKind, acl};
 
 /// Bytes of a read and a write.
 const COPY_BYTES: usize = 256 << 10;
@@ -127,8 +127,8 @@ struct Import<'a> {
     buffer: Vec<u8>,
     /// Directories of which it is known that they are no symlinks.
     known: HashSet<Vec<u8>>,
-    /// Directories whose mode and times are still to be set.
-    directories: Vec<(Vec<u8>, Meta)>,
+    /// Directories whose mode and times are still to be set, and their default lists: what is made in them meanwhile has lists of its own.
+    directories: Vec<(Vec<u8>, Meta, Option<Vec<u8>>)>,
     failures: Failures,
     bar: &'a ProgressBar,
 }
@@ -189,7 +189,8 @@ impl Import<'_> {
         let meta = meta_of(member, kind);
         self.owner_and_attributes(&path, member, &meta)?;
         if meta.is_dir() {
-            self.directories.push((path, meta));
+            let default = member.xattrs.iter().find(|(name, _)| name == acl::DEFAULT);
+            self.directories.push((path, meta, default.map(|(_, value)| value.clone())));
             return Ok(());
         }
         self.tree.set_meta(&path, &meta)
@@ -197,7 +198,7 @@ impl Import<'_> {
 
     fn owner_and_attributes(&self, path: &[u8], member: &Member, meta: &Meta) -> io::Result<()> {
         self.tree.set_owner(path, meta)?;
-        for (name, value) in &member.xattrs {
+        for (name, value) in member.xattrs.iter().filter(|(name, _)| name != acl::DEFAULT) {
             match self.tree.set_xattr(path, name, value) {
                 // Others belong to a file system or to the superuser.
                 Err(error) if name.starts_with(b"user.") => return Err(error),
@@ -310,7 +311,11 @@ impl Import<'_> {
     fn end_directories(&mut self) {
         // Those within others first: a mode may shut out what is below.
         let directories = std::mem::take(&mut self.directories);
-        for (path, meta) in directories.iter().rev() {
+        for (path, meta, default) in directories.iter().rev() {
+            if let Some(default) = default {
+                // As other attributes that belong to a file system.
+                let _ = self.tree.set_xattr(path, acl::DEFAULT, default);
+            }
             if let Err(error) = self.tree.set_meta(path, meta) {
                 self.failures.tell("import", &self.tree.show(path), &error);
             }
