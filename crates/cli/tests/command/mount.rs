@@ -253,6 +253,27 @@ fn a_mount_that_stays_is_unmounted_by_its_directory_or_its_volume() {
 }
 
 #[test]
+fn a_mount_by_mount_8_lacks_only_what_its_options_say() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    assert_eq!(mount.stop(), 0);
+    let helper = bench.path("mount.weft");
+    symlink(assert_cmd::cargo::cargo_bin("weft"), &helper).unwrap();
+    for (options, lacks) in
+        [("rw", [false, false]), ("rw,nosuid", [true, false]), ("rw,nosuid,nodev", [true, true])]
+    {
+        let mut command = Command::new(&helper);
+        command.args(["vol.img", "mnt", "-o", options]).current_dir(bench.dir());
+        command.env("XDG_RUNTIME_DIR", bench.dir());
+        assert!(command.status().unwrap().success());
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let shown = table.lines().find(|line| line.contains(mount.dir.to_str().unwrap())).unwrap();
+        assert_eq!(["nosuid", "nodev"].map(|word| shown.contains(word)), lacks, "{shown}");
+        bench.weft(&["unmount", "mnt"]).success();
+    }
+}
+
+#[test]
 fn what_is_open_when_a_mount_stops_fails_and_the_volume_is_whole() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &[]) else { return };

@@ -13,6 +13,8 @@ pub fn command_line(arguments: Vec<OsString>) -> Vec<OsString> {
         return arguments;
     }
     let mut line: Vec<OsString> = ["weft", "mount", "--daemon", "--quiet"].map(OsString::from).into();
+    // It names what a mount lacks ("nosuid"), as it does for users, and not what every mount has.
+    line.extend(["-o", "suid,dev"].map(OsString::from));
     let mut rest = arguments.into_iter().skip(1);
     let mut places = Vec::new();
     while let Some(argument) = rest.next() {
@@ -49,8 +51,8 @@ mod tests {
         assert_eq!(line("weft mount -o ro a b"), "weft mount -o ro a b");
         assert_eq!(
             line("/sbin/mount.weft vol.img /mnt -n -o rw,nosuid -t fuse.weft"),
-            "weft mount --daemon --quiet -o rw,nosuid vol.img /mnt"
+            "weft mount --daemon --quiet -o suid,dev -o rw,nosuid vol.img /mnt"
         );
-        assert_eq!(line("mount.fuse.weft a b -fv"), "weft mount --daemon --quiet --fake a b");
+        assert_eq!(line("mount.fuse.weft a b -fv"), "weft mount --daemon --quiet -o suid,dev --fake a b");
     }
 }
