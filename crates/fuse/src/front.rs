@@ -93,6 +93,8 @@ pub struct Front {
     channel: OnceLock<Arc<Channel>>,
     /// Each change of a directory is durable when it returns.
     syncs_names: bool,
+    /// Reads leave access times as they are.
+    keeps_atime: bool,
     /// The kernel can be made to forget the names that it keeps.
     forgets_names: AtomicBool,
     /// The kernel keeps data, and what is written for a while: nobody else uses the volume.
@@ -212,6 +214,7 @@ impl Front {
             openers: Openers::default(),
             channel: OnceLock::new(),
             syncs_names: choice.sync || choice.dir_sync,
+            keeps_atime: choice.read_only || choice.no_atime,
             forgets_names: AtomicBool::new(false),
             writes_back: AtomicBool::new(choice.write_back),
             kept_writes: AtomicU64::new(0),
@@ -657,7 +660,7 @@ impl Front {
     /// Flags by which the server opens what the kernel opens by these: of what it keeps, the kernel reads the rest of blocks that are
     /// written, and knows itself where a file ends.
     fn flags(&self, flags: u32) -> i32 {
-        let flags = flags as i32;
+        let flags = flags as i32 | if self.keeps_atime { libc::O_NOATIME } else { 0 };
         match (self.writes_back.load(Relaxed), flags & libc::O_ACCMODE) {
             (true, libc::O_WRONLY) => flags & !(libc::O_ACCMODE | libc::O_APPEND) | libc::O_RDWR,
             (true, _) => flags & !libc::O_APPEND,

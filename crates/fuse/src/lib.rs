@@ -99,6 +99,8 @@ pub struct MountChoice {
     pub dev: bool,
     /// Programs cannot be executed.
     pub no_exec: bool,
+    /// Reads do not change access times.
+    pub no_atime: bool,
     /// Each write is durable when it returns.
     pub sync: bool,
     /// Each change of a directory is durable when it returns.

@@ -57,6 +57,7 @@ fn by_kernel(dir: &Path, choice: &MountChoice) -> io::Result<File> {
         (choice.suid, MountFlags::NOSUID, false),
         (choice.dev, MountFlags::NODEV, false),
         (choice.no_exec, MountFlags::NOEXEC, true),
+        (choice.no_atime, MountFlags::NOATIME, true),
         (choice.sync, MountFlags::SYNCHRONOUS, true),
         (choice.dir_sync, MountFlags::DIRSYNC, true),
     ];
@@ -75,6 +76,7 @@ fn by_helper(dir: &Path, choice: &MountChoice) -> io::Result<File> {
     let chosen = [
         (choice.read_only, ",ro"),
         (choice.no_exec, ",noexec"),
+        (choice.no_atime, ",noatime"),
         (choice.sync, ",sync"),
         (choice.dir_sync, ",dirsync"),
     ];

@@ -274,6 +274,27 @@ fn a_mount_by_mount_8_lacks_only_what_its_options_say() {
 }
 
 #[test]
+fn reads_change_access_times_unless_the_mount_is_to_leave_them() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    fs::write(mount.dir.join("f"), "text").unwrap();
+    assert_eq!(mount.stop(), 0);
+    let atime = || {
+        let meta = fs::metadata(mount.dir.join("f")).unwrap();
+        (meta.atime(), meta.atime_nsec())
+    };
+    // By the rules of relatime, the first of these reads changes it, and all the others would once more after a change.
+    for (options, changes) in [("noatime", false), ("ro", false), ("noatime,writeback", false), ("rw", true)]
+    {
+        bench.weft(&["mount", "--daemon", "--quiet", "-o", options, "vol.img", "mnt"]).success();
+        let before = atime();
+        assert_eq!(fs::read(mount.dir.join("f")).unwrap(), b"text");
+        assert_eq!(atime() != before, changes, "{options}");
+        bench.weft(&["unmount", "mnt"]).success();
+    }
+}
+
+#[test]
 fn what_is_open_when_a_mount_stops_fails_and_the_volume_is_whole() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &[]) else { return };

@@ -39,8 +39,8 @@ pub struct MountArgs {
     /// Let other users use the mount [default: when root mounts]
     #[arg(long)]
     pub allow_other: bool,
-    /// Options as mount(8) has them: ro, suid, dev, noexec, sync, dirsync, allow_other. Those of fstab that say
-    /// nothing to weft are ignored. With writeback, the kernel caches data, and what programs write; no other
+    /// Options as mount(8) has them: ro, suid, dev, noexec, noatime, sync, dirsync, allow_other. Those of fstab that
+    /// say nothing to weft are ignored. With remount, a mounted volume gets others of ro, suid, dev and noexec. With writeback, the kernel caches data, and what programs write; no other
     /// program can use the volume meanwhile
     #[arg(short = 'o', long = "options", value_name = "OPTION,...", value_delimiter = ',')]
     pub options: Vec<String>,

@@ -42,6 +42,9 @@ pub fn apply(choice: &mut MountChoice, option: &str) -> Result<(), CliError> {
         "nodev" => choice.dev = false,
         "exec" => choice.no_exec = false,
         "noexec" => choice.no_exec = true,
+        "noatime" => choice.no_atime = true,
+        // There is no stricter way.
+        "atime" | "relatime" | "strictatime" => choice.no_atime = false,
         "sync" => choice.sync = true,
         "dirsync" => choice.dir_sync = true,
         "allow_other" => choice.allow_other = true,
@@ -69,6 +72,7 @@ mod tests {
             let mut choice = MountChoice::default();
             options.split(',').try_for_each(|option| apply(&mut choice, option)).map(|()| choice)
         };
+        assert!(chosen("noatime").unwrap().no_atime && !chosen("noatime,relatime").unwrap().no_atime);
         let choice = chosen("ro,suid,noexec,rw,x-systemd.automount,noatime").unwrap();
         assert!(!choice.read_only && choice.suid && choice.no_exec && !choice.dev);
         assert!(chosen("ro,compress").unwrap_err().to_string().contains("compress"));
