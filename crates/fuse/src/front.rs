@@ -648,7 +648,10 @@ impl Front {
             ctime: time(0, fattr::CTIME, set.ctime, set.ctime_nsec),
             touch,
         };
-        let attr = self.ask_with(request, capabilities(has(fattr::KILL_SUIDGID)), |session| {
+        // The kernel sets KILL_SUIDGID for each change of an owner or a group, and does not say who may keep the bits that can stay.
+        let changes_owner = has(fattr::UID) || has(fattr::GID);
+        let kills = if changes_owner { request.head.uid != 0 } else { has(fattr::KILL_SUIDGID) };
+        let attr = self.ask_with(request, capabilities(kills), |session| {
             session.set_attr(inode(ino), libc::AT_EMPTY_PATH, &change)?;
             session.stat(inode(ino), libc::AT_EMPTY_PATH)
         })?;

@@ -5,7 +5,7 @@ use predicates::prelude::*;
 use predicates::str::contains;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -292,6 +292,22 @@ fn reads_change_access_times_unless_the_mount_is_to_leave_them() {
         assert_eq!(atime() != before, changes, "{options}");
         bench.weft(&["unmount", "mnt"]).success();
     }
+}
+
+#[test]
+fn a_new_owner_takes_only_the_set_id_bits_of_programs() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let file = mount.dir.join("f");
+    fs::write(&file, "text").unwrap();
+    // As the superuser: the set-group-id bit of what no group can execute is that of no program.
+    for (before, after) in [(0o6644, 0o2644), (0o6744, 0o2744), (0o6654, 0o654), (0o6754, 0o754)] {
+        chown(&file, Some(1), Some(1)).unwrap();
+        fs::set_permissions(&file, PermissionsExt::from_mode(before)).unwrap();
+        chown(&file, Some(0), None).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().mode() & 0o7777, after, "{before:o}");
+    }
+    assert_eq!(mount.stop(), 0);
 }
 
 #[test]
