@@ -63,6 +63,7 @@ const NAMES: [u32; 9] =
 
 /// What a mount asks the kernel for.
 const WANTED: u64 = can::ASYNC_READ
+    | can::EXPORT_SUPPORT
     | can::POSIX_LOCKS
     | can::FLOCK_LOCKS
     | can::DO_READDIRPLUS
@@ -587,11 +588,24 @@ impl Front {
                 let from = At { dir: Base::Inode(Ino(link.node), b""), path: ITSELF };
                 self.entry(request, place, answer, |session, to| session.link(from, to, 0))
             }
-            _ => {
-                let place = Place { dir, name: name(request.body())?.0 };
-                self.entry(request, place, answer, |_, _| Ok(()))
-            }
+            _ => match name(request.body())?.0 {
+                b"." => self.numbered(request, inode(dir), answer),
+                b".." => self.numbered(request, At { dir: Base::Inode(dir, b""), path: b".." }, answer),
+                name => self.entry(request, Place { dir, name }, answer, |_, _| Ok(())),
+            },
         }
+    }
+
+    /// Answers with an inode that the kernel knows by its number alone, from a handle (`open_by_handle_at`) or a server of NFS. Numbers
+    /// are never given to other inodes.
+    fn numbered(&self, request: &Request<'_>, at: At<'_>, answer: &mut Answer) -> Result<(), Errno> {
+        let attr = self.ask(request, |session| session.stat(at, libc::AT_EMPTY_PATH))?;
+        if attr.links == 0 {
+            return Err(Errno(libc::ENOENT));
+        }
+        self.nodes.meet_unnamed(attr.ino);
+        answer.put(&entry_out(&attr, Duration::ZERO));
+        Ok(())
     }
 
     fn rename(&self, request: &Request<'_>) -> Result<(), Errno> {

@@ -38,6 +38,15 @@ impl Nodes {
         node.lookups == 1
     }
 
+    /// The same of an inode of which the kernel gave the number; a name that it has been met by stays.
+    pub fn meet_unnamed(&self, ino: Ino) {
+        if ino == Ino::ROOT {
+            return;
+        }
+        let unnamed = || Node { parent: Ino::ROOT, name: Box::default(), lookups: 0, is_kept: false };
+        self.0.lock().entry(ino).or_insert_with(unnamed).lookups += 1;
+    }
+
     /// Whether the kernel knows an inode.
     pub fn has(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || self.0.lock().contains_key(&ino)
@@ -111,8 +120,13 @@ mod tests {
         assert_eq!((nodes.path(Ino::ROOT), nodes.path(file)), (b"/".to_vec(), b"/d/g".to_vec()));
         nodes.rename(dir, Ino::ROOT, b"e");
         assert_eq!(nodes.path(file), b"/e/g");
-        assert!(!nodes.forget(file, 1));
+        nodes.meet_unnamed(file);
+        assert!(!nodes.forget(file, 2));
         assert_eq!(nodes.path(file), b"/e/g");
+        nodes.meet_unnamed(Ino(4));
+        nodes.meet_unnamed(Ino::ROOT);
+        assert_eq!((nodes.path(Ino(4)), nodes.path(Ino::ROOT)), (b"/".to_vec(), b"/".to_vec()));
+        assert!(!nodes.forget(Ino(4), 1) && !nodes.has(Ino(4)));
         // It is kept once.
         assert!(nodes.keep(file) && !nodes.keep(file) && !nodes.keep(Ino(9)));
         assert!(nodes.forget(file, 1) && !nodes.forget(file, 1));

@@ -274,6 +274,57 @@ fn a_mount_by_mount_8_lacks_only_what_its_options_say() {
 }
 
 #[test]
+fn a_file_is_opened_by_a_handle_from_before_an_unmount() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let [handle_of, open] = ["name_to_handle_at", "open_by_handle_at"];
+    let script = format!(
+        r#"
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+class Handle(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_uint), ("type", ctypes.c_int), ("handle", ctypes.c_ubyte * 128)]
+mount = os.open(sys.argv[2], os.O_RDONLY)
+if sys.argv[1] == "get":
+    handle, number = Handle(bytes=128), ctypes.c_int()
+    assert libc.{handle_of}(-100, (sys.argv[2] + sys.argv[3]).encode(), ctypes.byref(handle), ctypes.byref(number), 0) == 0
+    sys.stdout.write(bytes(handle).hex())
+else:
+    handle = Handle.from_buffer_copy(bytes.fromhex(sys.argv[3]))
+    file = libc.{open}(mount, ctypes.byref(handle), os.O_RDONLY)
+    if file < 0:
+        sys.stdout.write(os.strerror(ctypes.get_errno()))
+    elif os.path.isdir("/proc/self/fd/%d" % file):
+        os.fchdir(file)
+        sys.stdout.write(" ".join(os.listdir(".")) + " " + os.path.relpath(os.getcwd(), sys.argv[2]))
+    else:
+        sys.stdout.write(os.read(file, 100).decode())
+"#
+    );
+    let python = |args: [&str; 3]| {
+        let out = Command::new("python3").arg("-c").arg(&script).args(args).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap()
+    };
+    if Command::new("python3").arg("-V").output().is_err() {
+        return;
+    }
+    let dir = mount.dir.to_str().unwrap().to_owned();
+    fs::create_dir_all(mount.dir.join("a/b")).unwrap();
+    fs::write(mount.dir.join("a/b/f"), "text").unwrap();
+    fs::write(mount.dir.join("gone"), "text").unwrap();
+    let handles = ["/a/b/f", "/a/b", "/gone"].map(|path| python(["get", &dir, path]));
+    fs::remove_file(mount.dir.join("gone")).unwrap();
+    assert_eq!(mount.stop(), 0);
+    for options in [&[][..], &["-o", "writeback"]] {
+        bench.weft(&[&["mount", "--daemon", "--quiet", "vol.img", "mnt"], options].concat()).success();
+        let found = handles.each_ref().map(|handle| python(["open", &dir, handle]));
+        assert_eq!(found, ["text", "f a/b", "Stale file handle"]);
+        bench.weft(&["unmount", "mnt"]).success();
+    }
+}
+
+#[test]
 fn reads_change_access_times_unless_the_mount_is_to_leave_them() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
