@@ -454,8 +454,12 @@ impl Front {
                 });
             }
             op::INIT => {
-                let more = if self.writes_back.load(Relaxed) { can::WRITEBACK_CACHE } else { 0 };
-                let agreed = init(request, WANTED | more, answer)?;
+                let wanted = match self.writes_back.load(Relaxed) {
+                    // No program but the kernel's has locks to exclude: it does so itself, and shows them (/proc/locks).
+                    true => WANTED & !(can::POSIX_LOCKS | can::FLOCK_LOCKS) | can::WRITEBACK_CACHE,
+                    false => WANTED,
+                };
+                let agreed = init(request, wanted, answer)?;
                 self.forgets_names.store(agreed & can::HAS_EXPIRE_ONLY != 0, SeqCst);
                 self.writes_back.store(agreed & can::WRITEBACK_CACHE != 0, SeqCst);
             }

@@ -274,6 +274,22 @@ fn a_mount_by_mount_8_lacks_only_what_its_options_say() {
 }
 
 #[test]
+fn the_kernel_looks_after_locks_of_a_mount_that_has_the_volume_for_itself() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "writeback"]) else { return };
+    let file = fs::File::create(mount.dir.join("f")).unwrap();
+    let other = fs::File::open(mount.dir.join("f")).unwrap();
+    file.lock().unwrap();
+    assert!(other.try_lock().is_err());
+    let inode = format!(":{} ", file.metadata().unwrap().ino());
+    assert!(fs::read_to_string("/proc/locks").unwrap().contains(&inode));
+    drop(file);
+    other.try_lock().unwrap();
+    drop(other);
+    assert_eq!(mount.stop(), 0);
+}
+
+#[test]
 fn a_file_is_opened_by_a_handle_from_before_an_unmount() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
