@@ -72,6 +72,7 @@ macro_rules! __conformance_list {
             listing {
                 a_listing_shows_each_entry_once_with_inode_and_kind
                 cookies_are_distinct_and_in_range
+                later_entries_come_behind_the_newest_cookie
                 a_listing_stops_when_it_is_told_to
                 a_listing_continues_after_a_cookie
                 a_cookie_outlives_its_entry

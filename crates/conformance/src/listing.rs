@@ -1,10 +1,10 @@
 //! Directories are listed, also while they change.
 
 use super::Make;
-use super::fixture::Fixture;
+use super::fixture::{Fixture, assert_fails};
 use std::collections::{BTreeMap, BTreeSet};
 use weft_core::Ino;
-use weft_vfs::{FileKind, NewNode};
+use weft_vfs::{FileKind, FsError, NewNode, RenameFlags};
 
 const ROOT: Ino = Ino::ROOT;
 
@@ -37,6 +37,26 @@ pub fn cookies_are_distinct_and_in_range(make: Make<'_>) {
     let cookies: BTreeSet<u64> = fs.entries(ROOT, 0, usize::MAX).into_iter().map(|entry| entry.3).collect();
     assert_eq!(cookies.len(), 300);
     assert!(cookies.iter().all(|cookie| (1..1 << 62).contains(cookie)));
+}
+
+/// Entries that come later, also by a rename, come behind the newest cookie; the others do not.
+pub fn later_entries_come_behind_the_newest_cookie(make: Make<'_>) {
+    let fs = &*make();
+    assert!(fs.newest_cookie(ROOT).unwrap() < 1 << 62);
+    for n in 0..10 {
+        fs.file(&format!("file{n}"));
+    }
+    let newest = fs.newest_cookie(ROOT).unwrap();
+    assert!(fs.entries(ROOT, newest, usize::MAX).is_empty());
+    fs.file("later");
+    fs.rename(ROOT, b"file3", ROOT, b"renamed", RenameFlags::empty()).unwrap();
+    let names = |entries: Vec<(Vec<u8>, Ino, FileKind, u64)>| -> BTreeSet<Vec<u8>> {
+        entries.into_iter().map(|(name, ..)| name).collect()
+    };
+    let behind = names(fs.entries(ROOT, newest, usize::MAX));
+    assert_eq!(behind, BTreeSet::from([b"later".to_vec(), b"renamed".to_vec()]));
+    let file = fs.ino("file5").unwrap();
+    assert_fails!(fs.newest_cookie(file), FsError::NotDirectory);
 }
 
 /// The callback ends a listing by returning false.

@@ -29,6 +29,7 @@ fn each_fault_is_found_by_the_property_that_is_there_for_it() {
         (Fault::ExchangeReplaces, "rename::exchange_swaps_two_names"),
         (Fault::OpenIsNotCounted, "open_files::an_unlinked_open_file_lives_until_it_is_released"),
         (Fault::CookiesArePositions, "listing::a_cookie_outlives_its_entry"),
+        (Fault::CookiesArePositions, "listing::later_entries_come_behind_the_newest_cookie"),
         (Fault::CookiesArePositions, "listing::a_listing_shows_what_stays_once_while_others_come_and_go"),
         (
             Fault::CookiesArePositions,

@@ -831,7 +831,7 @@ impl Front {
         let each = size_of::<Dirent>() + if with_attributes { size_of::<EntryOut>() } else { 0 };
         let (mut names, mut found, mut room) = (Vec::new(), Vec::new(), read.size as usize);
         self.ask(request, |session| {
-            session.read_dir(FileRef(read.handle), read.offset, &mut |entry| {
+            session.read_dir_of_start(FileRef(read.handle), read.offset, &mut |entry| {
                 let bytes = each + entry.name.len().next_multiple_of(abi::DIRENT_ALIGN);
                 let has_room = bytes <= room;
                 if has_room {

@@ -211,6 +211,7 @@ impl FileSystem for Lfs {
         readlink => op_readlink(ino: Ino) -> FsResult<Vec<u8>>;
         parent => op_parent(dir: Ino) -> FsResult<Ino>;
         readdir => op_readdir(dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
+        newest_cookie => op_newest_cookie(dir: Ino) -> FsResult<u64>;
         open => op_open(ino: Ino) -> FsResult<()>;
         release => op_release(ino: Ino);
         note_read => op_note_read(ino: Ino, when: TimeSpec);

@@ -91,6 +91,9 @@ pub trait FileSystem: Send + Sync {
     /// cookie stays valid while other entries come and go.
     fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
 
+    /// The cookie behind which entries of a directory come that are added from now on: no cookie of an entry that it has is larger.
+    fn newest_cookie(&self, dir: Ino) -> FsResult<u64>;
+
     /// Takes an open reference: the inode lives until as many [`release`](FileSystem::release)s, even without a name.
     fn open(&self, ino: Ino) -> FsResult<()>;
 

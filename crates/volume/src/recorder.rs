@@ -265,6 +265,7 @@ impl FileSystem for RecordedCore {
         readlink => core.readlink(ino: Ino) -> FsResult<Vec<u8>>;
         parent => core.parent(dir: Ino) -> FsResult<Ino>;
         readdir => core.readdir(dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
+        newest_cookie => core.newest_cookie(dir: Ino) -> FsResult<u64>;
         note_read => core.note_read(ino: Ino, when: TimeSpec);
         read => core.read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;
         write_back => core.write_back(ino: Ino) -> FsResult<()>;

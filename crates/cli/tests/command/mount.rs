@@ -274,6 +274,28 @@ fn a_mount_by_mount_8_lacks_only_what_its_options_say() {
 }
 
 #[test]
+fn a_listing_ends_while_the_program_renames_what_it_finds() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let dir = mount.dir.join("d");
+    fs::create_dir(&dir).unwrap();
+    // More than the kernel asks for at once.
+    const FILES: usize = 2000;
+    for n in 0..FILES {
+        fs::write(dir.join(format!("f{n}")), "").unwrap();
+    }
+    let mut found = 0;
+    for entry in fs::read_dir(&dir).unwrap().take(3 * FILES) {
+        fs::rename(entry.unwrap().path(), dir.join("other")).unwrap();
+        fs::rename(dir.join("other"), dir.join(format!("g{found}"))).unwrap();
+        found += 1;
+    }
+    assert_eq!(found, FILES);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), FILES);
+    assert_eq!(mount.stop(), 0);
+}
+
+#[test]
 fn the_kernel_looks_after_locks_of_a_mount_that_has_the_volume_for_itself() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &["-o", "writeback"]) else { return };

@@ -174,6 +174,10 @@ impl FileSystem for Broken {
         })
     }
 
+    fn newest_cookie(&self, dir: Ino) -> FsResult<u64> {
+        self.inner.newest_cookie(dir)
+    }
+
     fn open(&self, ino: Ino) -> FsResult<()> {
         if self.has(Fault::OpenIsNotCounted) {
             return self.inner.getattr(ino).map(|_| ());

@@ -373,6 +373,9 @@ impl FileSystem for Cut {
     fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()> {
         self.live.readdir(dir, cookie, each)
     }
+    fn newest_cookie(&self, dir: Ino) -> FsResult<u64> {
+        self.live.newest_cookie(dir)
+    }
     fn open(&self, ino: Ino) -> FsResult<()> {
         self.live.open(ino)
     }

@@ -291,6 +291,11 @@ impl Lfs {
         }
     }
 
+    pub(crate) fn op_newest_cookie(&self, dir: Ino) -> FsResult<u64> {
+        let state = self.state.lock();
+        Ok(state.inode(dir)?.directory().ok_or(FsError::NotDirectory)?.next_cookie - 1)
+    }
+
     pub(crate) fn op_open(&self, ino: Ino) -> FsResult<()> {
         let mut state = self.state.lock();
         let inode = state.tree.get_mut(ino).ok_or(FsError::Stale)?;

@@ -2,6 +2,7 @@
 
 use super::Error::Errno;
 use super::{Result, Session};
+use std::sync::atomic::Ordering::Relaxed;
 use weft_client::FileRef;
 use weft_client::shared::listing::Listing;
 use weft_core::Ino;
@@ -26,6 +27,23 @@ impl Session<'_> {
         } else {
             self.list(ino, cookie, each)
         }
+    }
+
+    /// The same for a caller that begins each listing with the cookie 0, without the entries that have come since then. A program that
+    /// renames what it finds would otherwise find it again, and never come to an end.
+    pub fn read_dir_of_start(
+        &self,
+        file: FileRef,
+        cookie: u64,
+        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        let open = self.open_file(file)?;
+        if cookie == 0 || open.listed_to.load(Relaxed) == 0 {
+            let newest = self.volume.fs.newest_cookie(open.inode.ino).unwrap_or(0);
+            open.listed_to.store(newest + AFTER_DOT_DOT, Relaxed);
+        }
+        let end = open.listed_to.load(Relaxed);
+        self.read_dir(file, cookie, &mut |entry| entry.cookie <= end && each(entry))
     }
 
     /// The same of a directory with an open inode, from the start; clients that may have memory find there what it holds.

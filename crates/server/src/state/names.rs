@@ -452,6 +452,7 @@ impl FileSystem for Cached {
     weft_vfs::forward! {
         create_unnamed => core.create_unnamed(args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
         readlink => core.readlink(ino: Ino) -> FsResult<Vec<u8>>;
+        newest_cookie => core.newest_cookie(dir: Ino) -> FsResult<u64>;
         open => core.open(ino: Ino) -> FsResult<()>;
         release => core.release(ino: Ino);
         read => core.read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;

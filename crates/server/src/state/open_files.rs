@@ -7,7 +7,7 @@ use super::writeback_errors::ErrorCursor;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use weft_client::FileRef;
 use weft_client::shared::volume::{self, OPEN_FILES_MAX};
 use weft_core::Ino;
@@ -71,6 +71,8 @@ pub struct OpenFile {
     pub errors_seen: ErrorCursor,
     /// Write-back errors of the volume that it has reported, by `syncfs`.
     pub volume_errors_seen: ErrorCursor,
+    /// Of a directory, for a caller that lists what it held at the start: the cookie of its last entry then.
+    pub listed_to: AtomicU64,
     /// References of all connections.
     references: AtomicU32,
 }
@@ -195,6 +197,7 @@ impl OpenFiles {
             path,
             flags,
             opener,
+            listed_to: AtomicU64::new(0),
             references: AtomicU32::new(1),
         });
         let shared = self.shared(file);

@@ -223,6 +223,7 @@ impl FileSystem for Watched {
         parent => core.parent(dir: Ino) -> FsResult<Ino>;
         readlink => core.readlink(ino: Ino) -> FsResult<Vec<u8>>;
         readdir => core.readdir(dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
+        newest_cookie => core.newest_cookie(dir: Ino) -> FsResult<u64>;
         open => core.open(ino: Ino) -> FsResult<()>;
         release => core.release(ino: Ino);
         read => core.read(ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize>;

@@ -12,7 +12,7 @@ pub(super) struct Directory {
     pub(super) parent: Ino,
     by_name: BTreeMap<Vec<u8>, (u64, Ino)>,
     by_cookie: BTreeMap<u64, Vec<u8>>,
-    next_cookie: u64,
+    pub(super) next_cookie: u64,
 }
 
 impl Directory {

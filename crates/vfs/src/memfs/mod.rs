@@ -220,6 +220,10 @@ impl FileSystem for MemFs {
         Ok(())
     }
 
+    fn newest_cookie(&self, dir: Ino) -> FsResult<u64> {
+        Ok(self.state.lock().directory(dir)?.next_cookie - 1)
+    }
+
     fn open(&self, ino: Ino) -> FsResult<()> {
         self.state.lock().inode_mut(ino)?.opens += 1;
         Ok(())
