@@ -5,7 +5,7 @@ use crate::mounted::mounted_on;
 use crate::say::warn;
 use crate::sys::signal;
 use crate::volume;
-use std::fs::DirEntry;
+use std::fs::{DirEntry, File};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use weft_core::serve::connect_now;
 use weft_device::DeviceError;
 use weft_server::{Server, Volume, other_sockets, socket_path};
+use weft_sys::file::lock_holder;
 use weft_sys::peer;
 use weft_volume::report::Snapshot;
 use weft_volume::spec::path_of;
@@ -24,6 +25,8 @@ use weft_volume::{MountChoice, Mounted};
 /// How long to wait for a process that has the image but does not serve it: it is opening or closing it.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_STEP: Duration = Duration::from_millis(20);
+/// How long a volume may be served after its last mount has gone: after that, it is served without one.
+const UNMOUNTED_PATIENCE: Duration = Duration::from_secs(2);
 /// A private socket that does not answer after this long is one of a killed process.
 const SOCKET_AGE_MIN: Duration = Duration::from_secs(10);
 /// A server that has not answered after this long is worth a word.
@@ -281,6 +284,21 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
             }
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// Waits while a process closes a volume that has been unmounted: 'umount' returns before.
+pub fn wait_until_closed(image: &Path) {
+    let image = &*path_of(image);
+    let Ok(file) = File::open(image) else { return };
+    let is_served = || socket_path(image).is_ok_and(|socket| served_by(&socket).is_some());
+    let begun = Instant::now();
+    while lock_holder(&file).is_some() && mounted_on(image).is_none() && !signal::was_interrupted() {
+        let patience = if is_served() { UNMOUNTED_PATIENCE } else { BUSY_PATIENCE };
+        if begun.elapsed() > patience {
+            break;
+        }
+        std::thread::sleep(BUSY_STEP);
     }
 }
 

@@ -229,6 +229,8 @@ pub fn unmount(dir: &Path, detaches: bool) -> io::Result<()> {
     }
 }
 
+pub use mount::{mount_too, remount};
+
 impl Drop for Mount {
     fn drop(&mut self) {
         if let Err(error) = self.end() {

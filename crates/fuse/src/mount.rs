@@ -1,6 +1,7 @@
 //! Mounting and unmounting: by the kernel for root, by `fusermount3` for others.
 
 use crate::MountChoice;
+use rustix::fs::StatVfsMountFlags;
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -13,6 +14,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use weft_sys::{effective_user, message};
 
+/// What can be changed of a mount: of the rest, the server would have to know.
+const CHANGEABLE: MountFlags =
+    MountFlags::RDONLY.union(MountFlags::NOSUID).union(MountFlags::NODEV).union(MountFlags::NOEXEC);
 /// Where the kernel gives a connection.
 const DEVICE: &str = "/dev/fuse";
 /// Mounts for users; its variable with the number of the descriptor by which it gives the connection.
@@ -40,17 +44,8 @@ fn options(choice: &MountChoice) -> String {
     format!("default_permissions{other}")
 }
 
-fn by_kernel(dir: &Path, choice: &MountChoice) -> io::Result<File> {
-    let device = File::options().read(true).write(true).open(DEVICE)?;
-    let (user, group) = effective_user();
-    let kind = dir.metadata()?.mode() & libc::S_IFMT;
-    let data = format!(
-        "fd={},rootmode={kind:o},user_id={user},group_id={group},{}",
-        device.as_raw_fd(),
-        options(choice)
-    );
-    let text = |text: &[u8]| CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
-    let (source, data) = (text(choice.source.as_bytes())?, text(data.as_bytes())?);
+/// What the kernel looks after of a mount by itself.
+fn flags(choice: &MountChoice) -> MountFlags {
     let mut flags = MountFlags::NOSUID | MountFlags::NODEV;
     let chosen = [
         (choice.read_only, MountFlags::RDONLY, true),
@@ -64,7 +59,48 @@ fn by_kernel(dir: &Path, choice: &MountChoice) -> io::Result<File> {
     for (_, flag, is_set) in chosen.into_iter().filter(|(is_chosen, ..)| *is_chosen) {
         flags.set(flag, is_set);
     }
-    rustix::mount::mount(&*source, dir, c"fuse.weft", flags, Some(&*data))?;
+    flags
+}
+
+/// Shows what is mounted on a directory in another one, too. Only the superuser can.
+///
+/// # Errors
+/// What the kernel says.
+pub fn mount_too(mounted: &Path, dir: &Path, choice: &MountChoice) -> io::Result<()> {
+    rustix::mount::mount_bind(mounted, dir)?;
+    let limited = MountFlags::BIND | flags(choice) & CHANGEABLE;
+    rustix::mount::mount_remount(dir, limited, c"").map_err(|error| {
+        // It is of use to nobody as it is.
+        let _ = unmount(dir, true);
+        error.into()
+    })
+}
+
+/// Changes what the kernel looks after by itself of a mount of any process: whether something can be changed, set-id bits count,
+/// device nodes lead to devices, programs can be executed. Only the superuser can.
+///
+/// # Errors
+/// What the kernel says.
+pub fn remount(dir: &Path, choice: &MountChoice) -> io::Result<()> {
+    // Who mounted it has told the server the rest, which stays.
+    let is_sync = rustix::fs::statvfs(dir)?.f_flag.contains(StatVfsMountFlags::SYNCHRONOUS);
+    let mut flags = flags(choice) & CHANGEABLE;
+    flags.set(MountFlags::SYNCHRONOUS, is_sync);
+    Ok(rustix::mount::mount_remount(dir, flags, c"")?)
+}
+
+fn by_kernel(dir: &Path, choice: &MountChoice) -> io::Result<File> {
+    let device = File::options().read(true).write(true).open(DEVICE)?;
+    let (user, group) = effective_user();
+    let kind = dir.metadata()?.mode() & libc::S_IFMT;
+    let data = format!(
+        "fd={},rootmode={kind:o},user_id={user},group_id={group},{}",
+        device.as_raw_fd(),
+        options(choice)
+    );
+    let text = |text: &[u8]| CString::new(text).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
+    let (source, data) = (text(choice.source.as_bytes())?, text(data.as_bytes())?);
+    rustix::mount::mount(&*source, dir, c"fuse.weft", flags(choice), Some(&*data))?;
     Ok(device)
 }
 

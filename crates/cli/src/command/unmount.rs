@@ -1,7 +1,7 @@
 //! `weft unmount`: unmounts a directory, and waits until the process of the mount has closed the volume.
 
 use crate::error::CliError;
-use crate::mounted::{Mounted, mounts};
+use crate::mounted::{Mounted, mounted_on, mounts};
 use crate::say::warn;
 use crate::sys::signal;
 use clap::Args;
@@ -62,6 +62,10 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
         ),
         _ => CliError::io("unmount", &args.dir, error),
     })?;
+    if let Some(dir) = mounted_on(&mount.source) {
+        warn(format_args!("{} is still mounted on {}", mount.source.display(), dir.display()));
+        return Ok(());
+    }
     wait_for_close(&mount.source)
 }
 

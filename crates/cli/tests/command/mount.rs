@@ -253,6 +253,23 @@ fn a_mount_that_stays_is_unmounted_by_its_directory_or_its_volume() {
 }
 
 #[test]
+fn a_volume_is_mounted_again_as_soon_as_umount_has_returned() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    for options in [&[][..], &["-o", "writeback"]] {
+        for _ in 0..3 {
+            fs::write(mount.dir.join("f"), vec![7; 4 << 20]).unwrap();
+            assert!(Command::new("umount").arg(&mount.dir).status().unwrap().success());
+            bench.weft(&[&["mount", "--daemon", "--quiet", "vol.img", "mnt"], options].concat()).success();
+            assert_eq!(fs::metadata(mount.dir.join("f")).unwrap().len(), 4 << 20);
+        }
+    }
+    bench.weft(&["unmount", "mnt"]).success();
+    assert_eq!(mount.child.wait().unwrap().code(), Some(0));
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
 fn a_mount_by_mount_8_lacks_only_what_its_options_say() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
@@ -270,6 +287,41 @@ fn a_mount_by_mount_8_lacks_only_what_its_options_say() {
         let shown = table.lines().find(|line| line.contains(mount.dir.to_str().unwrap())).unwrap();
         assert_eq!(["nosuid", "nodev"].map(|word| shown.contains(word)), lacks, "{shown}");
         bench.weft(&["unmount", "mnt"]).success();
+    }
+}
+
+#[test]
+fn a_volume_is_mounted_on_two_directories() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    fs::create_dir(bench.path("other")).unwrap();
+    bench
+        .weft(&["mount", "-o", "ro", "vol.img", "other"])
+        .success()
+        .stdout("weft: vol.img is mounted on other\n");
+    let other = Given(bench.path("other"));
+    fs::create_dir(mount.dir.join("a")).unwrap();
+    fs::write(mount.dir.join("a/f"), "text").unwrap();
+    fs::rename(mount.dir.join("a/f"), mount.dir.join("f")).unwrap();
+    assert_eq!(fs::read(other.0.join("f")).unwrap(), b"text");
+    assert_eq!(fs::write(other.0.join("f"), "").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    // The first can go: the second keeps the server.
+    bench
+        .weft(&["unmount", "mnt"])
+        .success()
+        .stderr(contains("vol.img is still mounted on").and(contains("other")));
+    assert_eq!(fs::read(other.0.join("f")).unwrap(), b"text");
+    bench.weft(&["unmount", "vol.img"]).success().stderr("");
+    assert_eq!(mount.child.wait().unwrap().code(), Some(0));
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+/// A directory that is unmounted at the end.
+struct Given(PathBuf);
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).output();
     }
 }
 
@@ -293,6 +345,33 @@ fn a_listing_ends_while_the_program_renames_what_it_finds() {
     assert_eq!(found, FILES);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), FILES);
     assert_eq!(mount.stop(), 0);
+}
+
+#[test]
+fn a_mount_becomes_read_only_and_writable_again() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let file = mount.dir.join("f");
+    fs::write(&file, "text").unwrap();
+    let remount = |options: &str| bench.weft(&["mount", "-o", options, "vol.img", "mnt"]);
+    let open = fs::OpenOptions::new().append(true).open(&file).unwrap();
+    remount("remount,ro").code(1).stderr(contains("have files open to write"));
+    drop(open);
+    // The kernel may be done with a file a moment after the program.
+    wait_for("the mount becomes read-only", || {
+        let args = ["mount", "-o", "remount,ro,noexec", "vol.img", "mnt"];
+        bench.process(&args).status().unwrap().success()
+    });
+    assert_eq!(fs::write(&file, "").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    assert_eq!(fs::read(&file).unwrap(), b"text");
+    remount("remount,rw").success();
+    fs::write(&file, "more").unwrap();
+    assert_eq!(mount.stop(), 0);
+    bench
+        .weft(&["mount", "-o", "remount,ro", "vol.img", "mnt"])
+        .code(1)
+        .stderr(contains("no volume is mounted there"));
+    assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "more");
 }
 
 #[test]

@@ -7,13 +7,16 @@ mod options;
 use crate::args::PlacementArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, ServerAt};
+use crate::mounted::{Mounted, mounted_on, mounts};
 use crate::report::SnapshotText;
 use crate::say;
 use crate::sys::signal::Queue;
 use clap::Args;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use weft_fuse::{FuseError, Mount, MountChoice};
+use weft_core::Ino;
+use weft_fuse::{FuseError, Mount, MountChoice, mount_too, remount, unmount};
 use weft_sys::effective_user;
 
 /// Pause between two looks whether somebody has unmounted the directory.
@@ -40,8 +43,8 @@ pub struct MountArgs {
     #[arg(long)]
     pub allow_other: bool,
     /// Options as mount(8) has them: ro, suid, dev, noexec, noatime, sync, dirsync, allow_other. Those of fstab that
-    /// say nothing to weft are ignored. With remount, a mounted volume gets others of ro, suid, dev and noexec. With writeback, the kernel caches data, and what programs write; no other
-    /// program can use the volume meanwhile
+    /// say nothing to weft are ignored. With remount, what is mounted on the directory changes ro, suid, dev and noexec.
+    /// With writeback, the kernel caches data, and what programs write; no other program can use the volume meanwhile
     #[arg(short = 'o', long = "options", value_name = "OPTION,...", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Return when the volume is mounted, and leave a process that serves it without a terminal.
@@ -102,9 +105,13 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     // 'weft unmount' and others find the image by what the mount shows.
     let source = args.volume.canonicalize().unwrap_or_else(|_| args.volume.clone());
     let mut choice = choice(&source);
-    args.options.iter().try_for_each(|option| options::apply(&mut choice, option))?;
+    let (remounts, named): (Vec<_>, Vec<_>) = args.options.iter().partition(|option| *option == "remount");
+    named.into_iter().try_for_each(|option| options::apply(&mut choice, option))?;
     choice.read_only |= args.read_only;
     choice.allow_other |= args.allow_other;
+    if !remounts.is_empty() {
+        return change(args, &choice).map(|()| 0);
+    }
     if args.fake {
         return Ok(0);
     }
@@ -113,6 +120,10 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         false => Err(std::io::Error::from_raw_os_error(libc::ENOTDIR)),
     });
     is_dir.map_err(|source| FuseError::Mount { dir: args.dir.clone(), source })?;
+    host::wait_until_closed(&args.volume);
+    if shows_too(args, &choice)? {
+        return Ok(0);
+    }
     if args.daemon && !daemon::stays() {
         return daemon::start(args.quiet);
     }
@@ -138,6 +149,51 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         say::say(SnapshotText(&after.since(&before)));
     }
     Ok(unmounted.map(|()| 0)?)
+}
+
+/// Whether a volume is mounted already on another directory, and now on this one, too: one server serves both.
+fn shows_too(args: &MountArgs, choice: &MountChoice) -> Result<bool, CliError> {
+    let dir = args.dir.canonicalize().map_err(|error| CliError::io("find", &args.dir, error))?;
+    let Some(mounted) = mounted_on(&args.volume).filter(|_| effective_user().0 == 0) else {
+        return Ok(false);
+    };
+    if mounted == dir {
+        return Ok(false);
+    }
+    mount_too(&mounted, &dir, choice).map_err(|source| FuseError::Mount { dir: dir.clone(), source })?;
+    // It may be that only a part of it is mounted, or that something else is mounted over it.
+    let is_root = std::fs::metadata(&dir).is_ok_and(|meta| meta.ino() == Ino::ROOT.0);
+    if !is_root || mounted_on(&args.volume).is_none_or(|last| last != dir) {
+        unmount(&dir, true).map_err(|source| FuseError::Unmount { dir, source })?;
+        return Ok(false);
+    }
+    if !args.daemon || !args.quiet {
+        say::mounted(&args.volume, &args.dir);
+    }
+    Ok(true)
+}
+
+/// `-o remount`: changes how the kernel shows what is mounted.
+fn change(args: &MountArgs, choice: &MountChoice) -> Result<(), CliError> {
+    let dir = args.dir.canonicalize().map_err(|error| CliError::io("find", &args.dir, error))?;
+    if !mounts()?.iter().rev().find(|mount| mount.dir == dir).is_some_and(Mounted::is_volume) {
+        return Err(CliError::of(
+            &args.dir,
+            "no volume is mounted there",
+            "leave out 'remount' to mount one",
+        ));
+    }
+    if args.fake {
+        return Ok(());
+    }
+    remount(&dir, choice).map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => CliError::of(
+            &args.dir,
+            "programs have files open to write there",
+            "end these programs, which 'fuser -vm DIR' lists; then it can be mounted read-only",
+        ),
+        _ => CliError::io("mount again", &args.dir, error),
+    })
 }
 
 /// Serves the volume in this process, for nobody else if it is alone.

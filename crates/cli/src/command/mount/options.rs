@@ -16,11 +16,7 @@ const OF_OTHERS: &[&str] = &[
     "group",
     "nofail",
     "_netdev",
-    "atime",
-    "noatime",
-    "relatime",
     "norelatime",
-    "strictatime",
     "diratime",
     "nodiratime",
     "lazytime",
@@ -28,8 +24,8 @@ const OF_OTHERS: &[&str] = &[
 ];
 
 /// What [`apply`] knows, for the user.
-const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, sync, async, dirsync, allow_other, writeback, and what fstab \
-     has for others (noauto, nofail, user, noatime, ...)";
+const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime, sync, async, dirsync, allow_other, \
+     remount, writeback, and what fstab has for others (noauto, nofail, user, ...)";
 
 /// Takes one option, or says that there is none.
 pub fn apply(choice: &mut MountChoice, option: &str) -> Result<(), CliError> {
