@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weft_core::{Ino, Tag};
 use weft_device::{PowerCut, ZonedDevice as _};
 use weft_lfs::Lfs;
-use weft_vfs::{CreateArgs, FallocateMode, FileSystem, FsError, NewNode, RenameFlags, SetAttr};
+use weft_vfs::{CreateArgs, FallocateMode, FileSystem, FsError, NewNode, RenameFlags, SetAttr, TimeSpec};
 
 const LOOKS: u64 = 16;
 
@@ -276,4 +276,17 @@ fn a_zone_that_only_one_piece_keeps_lives_on_when_the_piece_is_cut_shorter() {
     fs.sync().unwrap();
     assert!(content(&fs, "piece").unwrap() == pattern(500));
     after_a_cut(&device, |fs| assert!(content(fs, "piece").unwrap() == pattern(500)));
+}
+
+#[test]
+fn the_time_of_a_read_is_there_after_a_clean_close_even_if_nothing_else_has_changed() {
+    let (device, fs) = volume();
+    let ino = create(&fs, "file");
+    fs.unmount().unwrap();
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    let when = TimeSpec(fs.getattr(ino).unwrap().ctime.0 + 1);
+    fs.note_read(ino, when);
+    fs.unmount().unwrap();
+    let fs = Lfs::mount(device, options()).unwrap();
+    assert_eq!(fs.getattr(ino).unwrap().atime, when);
 }

@@ -344,6 +344,8 @@ impl Lfs {
         let atime = inode.attr(ino).atime_after_read(when);
         if let (Some(atime), Some(inode)) = (atime, guard.tree.get_mut(ino)) {
             inode.atime = atime.0;
+            // A volume that is closed has it.
+            guard.journal.changed = true;
         }
     }
 
