@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# A mount, by tests of the field: pjdfstest and fsx through it, and programs of both fronts at once.
-# mount.sh [DIR]     DIR: a built pjdfstest (or PJDFSTEST=DIR); FSX: the program fsx ('cargo install fsx'). What is missing is skipped.
+# A mount, by tests of the field: pjdfstest, its port to Rust, and fsx through it, and programs of both fronts at once.
+# mount.sh [DIR]     DIR: a built pjdfstest (or PJDFSTEST=DIR); PJDFSTEST_RS: the built port, the program target/release/pjdfstest of its
+#                    folder rust; FSX: the program fsx ('cargo install fsx'). What is missing is skipped.
 source "$(dirname "$0")/lib.sh"
 DIR=${1:-${PJDFSTEST:-}}
+PORT=${PJDFSTEST_RS:-}
 FSX=${FSX:-$(command -v fsx || true)}
 stop() { echo "mount.sh: $*" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || stop "only the superuser can take on the identities of others: run it as root"
@@ -14,6 +16,21 @@ mkdir "$MOUNT"
 unmount() { [ ! -e "$IMAGE" ] || "$WEFT" unmount --lazy "$MOUNT" 2>/dev/null || true; finish; }
 trap unmount EXIT
 "$WEFT" mount --daemon --quiet --log "$SCRATCH/log" "$IMAGE" "$MOUNT"
+# The port's tests take on two users. They sleep for longer than the clock of the kernel's times takes for a tick. What they need of the
+# system and do not find by themselves; remounting is no feature of a mount.
+cat >"$SCRATCH/port.toml" <<'T'
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+stat_st_birthtime = {}
+utime_now = {}
+utimensat = {}
+[settings]
+naptime = 0.02
+allow_remount = false
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+T
 
 # suites TITLE: what tests of the field say of what is mounted.
 suites() {
@@ -27,6 +44,15 @@ suites() {
     grep -E '^ *Failed test' "$SCRATCH/prove" | head -20 || true
   else
     echo "skipped: pjdfstest (give its folder)"
+  fi
+
+  if [ -n "$PORT" ]; then
+    [ -x "$PORT" ] || stop "$PORT is not a program"
+    mkdir -m 755 "$MOUNT/port"
+    check "pjdfstest in Rust, $1" "$PORT" -c "$SCRATCH/port.toml" -p "$MOUNT/port" -s "$SCRATCH"
+    sed -n 's/^Summary: //p' "$SCRATCH/out"
+  else
+    echo "skipped: pjdfstest in Rust (PJDFSTEST_RS)"
   fi
 
   if [ -n "$FSX" ]; then
