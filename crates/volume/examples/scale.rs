@@ -33,7 +33,7 @@ fn step<R>(what: &str, count: u64, act: impl FnOnce() -> R) -> R {
 }
 
 fn args(node: NewNode<'static>) -> CreateArgs<'static> {
-    CreateArgs { node, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open: false }
+    CreateArgs { node, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), xattrs: &[], open: false }
 }
 
 /// Directory and name of a file.
