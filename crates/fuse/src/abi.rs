@@ -74,8 +74,16 @@ pub mod can {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
+    pub const HAS_RESEND: u64 = 1 << 39;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    /// No flag of the kernel's: it can be told that no name counts that it has kept ([`super::notice::INC_EPOCH`]).
+    pub const INC_EPOCH: u64 = 1 << 63;
 }
+
+/// In the number of a request: a server that has ended had read it before.
+pub const UNIQUE_RESEND: u64 = 1 << 63;
+/// From this minor version on the kernel knows [`notice::INC_EPOCH`].
+pub const MINOR_INC_EPOCH: u32 = 44;
 
 /// Fields of [`SetAttrIn`] that count.
 pub mod fattr {
@@ -112,6 +120,10 @@ pub const LK_FLOCK: u32 = 1 << 0;
 pub mod notice {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
+    /// Requests that were read and not answered are to be read once more (Linux 6.9).
+    pub const RESEND: i32 = 7;
+    /// No name that the kernel has kept so far counts (Linux 6.16).
+    pub const INC_EPOCH: i32 = 8;
     /// A name is looked up again, and not dropped (Linux 6.2).
     pub const EXPIRE_ONLY: u32 = 1 << 0;
 }

@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 use weft_server::ops::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -149,6 +150,11 @@ impl Channel {
         Ok(Channel { device, turn: Mutex::new(rhythm) })
     }
 
+    /// The open `/dev/fuse`.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+
     /// Answers requests, one after the other, as long as they are short; one that may take long is the last, and another thread
     /// answers those that follow. False when the mount has ended.
     pub fn serve(
@@ -237,6 +243,12 @@ impl Channel {
     pub fn refuse(&self, unique: u64, Errno(errno): Errno) -> io::Result<()> {
         let head = OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique };
         self.send(head.as_bytes())
+    }
+
+    /// Tells the kernel something that is said by its number.
+    pub fn tell(&self, code: i32) -> io::Result<()> {
+        let head = OutHeader { len: size_of::<OutHeader>() as u32, error: code, unique: 0 };
+        (&self.device).write(head.as_bytes()).map(drop)
     }
 
     /// Tells the kernel something without being asked; `NotFound` when it does not know what this is about.

@@ -10,6 +10,7 @@ use crate::abi::{
 use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out, time_spec};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
 use crate::entries::{Entries, recall};
+use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::openers::Openers;
@@ -21,7 +22,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use weft_client::FileRef;
 use weft_client::proto::{ITSELF, with_umask};
-use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino};
+use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino, refuse};
 use weft_server::ops::{At, Base, Caller, Change, Error, Position, Read, Session};
 use weft_server::{Process, Volume, Watcher};
 use weft_vfs::{Attr, InodeFlags, NAME_MAX, TimeSpec, XFlags, flag_request};
@@ -91,6 +92,7 @@ pub struct Front {
     entries: Entries,
     locks: Locks,
     openers: Openers,
+    handles: Handles,
     channel: OnceLock<Arc<Channel>>,
     /// Each change of a directory is durable when it returns.
     syncs_names: bool,
@@ -202,7 +204,12 @@ fn inode(ino: Ino) -> At<'static> {
 
 impl Front {
     /// `None` when the server stops.
-    pub fn new(volume: Arc<Volume>, dir: &Path, choice: &MountChoice) -> Option<Arc<Front>> {
+    pub fn new(
+        volume: Arc<Volume>,
+        dir: &Path,
+        choice: &MountChoice,
+        handles: Handles,
+    ) -> Option<Arc<Front>> {
         let mount_point = dir.as_os_str().as_bytes().to_vec();
         let locks = Locks::default();
         let process = volume.begin_process("mount".into(), mount_point, None, locks.kernel.clone())?;
@@ -213,6 +220,7 @@ impl Front {
             entries: Entries::default(),
             locks,
             openers: Openers::default(),
+            handles,
             channel: OnceLock::new(),
             syncs_names: choice.sync || choice.dir_sync,
             keeps_atime: choice.read_only || choice.no_atime,
@@ -243,7 +251,47 @@ impl Front {
 
     /// The files of the volume have this `st_dev`.
     pub fn set_device(&self, device: u64) {
+        self.handles.set_device(device);
         self.volume.set_device(device);
+    }
+
+    /// Whether another server can go on with the mount.
+    pub fn can_resume(&self) -> bool {
+        let needed = can::HAS_RESEND | can::INC_EPOCH;
+        self.handles.agreed().is_some_and(|agreed| agreed & needed == needed)
+    }
+
+    /// Whether the mount had another server before.
+    pub fn is_resumed(&self) -> bool {
+        self.handles.agreed().is_some()
+    }
+
+    /// Goes on after another server: opens what was open by way of the mount, has the kernel forget what it has kept, and give again
+    /// the requests that the last server had read.
+    pub fn resume(&self, channel: &Channel) {
+        self.agree(self.handles.agreed().unwrap_or(0));
+        self.volume.set_device(self.handles.device());
+        let caller = caller(0, 0, Capabilities::ALL);
+        let session = Session::new(&self.volume, &self.process, &caller);
+        let (inodes, lost) = self.handles.restore(|ino, flags| {
+            let at = At { dir: Base::Inode(ino, b""), path: ITSELF };
+            let opened = session.open(at, flags, 0, self.openers.of(std::process::id()));
+            opened.ok().map(|(open, _)| open.file)
+        });
+        tracing::warn!(inodes = inodes.len(), lost, "open files were found again");
+        warn_of(channel.tell(notice::INC_EPOCH));
+        for ino in inodes {
+            // The kernel knows it.
+            self.nodes.meet(ino, Ino::ROOT, b"");
+            forgets(channel, ino);
+        }
+        warn_of(channel.tell(notice::RESEND));
+    }
+
+    /// The kernel can do this.
+    fn agree(&self, agreed: u64) {
+        self.forgets_names.store(agreed & can::HAS_EXPIRE_ONLY != 0, SeqCst);
+        self.writes_back.store(agreed & can::WRITEBACK_CACHE != 0, SeqCst);
     }
 
     /// The kernel passes on what it keeps of files on the mount, which is about to go while programs use it.
@@ -420,6 +468,26 @@ impl Front {
         answer: &mut Answer,
         channel: &Channel,
     ) -> Result<Outcome, Errno> {
+        let outcome = self.answer(request, answer, channel);
+        match outcome {
+            // The kernel has kept an inode that went with the last server: it looks the name up again.
+            Err(Errno(libc::ENOENT)) if names_inode(request) => Err(Errno(libc::ESTALE)),
+            // Perhaps because the server that has ended had done it.
+            Err(Errno(libc::EEXIST | libc::ENOENT | libc::ENOTEMPTY | libc::ENODATA))
+                if is_resent(request) && changes_names(request) =>
+            {
+                Err(Errno(libc::EIO))
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn answer(
+        &self,
+        request: &Request<'_>,
+        answer: &mut Answer,
+        channel: &Channel,
+    ) -> Result<Outcome, Errno> {
         let head = &request.head;
         let ino = Ino(head.node);
         request.alone.set(self.volume.watcher_alone());
@@ -447,7 +515,7 @@ impl Front {
                 return Ok(Outcome::Unanswered);
             }
             op::SETLK | op::SETLKW => {
-                let (lock, _) = request.argument::<LockIn>()?;
+                let lock = self.lock(request)?;
                 let waits = head.opcode == op::SETLKW;
                 return self.with_session(request, Capabilities::ALL, |session| {
                     self.locks.set(session, head.unique, &lock, waits)
@@ -460,8 +528,8 @@ impl Front {
                     false => WANTED,
                 };
                 let agreed = init(request, wanted, answer)?;
-                self.forgets_names.store(agreed & can::HAS_EXPIRE_ONLY != 0, SeqCst);
-                self.writes_back.store(agreed & can::WRITEBACK_CACHE != 0, SeqCst);
+                self.agree(agreed);
+                self.handles.set_agreed(agreed);
             }
             // The kernel asks for nothing more.
             op::DESTROY => {}
@@ -492,29 +560,34 @@ impl Front {
             op::READDIR | op::READDIRPLUS => self.read_dir(request, answer)?,
             op::FLUSH => {
                 let (flush, _) = request.argument::<FlushIn>()?;
-                let (file, owner) = (FileRef(flush.handle), flush.lock_owner);
+                let (file, owner) = (self.handles.file(flush.handle)?, flush.lock_owner);
                 self.with_session(request, Capabilities::ALL, |session| {
                     self.locks.closed(session, file, owner)
                 })?;
+                refuse(self.handles.is_unsure(flush.handle), Errno(libc::EIO))?;
             }
             op::RELEASE | op::RELEASEDIR => {
                 let (release, _) = request.argument::<ReleaseIn>()?;
-                let file = FileRef(release.handle);
-                self.ask(request, |session| {
-                    self.locks.released(session, file);
-                    session.close(file, false)
-                })?;
+                if let Some(file) = self.handles.remove(release.handle)? {
+                    self.ask(request, |session| {
+                        self.locks.released(session, file);
+                        session.close(file, false)
+                    })?;
+                }
             }
             op::FSYNC | op::FSYNCDIR => {
                 let (fsync, _) = request.argument::<FsyncIn>()?;
-                self.ask(request, |session| session.fsync(FileRef(fsync.handle)))?;
+                let file = self.handles.file(fsync.handle)?;
+                let act = || self.ask(request, |session| session.fsync(file));
+                self.handles.settled(fsync.handle, act)?;
             }
             op::IOCTL => self.ioctl(request, answer)?,
             op::STATFS => self.statfs(request, answer)?,
             op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => self.xattr(request, answer)?,
             op::FALLOCATE => {
                 let (range, _) = request.argument::<FallocateIn>()?;
-                let (file, mode) = (FileRef(range.handle), range.mode as i32);
+                let (file, mode) = (self.handles.file(range.handle)?, range.mode as i32);
+                self.handles.note_written(range.handle);
                 // The kernel does not say who may keep set-id bits.
                 let kills = head.uid != 0;
                 let had_set_id = kills && self.keeps_set_id(request);
@@ -529,12 +602,13 @@ impl Front {
             op::LSEEK if self.writes_back.load(Relaxed) => return Err(Errno(libc::ENOSYS)),
             op::LSEEK => {
                 let (seek, _) = request.argument::<LseekIn>()?;
-                let (file, offset, whence) = (FileRef(seek.handle), seek.offset as i64, seek.whence as i32);
+                let file = self.handles.file(seek.handle)?;
+                let (offset, whence) = (seek.offset as i64, seek.whence as i32);
                 let offset = self.ask(request, |session| session.seek(file, offset, whence, true))?;
                 answer.put(&LseekOut { offset });
             }
             op::GETLK => {
-                let (lock, _) = request.argument::<LockIn>()?;
+                let lock = self.lock(request)?;
                 let found =
                     self.with_session(request, Capabilities::ALL, |session| self.locks.get(session, &lock));
                 answer.put(&found?);
@@ -546,6 +620,27 @@ impl Front {
             self.ask(request, |session| session.sync(None))?;
         }
         Ok(Outcome::Answered)
+    }
+
+    /// What is asked of a lock, with the open file as the server knows it.
+    fn lock(&self, request: &Request<'_>) -> Result<LockIn, Errno> {
+        let (lock, _) = request.argument::<LockIn>()?;
+        let file = self.handles.file(lock.handle)?;
+        if request.head.opcode != op::GETLK && lock.kind as i32 != libc::F_UNLCK {
+            self.handles.note_locked(lock.handle);
+        }
+        Ok(LockIn { handle: file.0, ..lock })
+    }
+
+    /// The kernel's number for a file that has been opened.
+    fn add_handle(&self, request: &Request<'_>, file: FileRef, ino: Ino, flags: i32) -> Result<u64, Errno> {
+        let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOFOLLOW;
+        let unnamed = if flags & libc::O_TMPFILE == libc::O_TMPFILE { libc::O_TMPFILE } else { 0 };
+        let handle = self.handles.add(file, ino, flags & !once & !unnamed);
+        if handle.is_err() {
+            self.ask(request, |session| session.close(file, false))?;
+        }
+        handle
     }
 
     fn forget(&self, ino: Ino, lookups: u64) {
@@ -712,7 +807,8 @@ impl Front {
             self.attr_changed(ino);
         }
         let how = if is_dir { 0 } else { self.how() };
-        answer.put(&OpenOut { handle: open.file.0, how, backing: 0 });
+        let handle = self.add_handle(request, open.file, ino, flags)?;
+        answer.put(&OpenOut { handle, how, backing: 0 });
         Ok(())
     }
 
@@ -750,20 +846,23 @@ impl Front {
             errno => errno,
         })?;
         let place = Place { dir, name: if is_unnamed { b"" } else { name } };
+        let handle = self.add_handle(request, file, attr.ino, flags)?;
         if let Err(errno) = self.meet(request, attr, place, answer) {
+            self.handles.remove(handle)?;
             self.ask(request, |session| session.close(file, false))?;
             return Err(errno);
         }
-        answer.put(&OpenOut { handle: file.0, how: self.how(), backing: 0 });
+        answer.put(&OpenOut { handle, how: self.how(), backing: 0 });
         Ok(())
     }
 
     fn read(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let (read, _) = request.argument::<ReadIn>()?;
+        let file = self.handles.file(read.handle)?;
         let wanted = Read { offset: Some(read.offset), ..Read::default() };
         let begun = Instant::now();
         let filled = answer.fill(read.size as usize, |out| {
-            self.ask(request, |session| Ok(session.read(FileRef(read.handle), wanted, out)?.len))
+            self.ask(request, |session| Ok(session.read(file, wanted, out)?.len))
         });
         self.reads_wait.store(begun.elapsed() > QUICK_READ, Relaxed);
         filled
@@ -772,7 +871,11 @@ impl Front {
     fn write(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let (write, data) = request.argument::<WriteIn>()?;
         let data = data.get(..write.size as usize).ok_or(Errno(libc::EIO))?;
-        let (file, offset) = (FileRef(write.handle), write.offset);
+        let (file, offset) = (self.handles.file(write.handle)?, write.offset);
+        self.handles.note_written(write.handle);
+        // The server that has ended may have appended it.
+        let appends = write.flags as i32 & libc::O_APPEND != 0 && write.write_flags & abi::WRITE_CACHE == 0;
+        refuse(appends && is_resent(request), Errno(libc::EIO))?;
         let writes_back = self.writes_back.load(Relaxed);
         if write.write_flags & abi::WRITE_CACHE != 0 {
             // By any open file that is at hand, which may append. What lies behind the end is nobody's, unless it is the kernel's.
@@ -830,8 +933,9 @@ impl Front {
         let with_attributes = request.head.opcode == op::READDIRPLUS;
         let each = size_of::<Dirent>() + if with_attributes { size_of::<EntryOut>() } else { 0 };
         let (mut names, mut found, mut room) = (Vec::new(), Vec::new(), read.size as usize);
+        let file = self.handles.file(read.handle)?;
         self.ask(request, |session| {
-            session.read_dir_of_start(FileRef(read.handle), read.offset, &mut |entry| {
+            session.read_dir_of_start(file, read.offset, &mut |entry| {
                 let bytes = each + entry.name.len().next_multiple_of(abi::DIRENT_ALIGN);
                 let has_room = bytes <= room;
                 if has_room {
@@ -969,6 +1073,22 @@ fn put_sized(answer: &mut Answer, size: u32, value: &[u8]) -> Result<(), Errno> 
     Ok(())
 }
 
+/// Whether the kernel gives a request once more, which a server had read that has ended.
+fn is_resent(request: &Request<'_>) -> bool {
+    request.head.unique & abi::UNIQUE_RESEND != 0
+}
+
+/// Whether a request is about an inode alone, by its number.
+fn names_inode(request: &Request<'_>) -> bool {
+    let opcode = request.head.opcode;
+    matches!(opcode, op::OPEN | op::OPENDIR | op::GETATTR | op::STATX | op::SETATTR | op::READLINK)
+}
+
+/// Whether a request does something else when it is done twice.
+fn changes_names(request: &Request<'_>) -> bool {
+    NAMES.contains(&request.head.opcode) || matches!(request.head.opcode, op::SETXATTR | op::REMOVEXATTR)
+}
+
 /// Agrees on a version and on what both sides can do; the latter.
 fn init(request: &Request<'_>, wanted: u64, answer: &mut Answer) -> Result<u64, Errno> {
     let (init, rest) = request.argument::<InitIn>()?;
@@ -979,7 +1099,8 @@ fn init(request: &Request<'_>, wanted: u64, answer: &mut Answer) -> Result<u64, 
         tracing::error!(major, minor, "the kernel is older than Linux 5.13: it cannot mount a volume");
         return Err(Errno(libc::EPROTO));
     }
-    let agreed = offered & wanted;
+    let knows_epochs = if init.minor >= abi::MINOR_INC_EPOCH { can::INC_EPOCH } else { 0 };
+    let agreed = offered & (wanted | can::HAS_RESEND);
     let missing = wanted & !agreed;
     if missing != 0 {
         tracing::warn!(missing, "the kernel does not know what a mount wants");
@@ -997,5 +1118,5 @@ fn init(request: &Request<'_>, wanted: u64, answer: &mut Answer) -> Result<u64, 
         flags2: (agreed >> 32) as u32,
         ..InitOut::default()
     });
-    Ok(agreed)
+    Ok(agreed | knows_epochs)
 }

@@ -21,6 +21,7 @@ mod attr;
 mod channel;
 mod entries;
 mod front;
+mod handles;
 mod locks;
 mod mount;
 mod nodes;
@@ -28,8 +29,12 @@ mod openers;
 
 use channel::{Buffers, Channel};
 use front::Front;
+use handles::Handles;
+pub use handles::Kept;
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,17 +129,22 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts a served volume on a directory.
+    /// Mounts a served volume on a directory. What `kept` holds then is enough for [`Mount::resume`].
     ///
     /// # Errors
     /// [`FuseError::Mount`] when the directory does not exist, or the user may not mount there.
-    pub fn new(volume: Arc<Volume>, dir: &Path, choice: &MountChoice) -> Result<Mount, FuseError> {
+    pub fn new(
+        volume: Arc<Volume>,
+        dir: &Path,
+        choice: &MountChoice,
+        kept: Kept,
+    ) -> Result<Mount, FuseError> {
         let refused = |source| FuseError::Mount { dir: dir.to_path_buf(), source };
         let dir_seen = dir.canonicalize().map_err(refused)?;
         if !dir_seen.is_dir() {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOTDIR)));
         }
-        let front = Front::new(volume, &dir_seen, choice).ok_or(FuseError::Stopped)?;
+        let front = Front::new(volume, &dir_seen, choice, Handles::new(kept)).ok_or(FuseError::Stopped)?;
         let device = match mount::mount(&dir_seen, choice) {
             Ok(device) => device,
             Err(error) => {
@@ -142,24 +152,55 @@ impl Mount {
                 return Err(refused(error));
             }
         };
-        let given_up = |error| {
-            front.stop();
-            let _ = mount::unmount(&dir_seen, true);
-            refused(error)
-        };
-        let channel = Channel::new(device).map_err(given_up)?;
-        let channel = Arc::new(channel);
-        front.connect(channel.clone());
-        let shared = Arc::new(Shared { front, channel });
-        let mut mount = Mount { shared, threads: Vec::new(), dir: dir_seen, is_mounted: true };
-        for number in 0..THREADS {
-            mount.start(format!("weft-mount-{number}"), serve)?;
-        }
-        mount.start("weft-mount-lock".into(), |shared| shared.front.serve_locks(&shared.channel))?;
+        let mount = Mount::begin(front, device, dir_seen)?;
         // The first request, which the threads answer.
         let root = mount.dir.metadata().map_err(refused)?;
         mount.shared.front.set_device(root.dev());
         Ok(mount)
+    }
+
+    /// Goes on with a mount whose server has ended: with its connection, and what it kept, on the directory that the first server
+    /// mounted. Programs go on, too: their requests wait in the kernel. What cannot be had back, they are told by `EIO`:
+    /// writes without a later `fsync`, open files that had no name, files with locks.
+    ///
+    /// # Errors
+    /// As [`Mount::new`].
+    pub fn resume(
+        volume: Arc<Volume>,
+        dir: &Path,
+        choice: &MountChoice,
+        kept: Kept,
+        device: OwnedFd,
+    ) -> Result<Mount, FuseError> {
+        let front = Front::new(volume, dir, choice, Handles::new(kept)).ok_or(FuseError::Stopped)?;
+        Mount::begin(front, File::from(device), dir.to_path_buf())
+    }
+
+    /// Begins to answer requests.
+    fn begin(front: Arc<Front>, device: File, dir: PathBuf) -> Result<Mount, FuseError> {
+        let channel = Channel::new(device).map_err(|source| {
+            front.stop();
+            let _ = mount::unmount(&dir, true);
+            FuseError::Mount { dir: dir.clone(), source }
+        })?;
+        let channel = Arc::new(channel);
+        front.connect(channel.clone());
+        if front.is_resumed() {
+            // Before the first request is read: none is to be given twice to this server.
+            front.resume(&channel);
+        }
+        let shared = Arc::new(Shared { front, channel });
+        let mut mount = Mount { shared, threads: Vec::new(), dir, is_mounted: true };
+        for number in 0..THREADS {
+            mount.start(format!("weft-mount-{number}"), serve)?;
+        }
+        mount.start("weft-mount-lock".into(), |shared| shared.front.serve_locks(&shared.channel))?;
+        Ok(mount)
+    }
+
+    /// The connection with the kernel, when it can outlive the server (Linux 6.16).
+    pub fn device(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.front.can_resume().then(|| self.shared.channel.as_fd())
     }
 
     fn start(&mut self, name: String, run: impl FnOnce(&Shared) + Send + 'static) -> Result<(), FuseError> {

@@ -29,6 +29,8 @@ use weft_device::{DeviceError, ZoneState, ZonedDevice, ZonedInfo};
 use weft_sys::SharedMemory;
 use weft_vfs::{FsError, TimeSpec};
 
+/// More inodes than are made within the longest time that a change is not durable.
+const LOST_INODES_MAX: u64 = 1 << 24;
 /// Smallest bound of the dirty buffer, in bytes.
 const DIRTY_BYTES_MIN: u64 = 1 << 20;
 
@@ -337,6 +339,8 @@ fn mount_writable(
         return Ok(state);
     }
     tracing::info!(entries = restored.entries, dropped = restored.dropped, "journal replayed");
+    // Files that somebody saw and that were lost: their numbers mean no others now.
+    state.tree.next_ino = (state.tree.next_ino + LOST_INODES_MAX).min(COUNT_MOUNTED_MAX);
     state.journal.epoch = restored.epoch + 1;
     // An open metadata zone is ended, so that no more than one is ever open.
     chain.extend(restored.spare);

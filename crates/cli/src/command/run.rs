@@ -16,7 +16,7 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use weft_core::serve::connect_now;
-use weft_fuse::Mount;
+use weft_fuse::{FuseError, Kept, Mount};
 use weft_volume::{MountChoice, Record, Spec};
 
 /// `weft run`
@@ -178,7 +178,9 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
 fn mounted(args: &RunArgs, name: &str, hosted: &Hosted) -> Result<Option<Mount>, CliError> {
     let Some(dir) = &args.mount else { return Ok(None) };
     let choice = weft_fuse::MountChoice { read_only: args.read_only, ..mount::choice(Path::new(name)) };
-    Ok(Some(Mount::new(hosted.volume().clone(), dir, &choice)?))
+    // The program ends with its server, and so does the mount.
+    let kept = Kept::new().map_err(|source| FuseError::Mount { dir: dir.clone(), source })?;
+    Ok(Some(Mount::new(hosted.volume().clone(), dir, &choice, kept)?))
 }
 
 /// The recording to make, called by the program's own name.

@@ -3,6 +3,7 @@
 pub mod file;
 pub mod limit;
 pub mod memory;
+pub mod process;
 pub mod signal;
 pub mod terminal;
 pub mod time;

@@ -891,3 +891,151 @@ fn lists_and_flags_let_users_do_through_the_mount_what_they_let_them_do_on_ext4(
     assert_eq!(mount.stop(), 0);
     bench.weft(&["fsck", "vol.img"]).success();
 }
+
+/// The process that serves a mount: the child of the one that keeps it.
+fn server_of(keeper: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{keeper}/task/{keeper}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// Kills the server of a mount, and waits until another one answers.
+fn kill_server(mount: &Mounted) {
+    let server = server_of(mount.child.id()).unwrap();
+    assert!(Command::new("kill").args(["-KILL", &server.to_string()]).status().unwrap().success());
+    wait_for("another server", || server_of(mount.child.id()).is_some_and(|now| now != server));
+}
+
+fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn programs_go_on_when_the_server_of_a_mount_is_killed() {
+    for options in [&[][..], &["-o", "writeback"]] {
+        let bench = Bench::with_volume();
+        let Some(mut mount) = Mounted::new(&bench, options) else { return };
+        let at = |name: &str| mount.dir.join(name);
+        let open = |name: &str| {
+            fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(at(name)).unwrap()
+        };
+        let (synced, written, locked, beside) =
+            (open("synced"), open("written"), open("locked"), open("locked"));
+        fs::create_dir(at("dir")).unwrap();
+        let below = open("dir/below");
+        below.write_all_at(b"below", 0).unwrap();
+        below.sync_all().unwrap();
+        drop(below);
+        let unnamed =
+            fs::OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(at("dir"));
+        let unnamed = unnamed.unwrap();
+        synced.write_all_at(b"synced", 0).unwrap();
+        synced.sync_all().unwrap();
+        locked.write_all_at(b"x", 0).unwrap();
+        locked.try_lock().unwrap();
+        locked.sync_all().unwrap();
+        unnamed.write_all_at(b"x", 0).unwrap();
+        let dir = fs::File::open(at("dir")).unwrap();
+        dir.sync_all().unwrap();
+        written.sync_all().unwrap();
+        written.write_all_at(b"may be lost", 0).unwrap();
+        kill_server(&mount);
+        // What the kernel keeps itself is not lost, unless it has passed it on.
+        let told = errno(written.sync_all());
+        assert!(told == Some(libc::EIO) || told.is_none() && !options.is_empty(), "{told:?}");
+        let mut bytes = [0; 6];
+        synced.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"synced");
+        synced.write_all_at(b"S", 0).unwrap();
+        synced.sync_all().unwrap();
+        written.write_all_at(b"written again", 0).unwrap();
+        written.sync_all().unwrap();
+        let lock = |file: &fs::File| match file.try_lock() {
+            Ok(()) => None,
+            Err(fs::TryLockError::WouldBlock) => Some(libc::EAGAIN),
+            Err(fs::TryLockError::Error(error)) => error.raw_os_error(),
+        };
+        if options.is_empty() {
+            // Somebody else may take the lock: neither goes on as if nothing had been.
+            assert_eq!(errno(beside.write_all_at(b"y", 0)), Some(libc::EIO));
+            assert_eq!(lock(&locked), Some(libc::EIO));
+            assert_eq!(lock(&open("locked")), None);
+        } else {
+            // The kernel has kept it.
+            assert_eq!((lock(&locked), lock(&beside)), (None, Some(libc::EAGAIN)));
+        }
+        assert_eq!(errno(unnamed.sync_all()), Some(libc::EIO));
+        assert_eq!(fs::read_to_string(at("dir/below")).unwrap(), "below");
+        assert_eq!(dir.metadata().unwrap().ino(), fs::metadata(at("dir")).unwrap().ino());
+        // Not the number of a file that is gone.
+        let gone = unnamed.metadata().map_or(0, |meta| meta.ino());
+        let new = open("new");
+        assert!(new.metadata().unwrap().ino() > gone);
+        drop((synced, written, locked, beside, unnamed, dir, new));
+        kill_server(&mount);
+        assert_eq!(fs::read_to_string(at("synced")).unwrap(), "Synced");
+        assert_eq!(fs::read_to_string(at("written")).unwrap(), "written again");
+        assert_eq!(mount.stop(), 0);
+        bench.weft(&["fsck", "vol.img"]).success();
+    }
+}
+
+#[test]
+fn nothing_that_was_synced_is_lost_when_the_server_of_a_mount_is_killed_again_and_again() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 500 } else { 8 };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..3)
+            .map(|worker| {
+                let (dir, stop) = (&mount.dir, &stop);
+                // Returns what was promised: the last number of each file.
+                scope.spawn(move || {
+                    let (mut promised, mut refused) = (Vec::new(), 0);
+                    let mut number = 0u64;
+                    while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        let path = dir.join(format!("f-{worker}-{}", number / 50));
+                        let work = || -> std::io::Result<()> {
+                            let mut options = fs::OpenOptions::new();
+                            let file = options.create(true).truncate(false).write(true).open(&path)?;
+                            file.write_all_at(&number.to_le_bytes(), number % 50 * 8)?;
+                            file.sync_all()?;
+                            fs::File::open(dir)?.sync_all()
+                        };
+                        match work() {
+                            Ok(()) => promised.push(number),
+                            Err(error) => {
+                                assert_eq!(error.raw_os_error(), Some(libc::EIO), "{error}");
+                                refused += 1;
+                            }
+                        }
+                        number += 1;
+                    }
+                    (promised, refused)
+                })
+            })
+            .collect();
+        for round in 0..rounds {
+            // Now and then long enough not to be given up.
+            let pause = if round % 10 == 9 { 1100 } else { 30 + round * 7 % 200 };
+            std::thread::sleep(std::time::Duration::from_millis(pause));
+            kill_server(&mount);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for (worker, thread) in workers.into_iter().enumerate() {
+            let (promised, refused) = thread.join().unwrap();
+            assert!(
+                !promised.is_empty() && refused <= 3 * rounds,
+                "{} kept, {refused} refused",
+                promised.len()
+            );
+            for number in promised {
+                let bytes = fs::read(mount.dir.join(format!("f-{worker}-{}", number / 50))).unwrap();
+                let at = (number % 50 * 8) as usize;
+                assert_eq!(bytes[at..at + 8], number.to_le_bytes(), "worker {worker}, {number}");
+            }
+        }
+    });
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+}

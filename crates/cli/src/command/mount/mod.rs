@@ -2,6 +2,7 @@
 
 mod daemon;
 pub mod helper;
+mod keeper;
 mod options;
 
 use crate::args::PlacementArgs;
@@ -12,12 +13,16 @@ use crate::report::SnapshotText;
 use crate::say;
 use crate::sys::signal::Queue;
 use clap::Args;
+use keeper::{Charge, Role};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weft_core::Ino;
 use weft_fuse::{FuseError, Mount, MountChoice, mount_too, remount, unmount};
 use weft_sys::effective_user;
+use weft_volume::MountChoice as VolumeChoice;
 
 /// Pause between two looks whether somebody has unmounted the directory.
 const LOOK: Duration = Duration::from_millis(200);
@@ -129,15 +134,25 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     }
     let signals = Queue::block()?;
     let log = args.daemon.then(|| daemon::open_log(args.log.as_deref())).transpose()?;
-    let hosted = serve(args, choice.write_back)?;
-    let mount = match Mount::new(hosted.volume().clone(), &args.dir, &choice) {
+    // As long as nothing is mounted there: a later look would wait for an answer.
+    let dir = args.dir.canonicalize().map_err(|source| FuseError::Mount { dir: args.dir.clone(), source })?;
+    let served = Served::of(args, &source)?;
+    let charge = match keeper::split(&signals, &dir, log.as_ref())? {
+        Role::Server(charge) => charge,
+        Role::Done(status) => return Ok(status),
+    };
+    let hosted = match charge.device {
+        None => served.begin(&args.volume, choice.write_back)?,
+        // Of a server that left its directory.
+        Some(_) => served.begin(&served.volume, choice.write_back)?,
+    };
+    let mount = match mount(&hosted, args, &dir, &choice, charge) {
         Ok(mount) => mount,
         Err(error) => {
             hosted.stop()?;
             return Err(error.into());
         }
     };
-    say::mounted(&args.volume, &args.dir);
     if let Some(log) = &log {
         daemon::leave_terminal(log);
     }
@@ -196,32 +211,78 @@ fn change(args: &MountArgs, choice: &MountChoice) -> Result<(), CliError> {
     })
 }
 
-/// Serves the volume in this process, for nobody else if it is alone.
-fn serve(args: &MountArgs, is_alone: bool) -> Result<Hosted, CliError> {
-    let choice = args.placement.choice();
-    if is_alone {
-        if let Some(socket) = &args.socket {
-            return Err(CliError::said(
-                format!(
-                    "--socket {}: nobody can use a volume that is mounted with -o writeback",
-                    socket.display()
-                ),
-                "leave out one of the two",
-            ));
+/// Mounts a served volume, or goes on with a mount.
+fn mount(
+    hosted: &Hosted,
+    args: &MountArgs,
+    dir: &Path,
+    choice: &MountChoice,
+    charge: Charge,
+) -> Result<Mount, FuseError> {
+    let volume = hosted.volume().clone();
+    let Charge { kept, device, keeper } = charge;
+    if let Some(device) = device {
+        return Mount::resume(volume, dir, choice, kept, device);
+    }
+    let mount = Mount::new(volume, dir, choice, kept)?;
+    if let Some(device) = mount.device()
+        && let Err(error) = keeper::hand_over(&keeper, device)
+    {
+        tracing::warn!(%error, "the mount ends with this process");
+    }
+    say::mounted(&args.volume, &args.dir);
+    Ok(mount)
+}
+
+/// What is served, wherever the process is.
+struct Served {
+    volume: PathBuf,
+    socket: Option<PathBuf>,
+    choice: VolumeChoice,
+}
+
+impl Served {
+    fn of(args: &MountArgs, source: &Path) -> Result<Served, CliError> {
+        let whole =
+            |path: &Path| std::path::absolute(path).map_err(|error| CliError::io("find", path, error));
+        let mut choice = args.placement.choice();
+        choice.policy = choice.policy.as_deref().map(whole).transpose()?;
+        let socket = args.socket.as_deref().map(whole).transpose()?;
+        let volume = match source.as_os_str().as_encoded_bytes().strip_prefix(b"zonefs:") {
+            Some(dir) => {
+                let mut spec = OsString::from("zonefs:");
+                spec.push(whole(Path::new(OsStr::from_bytes(dir)))?);
+                spec.into()
+            }
+            None => source.to_path_buf(),
+        };
+        Ok(Served { volume, socket, choice })
+    }
+
+    /// Serves the volume in this process, for nobody else if it is alone.
+    fn begin(&self, volume: &Path, is_alone: bool) -> Result<Hosted, CliError> {
+        if is_alone {
+            if let Some(socket) = &self.socket {
+                return Err(CliError::said(
+                    format!(
+                        "--socket {}: nobody can use a volume that is mounted with -o writeback",
+                        socket.display()
+                    ),
+                    "leave out one of the two",
+                ));
+            }
+            return Hosted::alone(volume, &self.choice);
         }
-        return Hosted::alone(&args.volume, &choice);
-    }
-    if let Some(socket) = &args.socket {
-        // The process that stays changes its directory.
-        let socket = std::path::absolute(socket).map_err(|error| CliError::io("find", socket, error))?;
-        return Hosted::on_socket(&args.volume, &socket, &choice);
-    }
-    match host::reach(&args.volume, &choice)? {
-        ServerAt::Here(hosted) => Ok(*hosted),
-        ServerAt::Elsewhere(socket) => Err(CliError::of(
-            &args.volume,
-            format_args!("already served on {}", socket.display()),
-            "stop that server first, then mount the volume; programs of 'weft run' join a mounted volume",
-        )),
+        if let Some(socket) = &self.socket {
+            return Hosted::on_socket(volume, socket, &self.choice);
+        }
+        match host::reach(volume, &self.choice)? {
+            ServerAt::Here(hosted) => Ok(*hosted),
+            ServerAt::Elsewhere(socket) => Err(CliError::of(
+                volume,
+                format_args!("already served on {}", socket.display()),
+                "stop that server first, then mount the volume; programs of 'weft run' join a mounted volume",
+            )),
+        }
     }
 }
