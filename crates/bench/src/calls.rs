@@ -9,8 +9,10 @@ use crate::disk::{Scratch, format, under};
 use crate::error::BenchError;
 use crate::pairs::{Comparison, Unit, median};
 use crate::rounds;
+use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -181,9 +183,20 @@ impl Files {
 type Operation = fn(&mut Files, u64) -> io::Result<()>;
 
 /// The operations by name.
-const OPERATIONS: [(&str, Operation); 11] = [
+const OPERATIONS: [(&str, Operation); 13] = [
     ("stat", |files, _| fs::metadata(&files.path).map(|found| assert!(found.size() > 0))),
     ("fstat", |files, _| files.file.metadata().map(|found| assert!(found.size() > 0))),
+    ("access", |files, _| {
+        let path = CString::new(files.path.as_os_str().as_bytes())?;
+        // SAFETY: a C string that outlives the call.
+        let code = unsafe { libc::access(path.as_ptr(), libc::R_OK) };
+        if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }),
+    ("open of a missing file", |files, _| match File::open(files.dir.join("missing")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Ok(_) => Err(io::Error::other("nobody has made it")),
+        Err(error) => Err(error),
+    }),
     ("open and close", |files, _| File::open(&files.path).map(drop)),
     ("open, read 4 KiB, close", |files, _| File::open(&files.path)?.read_exact(&mut files.block)),
     ("pread 4 KiB", |files, i| files.file.read_exact_at(&mut files.block, i % BLOCKS * BLOCK as u64)),
