@@ -15,6 +15,7 @@ pub struct Mounted {
     /// Where.
     pub dir: PathBuf,
     kind: Vec<u8>,
+    options: Vec<u8>,
 }
 
 impl Mounted {
@@ -22,13 +23,23 @@ impl Mounted {
     pub fn is_volume(&self) -> bool {
         self.kind == TYPE
     }
+
+    /// Whether root has mounted it. What others mount may be anything, whatever it is called.
+    pub fn is_of_root(&self) -> bool {
+        self.options.split(|&byte| byte == b',').any(|option| option == b"user_id=0")
+    }
 }
 
 /// Where a volume is mounted, if it is.
 pub fn mounted_on(volume: &Path) -> Option<PathBuf> {
+    mount_of(volume).map(|mount| mount.dir)
+}
+
+/// The last mount of a volume.
+pub fn mount_of(volume: &Path) -> Option<Mounted> {
     let volume = volume.canonicalize().ok()?;
     let all = mounts().ok()?;
-    all.into_iter().rev().find(|mount| mount.is_volume() && mount.source == volume).map(|mount| mount.dir)
+    all.into_iter().rev().find(|mount| mount.is_volume() && mount.source == volume)
 }
 
 /// What is mounted, in the order of the mounts.
@@ -40,8 +51,9 @@ pub fn mounts() -> Result<Vec<Mounted>, CliError> {
         .filter_map(|line| {
             let mut words = line.split(|&byte| byte == b' ');
             let (source, dir, kind) = (words.next()?, words.next()?, words.next()?);
+            let options = words.next()?.to_vec();
             let path = |word| PathBuf::from(unescaped(word));
-            Some(Mounted { source: path(source), dir: path(dir), kind: kind.to_vec() })
+            Some(Mounted { source: path(source), dir: path(dir), kind: kind.to_vec(), options })
         })
         .collect())
 }

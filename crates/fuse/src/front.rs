@@ -280,8 +280,9 @@ impl Front {
         });
         tracing::warn!(inodes = inodes.len(), lost, "open files were found again");
         warn_of(channel.tell(notice::INC_EPOCH));
-        for ino in inodes {
-            // The kernel knows it.
+        // The kernel knows them, and has looked up none of them by a name of this server's. The root it never looks up.
+        forgets(channel, Ino::ROOT);
+        for ino in inodes.into_iter().filter(|ino| *ino != Ino::ROOT) {
             self.nodes.meet(ino, Ino::ROOT, b"");
             forgets(channel, ino);
         }
@@ -468,6 +469,12 @@ impl Front {
         answer: &mut Answer,
         channel: &Channel,
     ) -> Result<Outcome, Errno> {
+        // Done twice, it is undone.
+        let exchanges = request.head.opcode == op::RENAME2
+            && request
+                .argument()
+                .is_ok_and(|(rename, _): (Rename2In, _)| rename.flags & RENAME_EXCHANGE != 0);
+        refuse(exchanges && is_resent(request), Errno(libc::EIO))?;
         let outcome = self.answer(request, answer, channel);
         match outcome {
             // The kernel has kept an inode that went with the last server: it looks the name up again.

@@ -207,13 +207,14 @@ impl Handles {
     /// Makes a file durable by `act`, or closes it; an error when something that was written by way of it may be lost.
     pub fn settled(&self, handle: u64, act: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         let slot = self.slot(handle)?;
-        let before = slot.state.fetch_and(!UNSURE, Relaxed);
+        let before = slot.state.load(Relaxed);
         let done = act();
+        // Not before: if the server ends in between, the next one is asked for the same.
         if done.is_ok() {
-            // Not before: if the server ends in between, the next one is asked for the same.
             slot.set_durable(before >> WRITES_BIT);
         }
-        if before & UNSURE != 0 { Err(Errno(libc::EIO)) } else { done }
+        let was_unsure = slot.state.fetch_and(!UNSURE, Relaxed) & UNSURE != 0;
+        if was_unsure { Err(Errno(libc::EIO)) } else { done }
     }
 
     /// Whether something that was written by way of this file may be lost, and no `fsync` has told so. Each `close` of a descriptor

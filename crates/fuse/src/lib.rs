@@ -112,6 +112,8 @@ pub struct MountChoice {
     pub dir_sync: bool,
     /// The kernel keeps data, and what programs write until an `fsync`, or for some seconds: for a volume that nobody else uses.
     pub write_back: bool,
+    /// Another server goes on when this one is killed, see [`Mount::resume`].
+    pub restart: bool,
 }
 
 /// What the threads of a mount share.

@@ -911,9 +911,10 @@ fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
 
 #[test]
 fn programs_go_on_when_the_server_of_a_mount_is_killed() {
-    for options in [&[][..], &["-o", "writeback"]] {
+    for options in ["restart", "restart,writeback"] {
         let bench = Bench::with_volume();
-        let Some(mut mount) = Mounted::new(&bench, options) else { return };
+        let Some(mut mount) = Mounted::new(&bench, &["-o", options]) else { return };
+        let passes_on = options == "restart";
         let at = |name: &str| mount.dir.join(name);
         let open = |name: &str| {
             fs::OpenOptions::new().create(true).truncate(false).read(true).write(true).open(at(name)).unwrap()
@@ -941,7 +942,7 @@ fn programs_go_on_when_the_server_of_a_mount_is_killed() {
         kill_server(&mount);
         // What the kernel keeps itself is not lost, unless it has passed it on.
         let told = errno(written.sync_all());
-        assert!(told == Some(libc::EIO) || told.is_none() && !options.is_empty(), "{told:?}");
+        assert!(told == Some(libc::EIO) || told.is_none() && !passes_on, "{told:?}");
         let mut bytes = [0; 6];
         synced.read_exact_at(&mut bytes, 0).unwrap();
         assert_eq!(&bytes, b"synced");
@@ -954,7 +955,7 @@ fn programs_go_on_when_the_server_of_a_mount_is_killed() {
             Err(fs::TryLockError::WouldBlock) => Some(libc::EAGAIN),
             Err(fs::TryLockError::Error(error)) => error.raw_os_error(),
         };
-        if options.is_empty() {
+        if passes_on {
             // Somebody else may take the lock: neither goes on as if nothing had been.
             assert_eq!(errno(beside.write_all_at(b"y", 0)), Some(libc::EIO));
             assert_eq!(lock(&locked), Some(libc::EIO));
@@ -982,7 +983,7 @@ fn programs_go_on_when_the_server_of_a_mount_is_killed() {
 #[test]
 fn nothing_that_was_synced_is_lost_when_the_server_of_a_mount_is_killed_again_and_again() {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "restart"]) else { return };
     let stop = std::sync::atomic::AtomicBool::new(false);
     let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 500 } else { 8 };
     std::thread::scope(|scope| {

@@ -154,15 +154,20 @@ unsafe fn control(fd: c_int, file: FileRef, command: c_int, arg: usize) -> Resul
 /// Gets or sets what `chattr` shows. As in Linux, the size that the numbers of the first two requests name is wrong: they take an int.
 unsafe fn inode_flags(client: &Client, file: FileRef, request: c_ulong, arg: usize) -> Result<(), Errno> {
     let here = || client.stat_with_flags(file, b"", libc::AT_EMPTY_PATH).map(|(_, flags)| flags);
-    // SAFETY: by the caller's promise; a program that passes no place gets an error.
-    let (word, extended) = unsafe { ((arg as *mut u32).as_mut(), (arg as *mut XFlags).as_mut()) };
-    match request {
-        GET_FLAGS => *word.ok_or(libc::EFAULT)? = here()?.bits(),
-        SET_FLAGS => client.set_inode_flags(file, *word.ok_or(libc::EFAULT)?, u32::MAX)?,
-        GET_XFLAGS => *extended.ok_or(libc::EFAULT)? = XFlags::of(here()?),
-        _ => {
-            let (flags, mask) = extended.ok_or(libc::EFAULT)?.flags().ok_or(libc::EOPNOTSUPP)?;
-            client.set_inode_flags(file, flags.bits(), mask.bits())?;
+    if arg == 0 {
+        return Err(libc::EFAULT);
+    }
+    let (word, extended) = (arg as *mut u32, arg as *mut XFlags);
+    // SAFETY: by the caller's promise there is what the request names, wherever it lies.
+    unsafe {
+        match request {
+            GET_FLAGS => word.write_unaligned(here()?.bits()),
+            SET_FLAGS => client.set_inode_flags(file, word.read_unaligned(), u32::MAX)?,
+            GET_XFLAGS => extended.write_unaligned(XFlags::of(here()?)),
+            _ => {
+                let (flags, mask) = extended.read_unaligned().flags().ok_or(libc::EOPNOTSUPP)?;
+                client.set_inode_flags(file, flags.bits(), mask.bits())?;
+            }
         }
     }
     Ok(())

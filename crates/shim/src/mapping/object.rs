@@ -327,12 +327,18 @@ impl Object {
     ) -> Result<R, Errno> {
         self.exclusively(|| {
             let (result, start, end) = act()?;
-            if !self.is_linked()? || self.header()?.session != client.session() {
-                // Those who map them have gone meanwhile, or with the server before.
-                return Ok(result);
+            let shown = (|| {
+                if !self.is_linked()? || self.header()?.session != client.session() {
+                    // Those who map them have gone meanwhile, or with the server before.
+                    return Ok(());
+                }
+                self.load(client, start, end.min(self.valid()?), u64::MAX)?;
+                self.fit_alone(client)
+            })();
+            if let Err(error) = shown {
+                // The file is changed: whoever was told otherwise would change it once more.
+                refuse_for(Refusal::MapKept, Some(error));
             }
-            self.load(client, start, end.min(self.valid()?), u64::MAX)?;
-            self.fit_alone(client)?;
             Ok(result)
         })
     }

@@ -385,7 +385,8 @@ fn changing<R>(file: FileRef, act: impl Fn(&Client) -> Result<(R, u64, u64), Err
         return result;
     }
     if client.is_mapped(file)
-        && let Some(object) = limit::with_descriptors(|| Object::of_others(client, file))?
+        // Where the pages cannot be reached, the write goes on without them.
+        && let Ok(Some(object)) = limit::with_descriptors(|| Object::of_others(client, file))
     {
         let result = object.change(client, || act(client));
         object.leave(client);

@@ -11,7 +11,7 @@
 
 use super::daemon;
 use crate::error::CliError;
-use crate::say::{say, warn};
+use crate::say::warn;
 use crate::sys::process::{self, Ended};
 use crate::sys::signal::{self, ENDING, Queue};
 use std::fs::File;
@@ -38,8 +38,19 @@ pub struct Charge {
     pub kept: Kept,
     /// The connection of a server that has ended.
     pub device: Option<OwnedFd>,
-    /// Leads to the keeper.
-    pub keeper: UnixStream,
+    /// Leads to the keeper, if there is one.
+    pub keeper: Option<UnixStream>,
+}
+
+impl Charge {
+    /// Of a server whose mount ends with it.
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    pub fn of_none(dir: &Path) -> Result<Charge, CliError> {
+        let kept = Kept::new().map_err(|error| CliError::io("start a server for", dir, error))?;
+        Ok(Charge { kept, device: None, keeper: None })
+    }
 }
 
 /// Lets the keeper hold the connection with the kernel, too.
@@ -73,22 +84,23 @@ pub fn split(signals: &Queue, dir: &Path, log: Option<&File>) -> Result<Role, Cl
             drop(own);
             // Nobody would go on with the mount: it is taken down.
             process::end_with_parent(libc::SIGTERM);
-            return Ok(Role::Server(Charge { kept, device, keeper: theirs }));
+            return Ok(Role::Server(Charge { kept, device, keeper: Some(theirs) }));
         };
         drop(theirs);
-        let begun = Instant::now();
+        let (begun, begun_again) = (Instant::now(), device.is_some());
         let ended = tend(signals, server, &own, &mut device, log).map_err(failed)?;
         let signal = match ended {
-            Ended::Status(status) => return Ok(Role::Done(status)),
+            Ended::Status(status) => {
+                if status != 0 && begun_again {
+                    given_up(dir, format_args!("could not go on (status {status})"));
+                }
+                return Ok(Role::Done(status));
+            }
             Ended::Signal(signal) => signal,
         };
         tries = if begun.elapsed() < SOON { tries + 1 } else { 1 };
         if device.is_none() || tries > TRIES {
-            let _ = weft_fuse::unmount(dir, true);
-            say(format_args!(
-                "weft: {}: the server of the mount was ended by signal {signal}",
-                dir.display()
-            ));
+            given_up(dir, format_args!("was ended by signal {signal}"));
             return Ok(Role::Done(128u8.saturating_add(signal as u8)));
         }
         warn(format_args!(
@@ -96,6 +108,15 @@ pub fn split(signals: &Queue, dir: &Path, log: Option<&File>) -> Result<Role, Cl
             dir.display()
         ));
     }
+}
+
+/// Says that nobody goes on. The directory stays as it is: what programs write there must not come to the one below.
+fn given_up(dir: &Path, how: std::fmt::Arguments<'_>) {
+    let dir = dir.display();
+    warn(format_args!(
+        "{dir}: the server of the mount {how}, and no other one follows: programs get ENOTCONN there; 'weft unmount {dir}', then mount \
+         it again"
+    ));
 }
 
 /// Passes signals on to a server until it has ended.
@@ -110,12 +131,11 @@ fn tend(
     let mut has_come = false;
     loop {
         if !has_come && let Ok(received) = message::receive(link, &mut [0]) {
+            // Without a descriptor it is the end: the server has mounted the volume, and goes on alone.
             has_come = true;
-            if received.fd.is_some() {
-                *device = received.fd;
-                if let Some(log) = log {
-                    daemon::leave_terminal(log);
-                }
+            *device = received.fd.or(device.take());
+            if let Some(log) = log {
+                daemon::leave_terminal(log);
             }
         }
         // The connection may have come with the end.

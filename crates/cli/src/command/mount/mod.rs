@@ -8,7 +8,7 @@ mod options;
 use crate::args::PlacementArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, ServerAt};
-use crate::mounted::{Mounted, mounted_on, mounts};
+use crate::mounted::{Mounted, mount_of, mounted_on, mounts};
 use crate::report::SnapshotText;
 use crate::say;
 use crate::sys::signal::Queue;
@@ -49,7 +49,8 @@ pub struct MountArgs {
     pub allow_other: bool,
     /// Options as mount(8) has them: ro, suid, dev, noexec, noatime, sync, dirsync, allow_other. Those of fstab that
     /// say nothing to weft are ignored. With remount, what is mounted on the directory changes ro, suid, dev and noexec.
-    /// With writeback, the kernel caches data, and what programs write; no other program can use the volume meanwhile
+    /// With writeback, the kernel caches data, and what programs write; no other program can use the volume meanwhile.
+    /// With restart, another server goes on when this one is killed
     #[arg(short = 'o', long = "options", value_name = "OPTION,...", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Return when the volume is mounted, and leave a process that serves it without a terminal.
@@ -137,7 +138,11 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     // As long as nothing is mounted there: a later look would wait for an answer.
     let dir = args.dir.canonicalize().map_err(|source| FuseError::Mount { dir: args.dir.clone(), source })?;
     let served = Served::of(args, &source)?;
-    let charge = match keeper::split(&signals, &dir, log.as_ref())? {
+    let role = match choice.restart {
+        true => keeper::split(&signals, &dir, log.as_ref())?,
+        false => Role::Server(Charge::of_none(&dir)?),
+    };
+    let charge = match role {
         Role::Server(charge) => charge,
         Role::Done(status) => return Ok(status),
     };
@@ -169,12 +174,10 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
 /// Whether a volume is mounted already on another directory, and now on this one, too: one server serves both.
 fn shows_too(args: &MountArgs, choice: &MountChoice) -> Result<bool, CliError> {
     let dir = args.dir.canonicalize().map_err(|error| CliError::io("find", &args.dir, error))?;
-    let Some(mounted) = mounted_on(&args.volume).filter(|_| effective_user().0 == 0) else {
+    let found = mount_of(&args.volume).filter(|mount| effective_user().0 == 0 && mount.is_of_root());
+    let Some(Mounted { dir: mounted, .. }) = found.filter(|mount| mount.dir != dir) else {
         return Ok(false);
     };
-    if mounted == dir {
-        return Ok(false);
-    }
     mount_too(&mounted, &dir, choice).map_err(|source| FuseError::Mount { dir: dir.clone(), source })?;
     // It may be that only a part of it is mounted, or that something else is mounted over it.
     let is_root = std::fs::metadata(&dir).is_ok_and(|meta| meta.ino() == Ino::ROOT.0);
@@ -225,10 +228,12 @@ fn mount(
         return Mount::resume(volume, dir, choice, kept, device);
     }
     let mount = Mount::new(volume, dir, choice, kept)?;
-    if let Some(device) = mount.device()
-        && let Err(error) = keeper::hand_over(&keeper, device)
-    {
-        tracing::warn!(%error, "the mount ends with this process");
+    if let Some(keeper) = &keeper {
+        match mount.device().map(|device| keeper::hand_over(keeper, device)) {
+            Some(Ok(())) => {}
+            Some(Err(error)) => tracing::warn!(%error, "the mount ends with this process"),
+            None => tracing::warn!("-o restart needs Linux 6.16: the mount ends with this process"),
+        }
     }
     say::mounted(&args.volume, &args.dir);
     Ok(mount)
