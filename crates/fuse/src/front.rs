@@ -15,6 +15,7 @@ use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::openers::Openers;
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -599,7 +600,9 @@ impl Front {
                 let kills = head.uid != 0;
                 let had_set_id = kills && self.keeps_set_id(request);
                 self.ask_with(request, capabilities(kills), |session| {
-                    session.fallocate(file, mode, range.offset, range.len)
+                    session.fallocate(file, mode, range.offset, range.len)?;
+                    // Those that the kernel passes on move nothing.
+                    self.show(request, session, file, range.offset..range.offset.saturating_add(range.len))
                 })?;
                 if had_set_id {
                     self.attr_changed(ino);
@@ -915,6 +918,7 @@ impl Front {
                 session.set_flags(file, flags ^ libc::O_APPEND)?;
             }
             let size = session.write(file, Position::At(offset), data)?;
+            self.show(request, session, file, offset..offset + size as u64)?;
             if now & !flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
                 session.fsync(file)?;
             }
@@ -925,6 +929,17 @@ impl Front {
         }
         answer.put(&WriteOut { size: size as u32, pad: 0 });
         Ok(())
+    }
+
+    /// Programs of the library that have mapped the file see these bytes.
+    fn show(
+        &self,
+        request: &Request<'_>,
+        session: &Session<'_>,
+        file: FileRef,
+        bytes: Range<u64>,
+    ) -> Result<(), Error> {
+        if request.alone.get() == 0 { session.show_in_maps(file, bytes) } else { Ok(()) }
     }
 
     /// Whether the kernel may keep set-id bits of an inode, which it would not ask for again after the server has cleared them.
@@ -1011,8 +1026,12 @@ impl Front {
         let (ask, data) = request.argument::<IoctlIn>()?;
         let (at, flags) = (inode(Ino(request.head.node)), libc::AT_EMPTY_PATH);
         let has = || self.ask(request, |session| Ok(session.stat(at, flags)?.marks.flags));
-        let set =
-            |new: u32, mask: u32| self.ask(request, |session| session.set_inode_flags(at, flags, new, mask));
+        let set = |new: u32, mask: u32| {
+            self.ask(request, |session| session.set_inode_flags(at, flags, new, mask))?;
+            // The kernel does not know that the time of the last change moves.
+            self.attr_changed(Ino(request.head.node));
+            Ok::<_, Errno>(())
+        };
         let mut told = match ask.command {
             flag_request::GET => has()?.bits().as_bytes().to_vec(),
             flag_request::GET_X => XFlags::of(has()?).0.as_bytes().to_vec(),

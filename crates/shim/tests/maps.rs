@@ -124,6 +124,40 @@ fn what_a_process_without_a_map_writes_is_seen_by_those_that_have_one() {
 }
 
 #[test]
+fn maps_show_that_their_file_was_truncated_by_its_path() {
+    for leases in [true, false] {
+        let served = Served::new(leases);
+        let mut mapper = Mapper::start(&served, "f");
+        assert_eq!(mapper.tell(&format!("write 0 {}", "X".repeat(2000))), "2000");
+        assert_eq!(mapper.tell("truncate 10000"), "0");
+        assert_eq!(mapper.tell("map 10000"), "mapped");
+        mapper.tell("store 9000 old");
+        let mut other = Mapper::start(&served, "g");
+        for who in ["itself", "another"] {
+            let by = if who == "itself" { &mut mapper } else { &mut other };
+            assert_eq!(by.tell("truncate-path f 1000"), "0");
+            assert_eq!(by.tell("truncate-path f 10000"), "0");
+            assert_eq!(mapper.tell("show 998 4"), "XX..", "{who}");
+            assert_eq!(mapper.tell("show 9000 3"), "...", "{who}");
+            mapper.tell("store 9000 new");
+            assert_eq!(mapper.tell("msync"), "0");
+            let by = if who == "itself" { &mut mapper } else { &mut other };
+            assert_eq!(by.tell("empty f"), "0");
+            assert_eq!(by.tell("truncate-path f 10000"), "0");
+            assert_eq!(mapper.tell("show 9000 3"), "...", "{who}");
+            assert_eq!(mapper.tell(&format!("write 0 {}", "X".repeat(2000))), "2000");
+            assert_eq!(mapper.tell("show 1998 4"), "XX..", "{who}");
+            mapper.tell("store 9000 old");
+        }
+        mapper.end();
+        other.end();
+        let mut reader = Mapper::start(&served, "f");
+        assert_eq!(reader.tell("read 8998 7"), "..old..");
+        reader.end();
+    }
+}
+
+#[test]
 fn a_forked_child_goes_on_with_the_pages_that_others_map() {
     let served = Served::new(true);
     let mut parent = Mapper::start(&served, "f");

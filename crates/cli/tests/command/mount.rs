@@ -214,6 +214,62 @@ fn locks_exclude_programs_of_the_mount_and_of_the_library() {
 }
 
 #[test]
+fn a_map_under_the_library_shows_what_is_written_through_the_mount() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: no python3");
+        return;
+    }
+    let path = mount.dir.join("f");
+    fs::write(&path, vec![b'x'; 10000]).unwrap();
+    // A line each: where to look, and what to store there first.
+    let script = "import mmap, sys\n\
+        file = open('/weft/f', 'r+b')\n\
+        map = mmap.mmap(file.fileno(), 10000)\n\
+        for line in sys.stdin:\n\
+        \x20   at, *store = line.split()\n\
+        \x20   at = int(at)\n\
+        \x20   if store: map[at:at + len(store[0])] = store[0].encode()\n\
+        \x20   print(map[at:at + 6].replace(bytes(1), b'.').decode(), flush=True)\n";
+    let args = ["run", "--quiet", "--volume", "vol.img", "--", "python3", "-c", script];
+    let mut mapper = bench.process(&args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut input, mut output) =
+        (mapper.stdin.take().unwrap(), BufReader::new(mapper.stdout.take().unwrap()));
+    let mut tell = |line: &str| {
+        writeln!(input, "{line}").unwrap();
+        let mut answer = String::new();
+        output.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    };
+    assert_eq!(tell("5000 stored"), "stored");
+    let file = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    file.write_all_at(b"mount", 4998).unwrap();
+    assert_eq!(tell("4998"), "mountr", "the last write counts");
+    assert_eq!(tell("9000 last"), "lastxx");
+    file.set_len(4999).unwrap();
+    file.set_len(10000).unwrap();
+    assert_eq!(tell("4997"), "xm....");
+    assert_eq!(tell("9000"), "......");
+    tell("9001 map");
+    fs::write(&path, b"new").unwrap();
+    file.set_len(9000).unwrap();
+    file.write_all_at(b"grown", 9995).unwrap();
+    assert_eq!((tell("0"), tell("9000"), tell("9995")), ("new...".into(), "......".into(), "grown".into()));
+    assert_eq!(tell("100 kept"), "kept..");
+    drop(input);
+    assert!(mapper.wait().unwrap().success());
+    let mut wanted = vec![0; 10000];
+    wanted[..3].copy_from_slice(b"new");
+    wanted[100..104].copy_from_slice(b"kept");
+    wanted[9995..].copy_from_slice(b"grown");
+    assert!(fs::read(&path).unwrap() == wanted);
+    drop(file);
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
 fn a_mount_that_stays_is_unmounted_by_its_directory_or_its_volume() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &["-o", "noexec,noatime,ro,rw"]) else { return };

@@ -100,7 +100,9 @@ impl Session<'_> {
             let attr = self.target(at, flags)?;
             if let Some(size) = change.size {
                 self.check_set_size(at, &attr)?;
-                self.set_size(attr.ino, size)?;
+                // The library has the pages of what it has open in hand; the kernel has none.
+                let by_open_file = matches!((at.path.is_empty(), at.dir), (true, Base::Open(_)));
+                self.set_size(attr.ino, size, by_open_file)?;
             }
             if *change != (Change { size: change.size, ..Change::default() }) {
                 self.check_writable()?;

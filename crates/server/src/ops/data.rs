@@ -432,6 +432,13 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Bytes of an open file were changed by a caller who does not know the pages that maps of it show.
+    pub fn show_in_maps(&self, file: FileRef, changed: Range<u64>) -> Result<()> {
+        let open = self.open_data(file)?;
+        self.volume.orphans.show(self.volume, &open.inode, changed);
+        Ok(())
+    }
+
     /// Takes away what a program may do beside what its user may; whether it had anything.
     pub(super) fn drop_capabilities(&self, ino: Ino) -> Result<bool> {
         let had = self.volume.fs.getxattr(ino, CAPABILITIES).is_ok();
@@ -441,8 +448,8 @@ impl Session<'_> {
         Ok(had)
     }
 
-    /// Sets a file's size, open or not.
-    pub(super) fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
+    /// Sets a file's size, open or not. `knows_pages`: the caller changes those that maps show by itself.
+    pub(super) fn set_size(&self, ino: Ino, size: u64, knows_pages: bool) -> Result<()> {
         let volume = self.volume;
         refuse(size > SIZE_MAX, Errno(libc::EFBIG))?;
         // Open while it happens, so that neither an open nor a last close comes between the core's size and the shared one.
@@ -450,6 +457,9 @@ impl Session<'_> {
         let result = self.drop_set_id(&open).and_then(|()| self.set_open_size(&open, size));
         if result.is_ok() {
             volume.orphans.forget(volume, ino, size, u64::MAX);
+            if !knows_pages {
+                volume.orphans.show(volume, &open, size..size);
+            }
         }
         volume.inodes.release(&open, None);
         result

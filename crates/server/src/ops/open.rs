@@ -228,7 +228,7 @@ impl Session<'_> {
         let Opening { flags, ref opener, .. } = *opening;
         // As in Linux, even without the right to write afterwards.
         if flags & libc::O_TRUNC != 0 {
-            self.set_size(attr.ino, 0)?;
+            self.set_size(attr.ino, 0, false)?;
         }
         if flags & libc::O_ACCMODE != libc::O_RDONLY {
             // A file that is written again may be another kind of file than it was: a recycled log, a renamed table.

@@ -18,6 +18,7 @@ pub mod orphans;
 pub mod processes;
 pub mod readahead;
 mod shared;
+mod shown;
 pub mod volume;
 pub mod watch;
 pub mod writeback_errors;

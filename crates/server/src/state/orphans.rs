@@ -58,7 +58,7 @@ pub struct Orphans {
 }
 
 /// The lock of the pages of an inode.
-struct PagesGuard<'a>(&'a Orphans, Ino);
+pub(super) struct PagesGuard<'a>(&'a Orphans, Ino);
 
 impl Drop for PagesGuard<'_> {
     fn drop(&mut self) {
@@ -79,7 +79,7 @@ impl Orphans {
     }
 
     /// Waits for whoever changes the pages of this inode. Those of others go on: a merge may wait long for a writer.
-    fn lock_pages(&self, ino: Ino) -> PagesGuard<'_> {
+    pub(super) fn lock_pages(&self, ino: Ino) -> PagesGuard<'_> {
         let mut at_work = self.at_work.lock();
         while !at_work.insert(ino) {
             self.free.wait(&mut at_work);
@@ -118,6 +118,11 @@ impl Orphans {
             let _ = std::fs::remove_dir(&path);
         }
         true
+    }
+
+    /// Whether pages stay as they are.
+    pub(super) fn stays(&self) -> bool {
+        self.stay.load(Acquire)
     }
 
     fn may_hold_stores(&self) -> bool {
@@ -248,21 +253,21 @@ impl Orphans {
 }
 
 /// The name of an inode's pages.
-fn name_of(attr: &Attr) -> String {
+pub(super) fn name_of(attr: &Attr) -> String {
     format!("{}-{}", attr.ino.0, attr.btime.0 as u64)
 }
 
 /// Where a user's names for a volume are.
-fn directory(tag: u64, user: u32) -> PathBuf {
+pub(super) fn directory(tag: u64, user: u32) -> PathBuf {
     PathBuf::from(format!("{ROOT}{tag}-{user}"))
 }
 
 /// A user's directory. Its owner can put a link in its place at any time, so that everything goes by the descriptor.
-struct Directory(File);
+pub(super) struct Directory(File);
 
 impl Directory {
     /// Refuses links, and directories that somebody else made or may write to.
-    fn open(path: &Path, user: u32) -> io::Result<Directory> {
+    pub(super) fn open(path: &Path, user: u32) -> io::Result<Directory> {
         let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         let dir = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         let meta = dir.metadata()?;
@@ -283,7 +288,7 @@ impl Directory {
     }
 
     /// Opens a file of pages, if it is one and the server's user's.
-    fn file(&self, name: &str) -> io::Result<File> {
+    pub(super) fn file(&self, name: &str) -> io::Result<File> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).custom_flags(flags).open(self.path().join(name))?;
@@ -470,7 +475,7 @@ fn merge(volume: &Volume, ino: Ino, pages: &File, base: &File) -> FsResult<()> {
 }
 
 /// Reads as much as there is; the rest is zeros.
-fn read_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
+pub(super) fn read_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
     out.fill(0);
     let mut done = 0;
     while done < out.len() {

@@ -123,6 +123,16 @@ static void probe(void) {
         } else if (!strcmp(what, "truncate")) {
             sscanf(line, "%*s %ld", &number);
             puts(answer(ftruncate(fd, number)));
+        } else if (!strcmp(what, "truncate-path") || !strcmp(what, "empty")) {
+            /* By the file's path: to a size, or by opening it. */
+            if (*what == 't') {
+                sscanf(line, "%*s %2047s %ld", text, &number);
+                puts(answer(truncate(at(text), number)));
+            } else {
+                sscanf(line, "%*s %2047s", text);
+                int other = open(at(text), O_WRONLY | O_TRUNC);
+                puts(answer(other < 0 ? other : close(other)));
+            }
         } else if (!strcmp(what, "allocate")) {
             sscanf(line, "%*s %ld %ld", &number, &len);
             puts(answer(fallocate(fd, FALLOC_FL_KEEP_SIZE, number, len)));
