@@ -10,10 +10,11 @@ use crate::abi::{
 use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out, time_spec};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
 use crate::entries::{Entries, recall};
-use crate::handles::Handles;
+use crate::handles::{Handles, Restored};
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::openers::Openers;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -44,6 +45,8 @@ const AGAIN: [Duration; 4] = [
 /// The kernel keeps no data, and the server orders writes.
 const DIRECT: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+/// How often everything is made durable where another server may go on.
+const SETTLED_EVERY: Duration = Duration::from_secs(5);
 /// Bits of a mode by which a program runs as another user or group.
 const SET_ID: u32 = 0o6000;
 /// Flags of `rename`.
@@ -110,6 +113,9 @@ pub struct Front {
     /// The last read waited for the device.
     reads_wait: AtomicBool,
     has_stopped: AtomicBool,
+    /// Whether the mount has ended, and the news of it.
+    ended: Mutex<bool>,
+    ends: Condvar,
 }
 
 /// All rights, but that of keeping set-id bits where the kernel says that the caller has it not.
@@ -231,6 +237,8 @@ impl Front {
             refused_writes: AtomicU64::new(0),
             reads_wait: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
+            ended: Mutex::new(false),
+            ends: Condvar::new(),
         });
         let watcher: Weak<dyn Watcher> = Arc::<Front>::downgrade(&front);
         front.volume.set_watcher(&front.process, watcher);
@@ -269,17 +277,20 @@ impl Front {
 
     /// Goes on after another server: opens what was open by way of the mount, has the kernel forget what it has kept, and give again
     /// the requests that the last server had read.
-    pub fn resume(&self, channel: &Channel) {
+    ///
+    /// Returns the inodes of which the kernel may keep data that is lost.
+    pub fn resume(&self, channel: &Channel) -> Vec<Ino> {
         self.agree(self.handles.agreed().unwrap_or(0));
         self.volume.set_device(self.handles.device());
         let caller = caller(0, 0, Capabilities::ALL);
         let session = Session::new(&self.volume, &self.process, &caller);
-        let (inodes, lost) = self.handles.restore(|ino, flags| {
+        let Restored { inodes, lost, changed } = self.handles.restore(|ino, flags| {
             let at = At { dir: Base::Inode(ino, b""), path: ITSELF };
             let opened = session.open(at, flags, 0, self.openers.of(std::process::id()));
             opened.ok().map(|(open, _)| open.file)
         });
-        tracing::warn!(inodes = inodes.len(), lost, "open files were found again");
+        let unsure = changed.len();
+        tracing::warn!(inodes = inodes.len(), lost, unsure, "open files were found again");
         warn_of(channel.tell(notice::INC_EPOCH));
         // The kernel knows them, and has looked up none of them by a name of this server's. The root it never looks up.
         forgets(channel, Ino::ROOT);
@@ -287,7 +298,44 @@ impl Front {
             self.nodes.meet(ino, Ino::ROOT, b"");
             forgets(channel, ino);
         }
+        for ino in &changed {
+            forgets(channel, *ino);
+        }
         warn_of(channel.tell(notice::RESEND));
+        if self.writes_back.load(Relaxed) { changed } else { Vec::new() }
+    }
+
+    /// The kernel reads the data of these inodes anew, after it has written what it has to write of them: not to be called by who
+    /// answers requests.
+    pub fn forget_data(&self, inodes: &[Ino]) {
+        let Some(channel) = self.channel.get() else { return };
+        for ino in inodes {
+            let told = channel.notify(notice::INVAL_INODE, &InvalInodeOut { ino: ino.0, offset: 0, len: 0 });
+            if told.as_ref().err().is_none_or(|error| error.kind() != io::ErrorKind::NotFound) {
+                warn_of(told);
+            }
+        }
+    }
+
+    /// Whether another server may go on with the mount.
+    pub fn outlives(&self) -> bool {
+        self.handles.outlives()
+    }
+
+    /// Makes everything durable every few seconds, until the mount ends, so that another server knows what may be lost.
+    pub fn settle(&self) {
+        let caller = caller(0, 0, Capabilities::ALL);
+        let session = Session::new(&self.volume, &self.process, &caller);
+        let mut seen = 0;
+        let mut ended = self.ended.lock();
+        while !*ended {
+            MutexGuard::unlocked(&mut ended, || {
+                seen = self.handles.settle_all(seen, || Ok(session.sync(None)?));
+            });
+            if !*ended {
+                self.ends.wait_for(&mut ended, SETTLED_EVERY);
+            }
+        }
     }
 
     /// The kernel can do this.
@@ -323,6 +371,8 @@ impl Front {
 
     /// Nothing is answered any more but with an error, and everything is given up that the mount holds.
     pub fn stop(&self) {
+        *self.ended.lock() = true;
+        self.ends.notify_all();
         if !self.has_stopped.swap(true, Relaxed) {
             self.locks.end();
             self.volume.end_process(&self.process, None);
@@ -546,6 +596,7 @@ impl Front {
                 let (name, _) = name(request.body())?;
                 let flags = if head.opcode == op::RMDIR { libc::AT_REMOVEDIR } else { 0 };
                 self.at_name(request, Place { dir: ino, name }, |session, at| session.unlink(at, flags))?;
+                self.handles.note_changed(ino);
                 self.entries.remove(ino, name);
             }
             op::RENAME | op::RENAME2 => self.rename(request)?,
@@ -572,7 +623,7 @@ impl Front {
                 self.with_session(request, Capabilities::ALL, |session| {
                     self.locks.closed(session, file, owner)
                 })?;
-                refuse(self.handles.is_unsure(flush.handle), Errno(libc::EIO))?;
+                refuse(self.handles.tells_close(flush.handle), Errno(libc::EIO))?;
             }
             op::RELEASE | op::RELEASEDIR => {
                 let (release, _) = request.argument::<ReleaseIn>()?;
@@ -595,7 +646,6 @@ impl Front {
             op::FALLOCATE => {
                 let (range, _) = request.argument::<FallocateIn>()?;
                 let (file, mode) = (self.handles.file(range.handle)?, range.mode as i32);
-                self.handles.note_written(range.handle);
                 // The kernel does not say who may keep set-id bits.
                 let kills = head.uid != 0;
                 let had_set_id = kills && self.keeps_set_id(request);
@@ -604,6 +654,7 @@ impl Front {
                     // Those that the kernel passes on move nothing.
                     self.show(request, session, file, range.offset..range.offset.saturating_add(range.len))
                 })?;
+                self.handles.note_written(range.handle);
                 if had_set_id {
                     self.attr_changed(ino);
                 }
@@ -672,6 +723,14 @@ impl Front {
     /// Looks a name up, perhaps after it has been made.
     fn make(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let dir = Ino(request.head.node);
+        let made = self.made(request, dir, answer);
+        if made.is_ok() && request.head.opcode != op::LOOKUP {
+            self.handles.note_changed(dir);
+        }
+        made
+    }
+
+    fn made(&self, request: &Request<'_>, dir: Ino, answer: &mut Answer) -> Result<(), Errno> {
         match request.head.opcode {
             op::MKNOD => {
                 let (node, rest) = request.argument::<MknodIn>()?;
@@ -695,7 +754,9 @@ impl Front {
                 let (link, rest) = request.argument::<LinkIn>()?;
                 let place = Place { dir, name: name(rest)?.0 };
                 let from = At { dir: Base::Inode(Ino(link.node), b""), path: ITSELF };
-                self.entry(request, place, answer, |session, to| session.link(from, to, 0))
+                self.entry(request, place, answer, |session, to| session.link(from, to, 0))?;
+                self.handles.note_changed(Ino(link.node));
+                Ok(())
             }
             _ => match name(request.body())?.0 {
                 b"." => self.numbered(request, inode(dir), answer),
@@ -737,8 +798,11 @@ impl Front {
                 self.entries.moved(from_dir, old_name);
             }
             session.rename(from, to, flags)?;
+            self.handles.note_changed(from_dir);
+            self.handles.note_changed(to_dir);
             // For the paths that are told; somebody may have renamed them again.
             if let Ok(moved) = session.stat(to, NOFOLLOW) {
+                self.handles.note_changed(moved.ino);
                 self.nodes.rename(moved.ino, to_dir, new_name);
             }
             if flags & RENAME_EXCHANGE != 0
@@ -778,6 +842,7 @@ impl Front {
             session.set_attr(inode(ino), libc::AT_EMPTY_PATH, &change)?;
             session.stat(inode(ino), libc::AT_EMPTY_PATH)
         })?;
+        self.handles.note_changed(ino);
         // Kernels before 6.16 would keep them even if others have come since.
         answer.put(&attr_out(&attr, Duration::ZERO));
         Ok(())
@@ -813,6 +878,9 @@ impl Front {
         let (rights, had_set_id) = (capabilities(kills), kills && self.keeps_set_id(request));
         let opener = self.openers.of(request.head.pid);
         let (open, _) = self.ask_with(request, rights, |session| session.open(at, flags, 0, opener))?;
+        if flags & libc::O_TRUNC != 0 {
+            self.handles.note_changed(ino);
+        }
         if had_set_id {
             self.attr_changed(ino);
         }
@@ -855,6 +923,7 @@ impl Front {
             Errno(libc::EEXIST) if create.flags as i32 & libc::O_EXCL == 0 => Errno(libc::ESTALE),
             errno => errno,
         })?;
+        self.handles.note_changed(dir);
         let place = Place { dir, name: if is_unnamed { b"" } else { name } };
         let handle = self.add_handle(request, file, attr.ino, flags)?;
         if let Err(errno) = self.meet(request, attr, place, answer) {
@@ -882,7 +951,6 @@ impl Front {
         let (write, data) = request.argument::<WriteIn>()?;
         let data = data.get(..write.size as usize).ok_or(Errno(libc::EIO))?;
         let (file, offset) = (self.handles.file(write.handle)?, write.offset);
-        self.handles.note_written(write.handle);
         // The server that has ended may have appended it.
         let appends = write.flags as i32 & libc::O_APPEND != 0 && write.write_flags & abi::WRITE_CACHE == 0;
         refuse(appends && is_resent(request), Errno(libc::EIO))?;
@@ -905,6 +973,7 @@ impl Front {
                     }
                 },
             )?;
+            self.handles.note_written(write.handle);
             answer.put(&WriteOut { size: write.size, pad: 0 });
             return Ok(());
         }
@@ -912,6 +981,7 @@ impl Front {
         let had_set_id = kills && self.keeps_set_id(request);
         // As the open file's flags are now, of which the kernel tells only so.
         let now = write.flags as i32;
+        let is_sync = now & (libc::O_SYNC | libc::O_DSYNC) != 0;
         let size = self.ask_with(request, capabilities(kills), |session| {
             let flags = session.flags(file)?;
             if (flags ^ now) & libc::O_APPEND != 0 && !writes_back {
@@ -919,11 +989,14 @@ impl Front {
             }
             let size = session.write(file, Position::At(offset), data)?;
             self.show(request, session, file, offset..offset + size as u64)?;
-            if now & !flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+            if is_sync && flags & (libc::O_SYNC | libc::O_DSYNC) == 0 {
                 session.fsync(file)?;
             }
             Ok(size)
         })?;
+        if !is_sync {
+            self.handles.note_written(write.handle);
+        }
         if had_set_id {
             self.attr_changed(Ino(request.head.node));
         }
@@ -1029,6 +1102,7 @@ impl Front {
         let set = |new: u32, mask: u32| {
             self.ask(request, |session| session.set_inode_flags(at, flags, new, mask))?;
             // The kernel does not know that the time of the last change moves.
+            self.handles.note_changed(Ino(request.head.node));
             self.attr_changed(Ino(request.head.node));
             Ok::<_, Errno>(())
         };
@@ -1065,11 +1139,15 @@ impl Front {
                 let (how, kills) = (set.flags as i32, set.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0);
                 self.ask_with(request, capabilities(kills), |session| {
                     session.set_xattr(at, flags, name, value, how)
-                })
+                })?;
+                self.handles.note_changed(Ino(request.head.node));
+                Ok(())
             }
             op::REMOVEXATTR => {
                 let (name, _) = name(request.body())?;
-                self.ask(request, |session| session.remove_xattr(at, flags, name))
+                self.ask(request, |session| session.remove_xattr(at, flags, name))?;
+                self.handles.note_changed(Ino(request.head.node));
+                Ok(())
             }
             op::GETXATTR => {
                 let (get, rest) = request.argument::<GetxattrIn>()?;

@@ -5,41 +5,44 @@
 //!
 //! ```text
 //!  8 words: what the kernel agreed to, or 0; st_dev; unused
-//!  4 words for each file: FileRef of this server; inode, or 0 for none; flags of open, state, writes so far;
-//!                         how often the place was used, writes that are durable
+//!  5 words for each file: FileRef of this server; inode, or 0 for none; flags of open, state; how often the place was used;
+//!                         when it was written to by way of the file, or 0
+//!  entries of changes
 //! ```
 //!
 //! A number is a place and how often it was used before: a server may be given again what the last one has done, such as the end of
 //! a number, when the place is another file's already.
 
+use crate::changes::{self, Changes};
 use crate::channel::Errno;
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use weft_client::FileRef;
+use weft_client::proto::is_writable;
 use weft_core::{Ino, refuse};
 use weft_sys::SharedMemory;
+use weft_sys::clock::monotonic_ns;
 
 /// Files open at the same time by way of a mount.
 const FILES_MAX: usize = 1 << 20;
 const HEAD_WORDS: usize = 8;
-const FILE_WORDS: usize = 4;
-/// Bytes of the memory, which are taken as files are opened.
-const BYTES: usize = (HEAD_WORDS + FILES_MAX * FILE_WORDS) * size_of::<u64>();
+const FILE_WORDS: usize = 5;
+const CHANGES_AT: usize = HEAD_WORDS + FILES_MAX * FILE_WORDS;
+/// Bytes of the memory, which are taken as files are opened and changed.
+const BYTES: usize = (CHANGES_AT + changes::WORDS) * size_of::<u64>();
 
 /// Numbers are given from the lowest on: behind so many that never were, there are no others, and memory is not touched.
 const UNUSED_MAX: u32 = 4096;
 
 /// States of an open file, above its flags.
 const LOCKED: u64 = 1 << 33;
-/// What was written may be lost: the next `fsync` says so, and each `close` before it.
+/// What was changed may be lost: the next `fsync` says so, and each `close` before it.
 const UNSURE: u64 = 1 << 34;
 /// It cannot be used any more.
 const LOST: u64 = 1 << 35;
-
-/// The writes by way of a file are counted from this bit on, modulo [`WRITES`].
-const WRITES_BIT: u32 = 40;
-const WRITES: u64 = 1 << (64 - WRITES_BIT);
+/// It was opened after the loss: one `close` tells of it, too.
+const LATER: u64 = 1 << 36;
 
 /// A number that no `FileRef` is, for a file that could not be opened again.
 const NO_FILE: FileRef = FileRef(u64::MAX);
@@ -64,12 +67,17 @@ struct Slot<'a> {
     ino: &'a AtomicU64,
     state: &'a AtomicU64,
     uses: &'a AtomicU64,
+    written: &'a AtomicU64,
 }
 
 /// What is open by way of a mount.
 pub struct Handles {
     kept: Kept,
     free: Mutex<Free>,
+    /// Another server may go on: it is to know what was changed.
+    outlives: bool,
+    /// Inodes with changes that were lost when a server ended, of which nobody has been told.
+    untold: Mutex<FxHashSet<Ino>>,
 }
 
 /// Numbers that may be given.
@@ -81,27 +89,15 @@ struct Free {
     next: u32,
 }
 
-impl Slot<'_> {
-    /// So many writes are durable.
-    fn set_durable(&self, writes: u64) {
-        let set = |uses: u64| {
-            let is_newer = writes.wrapping_sub(uses >> 32) % WRITES < WRITES / 2;
-            is_newer.then_some(writes << 32 | uses & u64::from(u32::MAX))
-        };
-        // An older count than what another call has set says nothing new.
-        let _ = self.uses.fetch_update(Relaxed, Relaxed, set);
-    }
-
-    /// Whether all writes are durable.
-    fn is_durable(&self) -> bool {
-        self.state.load(Relaxed) >> WRITES_BIT == self.uses.load(Relaxed) >> 32
-    }
-}
-
 impl Handles {
-    /// For a mount without anything open.
-    pub fn new(kept: Kept) -> Handles {
-        Handles { kept, free: Mutex::default() }
+    /// For a mount without anything open. `outlives`: another server may go on with it.
+    pub fn new(kept: Kept, outlives: bool) -> Handles {
+        Handles { kept, free: Mutex::default(), outlives, untold: Mutex::default() }
+    }
+
+    /// Whether another server may go on with the mount.
+    pub fn outlives(&self) -> bool {
+        self.outlives
     }
 
     fn words(&self) -> &[AtomicU64] {
@@ -128,10 +124,33 @@ impl Handles {
         self.words()[1].store(device, Release);
     }
 
+    fn changes(&self) -> Changes<'_> {
+        Changes::new(self.words().get(CHANGES_AT..CHANGES_AT + changes::WORDS).unwrap_or(&[]))
+    }
+
+    /// An inode has been changed, and it is not known to be durable.
+    pub fn note_changed(&self, ino: Ino) {
+        if self.outlives {
+            self.changes().changed(ino, monotonic_ns());
+        }
+    }
+
+    /// Makes everything durable by `act`, when something has changed since `seen`, which is so many changes. How many there are.
+    pub fn settle_all(&self, seen: u64, act: impl FnOnce() -> Result<(), Errno>) -> u64 {
+        let (begun, count) = (monotonic_ns(), self.changes().count());
+        // What cannot be made durable is told to the programs otherwise.
+        if count != seen && act().is_ok() {
+            self.changes().all_settled(begun);
+        }
+        count
+    }
+
     fn place(&self, place: u32) -> Result<Slot<'_>, Errno> {
         let first = HEAD_WORDS + place as usize * FILE_WORDS;
         match self.words().get(first..first + FILE_WORDS) {
-            Some([file, ino, state, uses]) => Ok(Slot { file, ino, state, uses }),
+            Some([file, ino, state, uses, written]) if (place as usize) < FILES_MAX => {
+                Ok(Slot { file, ino, state, uses, written })
+            }
             _ => Err(Errno(libc::EBADF)),
         }
     }
@@ -159,7 +178,10 @@ impl Handles {
         let uses = u64::from((slot.uses.load(Relaxed) as u32).wrapping_add(1));
         slot.uses.store(uses, Relaxed);
         slot.file.store(file.0, Relaxed);
-        slot.state.store(u64::from(flags as u32), Relaxed);
+        slot.written.store(0, Relaxed);
+        let is_untold = self.untold.lock().contains(&ino);
+        let state = if is_untold { UNSURE | LATER } else { 0 };
+        slot.state.store(u64::from(flags as u32) | state, Relaxed);
         slot.ino.store(ino.0, Release);
         Ok(uses << 32 | u64::from(number))
     }
@@ -177,6 +199,10 @@ impl Handles {
     pub fn remove(&self, handle: u64) -> Result<Option<FileRef>, Errno> {
         let slot = self.slot(handle)?;
         let file = FileRef(slot.file.load(Relaxed));
+        let (ino, written) = (slot.ino.load(Acquire), slot.written.load(Relaxed));
+        if self.outlives && ino != 0 && written != 0 {
+            self.changes().changed(Ino(ino), written);
+        }
         if slot.ino.swap(0, AcqRel) == 0 {
             return Err(Errno(libc::EBADF));
         }
@@ -192,10 +218,21 @@ impl Handles {
         }
     }
 
-    /// Something is about to be written by way of this file.
+    /// Something has been written by way of this file.
     pub fn note_written(&self, handle: u64) {
-        if let Ok(slot) = self.slot(handle) {
-            slot.state.fetch_add(1 << WRITES_BIT, Relaxed);
+        if self.outlives
+            && let Ok(slot) = self.slot(handle)
+        {
+            slot.written.store(monotonic_ns(), Relaxed);
+        }
+    }
+
+    /// The inode of an open file is durable with all that was changed before this time.
+    pub fn note_durable(&self, handle: u64, time: u64) {
+        if self.outlives
+            && let Ok(slot) = self.slot(handle)
+        {
+            self.changes().settled(Ino(slot.ino.load(Relaxed)), time);
         }
     }
 
@@ -207,26 +244,47 @@ impl Handles {
     /// Makes a file durable by `act`, or closes it; an error when something that was written by way of it may be lost.
     pub fn settled(&self, handle: u64, act: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
         let slot = self.slot(handle)?;
-        let before = slot.state.load(Relaxed);
+        let begun = monotonic_ns();
         let done = act();
+        let was_unsure = slot.state.fetch_and(!UNSURE, Relaxed) & UNSURE != 0;
+        if was_unsure {
+            self.told(&slot);
+            return Err(Errno(libc::EIO));
+        }
         // Not before: if the server ends in between, the next one is asked for the same.
         if done.is_ok() {
-            slot.set_durable(before >> WRITES_BIT);
+            self.note_durable(handle, begun);
         }
-        let was_unsure = slot.state.fetch_and(!UNSURE, Relaxed) & UNSURE != 0;
-        if was_unsure { Err(Errno(libc::EIO)) } else { done }
+        done
     }
 
-    /// Whether something that was written by way of this file may be lost, and no `fsync` has told so. Each `close` of a descriptor
-    /// tells it: a process that has only inherited one may be the first.
-    pub fn is_unsure(&self, handle: u64) -> bool {
-        self.slot(handle).is_ok_and(|slot| slot.state.load(Relaxed) & UNSURE != 0)
+    fn told(&self, slot: &Slot<'_>) {
+        let ino = Ino(slot.ino.load(Relaxed));
+        if self.untold.lock().remove(&ino) {
+            self.changes().settled(ino, monotonic_ns());
+        }
     }
 
-    /// After a server has ended: opens again what was open, by `open`. The inodes of these files, and how many files are lost.
-    pub fn restore(&self, open: impl Fn(Ino, i32) -> Option<FileRef>) -> (Vec<Ino>, usize) {
+    /// A descriptor is closed: whether something that was written may be lost, and no `fsync` has told so. Each `close` tells it: a
+    /// process that has only inherited one may be the first. Who has opened the file since then is told once.
+    pub fn tells_close(&self, handle: u64) -> bool {
+        let Ok(slot) = self.slot(handle) else { return false };
+        let state = slot.state.load(Relaxed);
+        if state & UNSURE == 0 || !is_writable(state as u32 as i32) {
+            return false;
+        }
+        if state & LATER != 0 {
+            slot.state.fetch_and(!UNSURE, Relaxed);
+            self.told(&slot);
+        }
+        true
+    }
+
+    /// After a server has ended: opens again what was open, by `open`.
+    pub fn restore(&self, open: impl Fn(Ino, i32) -> Option<FileRef>) -> Restored {
         let mut free = self.free.lock();
-        let words = &self.words()[HEAD_WORDS..];
+        let words = &self.words()[HEAD_WORDS..CHANGES_AT];
+        let recent = self.changes().recent();
         let mut all = Vec::new();
         for (number, slot) in (0u32..).zip(words.chunks_exact(FILE_WORDS)) {
             let (ino, state) = (slot[1].load(Acquire), slot[2].load(Relaxed));
@@ -245,9 +303,13 @@ impl Handles {
             all.iter().filter(|(number, _, state)| is(*number, *state)).map(|(_, ino, _)| *ino).collect()
         };
         let locked = with(&|_, state| state & LOCKED != 0);
-        let unsure = with(&|number, state| {
-            state & UNSURE != 0 || self.place(number).is_ok_and(|slot| !slot.is_durable())
+        let mut unsure = with(&|number, state| {
+            let may_lack =
+                |slot: Slot<'_>| recent.may_lack(Ino(slot.ino.load(Relaxed)), slot.written.load(Relaxed));
+            let is_unsure = state & (UNSURE | LATER) == UNSURE;
+            recent.is_incomplete || is_unsure || self.place(number).is_ok_and(may_lack)
         });
+        unsure.extend(&recent.unsure);
         let mut lost = 0;
         for (number, ino, state) in &all {
             let Ok(slot) = self.place(*number) else { continue };
@@ -255,7 +317,8 @@ impl Handles {
             let is_lost = state & LOST != 0 || locked.contains(ino);
             let file = if is_lost { None } else { open(*ino, flags) };
             lost += usize::from(file.is_none());
-            let mut now = u64::from(flags as u32);
+            let later = if state & LATER != 0 { state & (UNSURE | LATER) } else { 0 };
+            let mut now = later | u64::from(flags as u32);
             if unsure.contains(ino) {
                 now |= UNSURE;
             }
@@ -264,13 +327,27 @@ impl Handles {
             }
             slot.file.store(file.unwrap_or(NO_FILE).0, Relaxed);
             slot.state.store(now, Relaxed);
-            slot.uses.store(slot.uses.load(Relaxed) & u64::from(u32::MAX), Relaxed);
+            slot.written.store(0, Relaxed);
         }
+        // As long as nobody is told, whatever becomes durable.
+        unsure.iter().for_each(|ino| self.changes().lost(*ino));
         let mut inodes: Vec<Ino> = all.into_iter().map(|(_, ino, _)| ino).collect();
         inodes.sort_unstable();
         inodes.dedup();
-        (inodes, lost)
+        let changed = unsure.iter().copied().collect();
+        *self.untold.lock() = unsure;
+        Restored { inodes, lost, changed }
     }
+}
+
+/// What was open when a server ended.
+pub struct Restored {
+    /// The inodes of open files.
+    pub inodes: Vec<Ino>,
+    /// How many open files are lost.
+    pub lost: usize,
+    /// Inodes whose last changes may be lost.
+    pub changed: Vec<Ino>,
 }
 
 #[cfg(test)]
@@ -278,12 +355,12 @@ mod tests {
     use super::*;
 
     fn again(handles: Handles) -> Handles {
-        Handles::new(handles.kept)
+        Handles::new(handles.kept, true)
     }
 
     #[test]
     fn what_was_open_is_found_again_and_what_is_lost_is_told() {
-        let handles = Handles::new(Kept::new().unwrap());
+        let handles = Handles::new(Kept::new().unwrap(), true);
         handles.set_agreed(5);
         let add = |file, ino| handles.add(FileRef(file), Ino(ino), libc::O_RDWR).unwrap();
         let (plain, written, synced, locked, gone, other) =
@@ -302,8 +379,8 @@ mod tests {
             assert_eq!(flags, libc::O_RDWR);
             (ino != Ino(5)).then_some(FileRef(100 + ino.0))
         };
-        let (inodes, lost) = handles.restore(open);
-        assert_eq!((inodes, lost), ([1, 2, 3, 4, 5].map(Ino).to_vec(), 3));
+        let Restored { inodes, lost, changed } = handles.restore(open);
+        assert_eq!((inodes, lost, changed), ([1, 2, 3, 4, 5].map(Ino).to_vec(), 3, vec![Ino(2)]));
         assert_eq!(handles.file(plain), Ok(FileRef(101)));
         for handle in [locked, other, gone] {
             assert_eq!(handles.file(handle), Err(Errno(libc::EIO)));
@@ -324,42 +401,96 @@ mod tests {
 
     #[test]
     fn what_was_written_is_unsure_until_an_fsync_has_returned_that_began_later() {
-        let handles = Handles::new(Kept::new().unwrap());
+        let mut handles = Handles::new(Kept::new().unwrap(), true);
         let file = handles.add(FileRef(1), Ino(2), libc::O_WRONLY).unwrap();
-        let slot = || handles.slot(file).unwrap();
-        handles.note_written(file);
-        handles
-            .settled(file, || {
-                assert!(!slot().is_durable(), "the server may end now");
-                handles.note_written(file);
-                assert_eq!(handles.settled(file, || Ok(())), Ok(()));
-                assert!(slot().is_durable());
-                Ok(())
-            })
-            .unwrap();
-        assert!(slot().is_durable(), "the earlier one that ends later changes nothing");
-        let inner = handles.settled(file, || {
-            handles.note_written(file);
-            Ok(())
-        });
-        assert!(inner.is_ok() && !slot().is_durable());
-        for _ in 0..WRITES + 3 {
-            handles.note_written(file);
+        let other = handles.add(FileRef(1), Ino(2), libc::O_RDONLY).unwrap();
+        let is_unsure = |handles: Handles| {
+            let handles = again(handles);
+            let changed = handles.restore(|_, _| Some(FileRef(3))).changed;
+            assert_eq!(handles.tells_close(file), !changed.is_empty());
+            assert!(!handles.tells_close(other), "who cannot write is not told by close");
+            let told = handles.settled(other, || Ok(()));
+            assert_eq!(told.is_err(), !changed.is_empty());
+            assert_eq!(handles.settled(file, || Ok(())).is_err(), !changed.is_empty());
+            (handles, !changed.is_empty())
+        };
+        let steps: [(&dyn Fn(&Handles), bool); 6] = [
+            (&|_| {}, false),
+            (&|handles| handles.note_written(file), true),
+            (
+                &|handles| {
+                    handles.note_written(file);
+                    handles.settled(other, || Ok(())).unwrap();
+                },
+                false,
+            ),
+            (
+                &|handles| {
+                    let written_meanwhile = || {
+                        handles.note_written(file);
+                        Ok(())
+                    };
+                    handles.settled(file, written_meanwhile).unwrap();
+                },
+                true,
+            ),
+            (
+                &|handles| {
+                    handles.note_written(file);
+                    handles.settle_all(0, || Ok(()));
+                },
+                false,
+            ),
+            (
+                &|handles| {
+                    handles.note_changed(Ino(2));
+                    handles.settle_all(0, || Err(Errno(libc::ENOSPC)));
+                },
+                true,
+            ),
+        ];
+        for (number, (step, wanted)) in steps.into_iter().enumerate() {
+            step(&handles);
+            let found;
+            (handles, found) = is_unsure(handles);
+            assert_eq!(found, wanted, "step {number}");
         }
-        assert!(!slot().is_durable());
-        assert!(handles.settled(file, || Ok(())).is_ok() && slot().is_durable());
+    }
+
+    #[test]
+    fn whoever_opens_what_was_changed_and_lost_is_told_once() {
+        let handles = Handles::new(Kept::new().unwrap(), true);
+        let closed = handles.add(FileRef(1), Ino(2), libc::O_WRONLY).unwrap();
+        handles.note_written(closed);
+        handles.remove(closed).unwrap();
+        handles.note_changed(Ino(3));
+        let handles = again(handles);
+        assert_eq!(handles.restore(|_, _| None).changed.len(), 2);
+        // Another server ends before anybody asks.
+        handles.settle_all(0, || Ok(()));
+        let handles = again(handles);
+        assert_eq!(handles.restore(|_, _| None).changed.len(), 2);
+        let open = |ino, flags| handles.add(FileRef(1), Ino(ino), flags).unwrap();
+        let (reader, writer, dir) = (open(2, libc::O_RDONLY), open(2, libc::O_RDWR), open(3, libc::O_RDONLY));
+        assert!(!handles.tells_close(reader));
+        assert!(handles.tells_close(writer) && !handles.tells_close(writer));
+        assert!(!handles.tells_close(open(2, libc::O_RDWR)), "it has been told");
+        assert_eq!(handles.settled(dir, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(open(3, libc::O_RDONLY), || Ok(())), Ok(()));
+        let handles = again(handles);
+        assert!(handles.restore(|_, _| None).changed.is_empty());
     }
 
     #[test]
     fn an_error_of_fsync_leaves_what_was_written_unsure() {
-        let handles = Handles::new(Kept::new().unwrap());
+        let handles = Handles::new(Kept::new().unwrap(), true);
         let file = handles.add(FileRef(1), Ino(2), libc::O_WRONLY).unwrap();
         handles.note_written(file);
         assert_eq!(handles.settled(file, || Err(Errno(libc::ENOSPC))), Err(Errno(libc::ENOSPC)));
         let handles = again(handles);
         handles.restore(|_, _| Some(FileRef(3)));
-        assert!(handles.is_unsure(file) && handles.is_unsure(file), "closes do not count");
+        assert!(handles.tells_close(file) && handles.tells_close(file), "closes do not count");
         assert_eq!(handles.settled(file, || Ok(())), Err(Errno(libc::EIO)));
-        assert!(!handles.is_unsure(file));
+        assert!(!handles.tells_close(file));
     }
 }

@@ -18,6 +18,7 @@
 
 mod abi;
 mod attr;
+mod changes;
 mod channel;
 mod entries;
 mod front;
@@ -146,7 +147,8 @@ impl Mount {
         if !dir_seen.is_dir() {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOTDIR)));
         }
-        let front = Front::new(volume, &dir_seen, choice, Handles::new(kept)).ok_or(FuseError::Stopped)?;
+        let front = Front::new(volume, &dir_seen, choice, Handles::new(kept, choice.restart))
+            .ok_or(FuseError::Stopped)?;
         let device = match mount::mount(&dir_seen, choice) {
             Ok(device) => device,
             Err(error) => {
@@ -174,7 +176,8 @@ impl Mount {
         kept: Kept,
         device: OwnedFd,
     ) -> Result<Mount, FuseError> {
-        let front = Front::new(volume, dir, choice, Handles::new(kept)).ok_or(FuseError::Stopped)?;
+        let front =
+            Front::new(volume, dir, choice, Handles::new(kept, choice.restart)).ok_or(FuseError::Stopped)?;
         Mount::begin(front, File::from(device), dir.to_path_buf())
     }
 
@@ -187,9 +190,10 @@ impl Mount {
         })?;
         let channel = Arc::new(channel);
         front.connect(channel.clone());
+        let mut stale = Vec::new();
         if front.is_resumed() {
             // Before the first request is read: none is to be given twice to this server.
-            front.resume(&channel);
+            stale = front.resume(&channel);
         }
         let shared = Arc::new(Shared { front, channel });
         let mut mount = Mount { shared, threads: Vec::new(), dir, is_mounted: true };
@@ -197,6 +201,12 @@ impl Mount {
             mount.start(format!("weft-mount-{number}"), serve)?;
         }
         mount.start("weft-mount-lock".into(), |shared| shared.front.serve_locks(&shared.channel))?;
+        if mount.shared.front.outlives() {
+            mount.start("weft-mount-settle".into(), |shared| shared.front.settle())?;
+        }
+        if !stale.is_empty() {
+            mount.start("weft-mount-stale".into(), move |shared| shared.front.forget_data(&stale))?;
+        }
         Ok(mount)
     }
 

@@ -1037,6 +1037,60 @@ fn programs_go_on_when_the_server_of_a_mount_is_killed() {
 }
 
 #[test]
+fn an_fsync_tells_once_of_every_change_that_was_lost_with_a_server() {
+    for options in ["restart", "restart,writeback"] {
+        let bench = Bench::with_volume();
+        let Some(mut mount) = Mounted::new(&bench, &["-o", options]) else { return };
+        let at = |name: &str| mount.dir.join(name);
+        let open = |name: &str| fs::OpenOptions::new().read(true).write(true).open(at(name)).unwrap();
+        for dir in ["from", "to", "kept"] {
+            fs::create_dir(at(dir)).unwrap();
+        }
+        for file in ["cut", "mode", "closed", "sync", "from/f", "list"] {
+            fs::write(at(file), file).unwrap();
+            open(file).sync_all().unwrap();
+        }
+        for dir in ["", "from", "to", "kept"] {
+            fs::File::open(at(dir)).unwrap().sync_all().unwrap();
+        }
+        let cut = fs::OpenOptions::new().write(true).truncate(true).open(at("cut")).unwrap();
+        let mode = open("mode");
+        mode.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(at("closed"), "never synced").unwrap();
+        let sync = fs::OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(at("sync")).unwrap();
+        sync.write_all_at(b"SYNC", 0).unwrap();
+        let list = open("list");
+        set_capability(&list);
+        let dirs = ["from", "to", "kept"].map(|dir| fs::File::open(at(dir)).unwrap());
+        fs::rename(at("from/f"), at("to/f")).unwrap();
+        kill_server(&mount);
+        let closed = open("closed");
+        for (name, file) in [("cut", &cut), ("mode", &mode), ("list", &list), ("closed", &closed)] {
+            let told = errno(file.sync_all());
+            // What the kernel had kept is not lost.
+            assert!(told == Some(libc::EIO) || name == "closed" && options != "restart", "{options}: {name}");
+            assert_eq!(errno(file.sync_all()), None, "{options}: {name} again");
+        }
+        assert_eq!(errno(sync.sync_all()), None, "{options}");
+        assert_eq!(
+            dirs.each_ref().map(|dir| errno(dir.sync_all())),
+            [Some(libc::EIO), Some(libc::EIO), None]
+        );
+        assert_eq!(dirs.each_ref().map(|dir| errno(dir.sync_all())), [None; 3]);
+        // The kernel shows what there is.
+        let there = fs::read_to_string(at("from/f")).or_else(|_| fs::read_to_string(at("to/f")));
+        assert_eq!(there.unwrap(), "from/f");
+        let shown = fs::metadata(at("mode")).unwrap().permissions().mode();
+        drop((cut, mode, list, closed, sync, dirs));
+        assert_eq!(mount.stop(), 0);
+        let stored = bench.weft(&["ls", "-l", "vol.img:/mode"]).success().get_output().stdout.clone();
+        let stored = String::from_utf8(stored).unwrap();
+        assert_eq!(stored.starts_with("-rw-------"), shown & 0o777 == 0o600, "{options}: {stored}");
+        bench.weft(&["fsck", "vol.img"]).success();
+    }
+}
+
+#[test]
 fn nothing_that_was_synced_is_lost_when_the_server_of_a_mount_is_killed_again_and_again() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &["-o", "restart"]) else { return };
