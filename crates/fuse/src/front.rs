@@ -289,6 +289,7 @@ impl Front {
             let opened = session.open(at, flags, 0, self.openers.of(std::process::id()));
             opened.ok().map(|(open, _)| open.file)
         });
+        let lost = lost + self.locks.restore(&session, &self.handles);
         let unsure = changed.len();
         tracing::warn!(inodes = inodes.len(), lost, unsure, "open files were found again");
         warn_of(channel.tell(notice::INC_EPOCH));
@@ -383,7 +384,7 @@ impl Front {
     /// Gives locks to those who wait for them, until the mount ends.
     pub fn serve_locks(&self, channel: &Channel) {
         let caller = caller(0, 0, Capabilities::ALL);
-        self.locks.serve(&Session::new(&self.volume, &self.process, &caller), channel);
+        self.locks.serve(&Session::new(&self.volume, &self.process, &caller), &self.handles, channel);
     }
 
     /// The same of a name.
@@ -573,10 +574,10 @@ impl Front {
                 return Ok(Outcome::Unanswered);
             }
             op::SETLK | op::SETLKW => {
-                let lock = self.lock(request)?;
+                let (lock, _) = request.argument::<LockIn>()?;
                 let waits = head.opcode == op::SETLKW;
                 return self.with_session(request, Capabilities::ALL, |session| {
-                    self.locks.set(session, head.unique, &lock, waits)
+                    self.locks.set(session, &self.handles, head.unique, &lock, waits)
                 });
             }
             op::INIT => {
@@ -619,9 +620,8 @@ impl Front {
             op::READDIR | op::READDIRPLUS => self.read_dir(request, answer)?,
             op::FLUSH => {
                 let (flush, _) = request.argument::<FlushIn>()?;
-                let (file, owner) = (self.handles.file(flush.handle)?, flush.lock_owner);
                 self.with_session(request, Capabilities::ALL, |session| {
-                    self.locks.closed(session, file, owner)
+                    self.locks.closed(session, &self.handles, flush.handle, flush.lock_owner)
                 })?;
                 refuse(self.handles.tells_close(flush.handle), Errno(libc::EIO))?;
             }
@@ -669,9 +669,10 @@ impl Front {
                 answer.put(&LseekOut { offset });
             }
             op::GETLK => {
-                let lock = self.lock(request)?;
-                let found =
-                    self.with_session(request, Capabilities::ALL, |session| self.locks.get(session, &lock));
+                let (lock, _) = request.argument::<LockIn>()?;
+                let file = self.handles.file(lock.handle)?;
+                let found = self
+                    .with_session(request, Capabilities::ALL, |session| self.locks.get(session, file, &lock));
                 answer.put(&found?);
             }
             // The kernel does by itself, or refuses, what it is not answered.
@@ -681,16 +682,6 @@ impl Front {
             self.ask(request, |session| session.sync(None))?;
         }
         Ok(Outcome::Answered)
-    }
-
-    /// What is asked of a lock, with the open file as the server knows it.
-    fn lock(&self, request: &Request<'_>) -> Result<LockIn, Errno> {
-        let (lock, _) = request.argument::<LockIn>()?;
-        let file = self.handles.file(lock.handle)?;
-        if request.head.opcode != op::GETLK && lock.kind as i32 != libc::F_UNLCK {
-            self.handles.note_locked(lock.handle);
-        }
-        Ok(LockIn { handle: file.0, ..lock })
     }
 
     /// The kernel's number for a file that has been opened.

@@ -7,14 +7,16 @@
 //!  8 words: what the kernel agreed to, or 0; st_dev; unused
 //!  5 words for each file: FileRef of this server; inode, or 0 for none; flags of open, state; how often the place was used;
 //!                         when it was written to by way of the file, or 0
-//!  entries of changes
+//!  entries of changes, and of locks
 //! ```
 //!
 //! A number is a place and how often it was used before: a server may be given again what the last one has done, such as the end of
 //! a number, when the place is another file's already.
 
+use crate::abi::LockIn;
 use crate::changes::{self, Changes};
 use crate::channel::Errno;
+use crate::kept_locks::{self, Index, KeptLocks};
 use parking_lot::Mutex;
 use rustc_hash::FxHashSet;
 use std::sync::atomic::{AtomicU64, Ordering::*};
@@ -29,13 +31,14 @@ const FILES_MAX: usize = 1 << 20;
 const HEAD_WORDS: usize = 8;
 const FILE_WORDS: usize = 5;
 const CHANGES_AT: usize = HEAD_WORDS + FILES_MAX * FILE_WORDS;
+const LOCKS_AT: usize = CHANGES_AT + changes::WORDS;
 /// Bytes of the memory, which are taken as files are opened and changed.
-const BYTES: usize = (CHANGES_AT + changes::WORDS) * size_of::<u64>();
+const BYTES: usize = (LOCKS_AT + kept_locks::WORDS) * size_of::<u64>();
 
 /// Numbers are given from the lowest on: behind so many that never were, there are no others, and memory is not touched.
 const UNUSED_MAX: u32 = 4096;
 
-/// States of an open file, above its flags.
+/// States of an open file, above its flags. It was locked, and the lock is not kept.
 const LOCKED: u64 = 1 << 33;
 /// What was changed may be lost: the next `fsync` says so, and each `close` before it.
 const UNSURE: u64 = 1 << 34;
@@ -78,6 +81,7 @@ pub struct Handles {
     outlives: bool,
     /// Inodes with changes that were lost when a server ended, of which nobody has been told.
     untold: Mutex<FxHashSet<Ino>>,
+    locks: Mutex<Index>,
 }
 
 /// Numbers that may be given.
@@ -92,7 +96,7 @@ struct Free {
 impl Handles {
     /// For a mount without anything open. `outlives`: another server may go on with it.
     pub fn new(kept: Kept, outlives: bool) -> Handles {
-        Handles { kept, free: Mutex::default(), outlives, untold: Mutex::default() }
+        Handles { kept, free: Mutex::default(), outlives, untold: Mutex::default(), locks: Mutex::default() }
     }
 
     /// Whether another server may go on with the mount.
@@ -125,7 +129,7 @@ impl Handles {
     }
 
     fn changes(&self) -> Changes<'_> {
-        Changes::new(self.words().get(CHANGES_AT..CHANGES_AT + changes::WORDS).unwrap_or(&[]))
+        Changes::new(self.words().get(CHANGES_AT..LOCKS_AT).unwrap_or(&[]))
     }
 
     /// An inode has been changed, and it is not known to be durable.
@@ -203,19 +207,14 @@ impl Handles {
         if self.outlives && ino != 0 && written != 0 {
             self.changes().changed(Ino(ino), written);
         }
+        if ino != 0 {
+            self.with_locks(|locks| locks.released(Ino(ino), handle));
+        }
         if slot.ino.swap(0, AcqRel) == 0 {
             return Err(Errno(libc::EBADF));
         }
         self.free.lock().back.push(handle as u32);
         Ok((file != NO_FILE).then_some(file))
-    }
-
-    fn note(&self, handle: u64, what: u64) {
-        if let Ok(slot) = self.slot(handle)
-            && slot.state.load(Relaxed) & what == 0
-        {
-            slot.state.fetch_or(what, Relaxed);
-        }
     }
 
     /// Something has been written by way of this file.
@@ -236,9 +235,57 @@ impl Handles {
         }
     }
 
-    /// A lock is about to be taken by way of this file.
-    pub fn note_locked(&self, handle: u64) {
-        self.note(handle, LOCKED);
+    fn with_locks<T>(&self, act: impl FnOnce(&mut KeptLocks<'_>) -> T) -> T {
+        // In the order in which they are granted.
+        let mut index = self.outlives.then(|| self.locks.lock());
+        let words = self.words().get(LOCKS_AT..LOCKS_AT + kept_locks::WORDS).unwrap_or(&[]);
+        act(&mut KeptLocks::new(words, index.as_deref_mut()))
+    }
+
+    /// Locks by `act`; what is granted so is kept. `lock` has the kernel's number of the open file.
+    pub fn locks<E>(&self, lock: &LockIn, act: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        self.with_locks(|locks| {
+            act()?;
+            if let Ok(slot) = self.slot(lock.handle)
+                && !locks.granted(Ino(slot.ino.load(Relaxed)), lock)
+            {
+                slot.state.fetch_or(LOCKED, Relaxed);
+            }
+            Ok(())
+        })
+    }
+
+    /// An owner of record locks gives back by `act` those that it has on the inode of this file.
+    pub fn unlocks<T>(&self, handle: u64, owner: u64, act: impl FnOnce() -> T) -> T {
+        self.with_locks(|locks| {
+            let done = act();
+            if let Ok(slot) = self.slot(handle) {
+                locks.closed(Ino(slot.ino.load(Relaxed)), owner);
+            }
+            done
+        })
+    }
+
+    /// The locks that were held when a server ended are taken again by `take`. Files whose locks cannot be had are lost; how many.
+    pub fn restore_locks(&self, mut take: impl FnMut(FileRef, &LockIn) -> Result<(), Errno>) -> usize {
+        let open = |handle: u64| self.slot(handle).ok().filter(|_| self.file(handle).is_ok());
+        let all = self.with_locks(|locks| {
+            locks.restore(|handle| Some(Ino(open(handle)?.ino.load(Relaxed))).filter(|ino| ino.0 != 0))
+        });
+        let mut lost = 0;
+        for lock in all {
+            let Some(slot) = open(lock.handle) else { continue };
+            if let Err(error) = take(FileRef(slot.file.load(Relaxed)), &lock) {
+                tracing::warn!(
+                    ino = slot.ino.load(Relaxed),
+                    ?error,
+                    "a lock cannot be had again: its file is lost"
+                );
+                slot.state.fetch_or(LOST, Relaxed);
+                lost += 1;
+            }
+        }
+        lost
     }
 
     /// Makes a file durable by `act`, or closes it; an error when something that was written by way of it may be lost.
@@ -371,7 +418,7 @@ mod tests {
         handles.note_written(written);
         handles.note_written(synced);
         assert_eq!(handles.settled(synced, || Ok(())), Ok(()));
-        handles.note_locked(locked);
+        handles.place(locked as u32).unwrap().state.fetch_or(LOCKED, Relaxed);
 
         let handles = again(handles);
         assert_eq!(handles.agreed(), Some(5));

@@ -23,6 +23,7 @@ mod channel;
 mod entries;
 mod front;
 mod handles;
+mod kept_locks;
 mod locks;
 mod mount;
 mod nodes;

@@ -8,6 +8,7 @@
 
 use crate::abi::{LK_FLOCK, LockIn, LockOut};
 use crate::channel::{Channel, Errno, Outcome};
+use crate::handles::Handles;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -67,13 +68,15 @@ impl Peer for Kernel {
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     file: FileRef,
+    /// As the kernel asks for it.
+    request: LockIn,
     owner: LockOwner,
     range: LockRange,
     is_flock: bool,
 }
 
 impl Wanted {
-    fn of(request: &LockIn) -> Result<Wanted, Errno> {
+    fn of(request: &LockIn, file: FileRef) -> Result<Wanted, Errno> {
         let kind = request.kind as i32;
         let len = match request.end {
             end if end >= i64::MAX as u64 => 0,
@@ -81,7 +84,8 @@ impl Wanted {
             end => end - request.start + 1,
         };
         Ok(Wanted {
-            file: FileRef(request.handle),
+            file,
+            request: *request,
             owner: LockOwner::Kernel(request.owner),
             range: LockRange { kind, start: request.start, len, pid: request.pid },
             is_flock: request.flags & LK_FLOCK != 0,
@@ -89,7 +93,11 @@ impl Wanted {
     }
 
     /// Takes it; with `waits`, the request of this number waits if it cannot be had now.
-    fn take(&self, session: &Session<'_>, waits: Option<u64>) -> Result<(), Error> {
+    fn take(&self, session: &Session<'_>, handles: &Handles, waits: Option<u64>) -> Result<(), Error> {
+        handles.locks(&self.request, || self.take_now(session, waits))
+    }
+
+    fn take_now(&self, session: &Session<'_>, waits: Option<u64>) -> Result<(), Error> {
         if !self.is_flock {
             return session.set_lock(self.file, self.owner, self.range, waits);
         }
@@ -119,10 +127,30 @@ pub struct Locks {
     state: Mutex<State>,
 }
 
+impl State {
+    fn note(&mut self, wanted: &Wanted) {
+        if !wanted.is_flock && wanted.range.kind != libc::F_UNLCK {
+            let owners = self.owners.entry(wanted.file.0).or_default();
+            if !owners.contains(&wanted.request.owner) {
+                owners.push(wanted.request.owner);
+            }
+        }
+    }
+}
+
 impl Locks {
+    /// After a server has ended: takes again what programs hold. How many open files are lost, since it cannot be had.
+    pub fn restore(&self, session: &Session<'_>, handles: &Handles) -> usize {
+        handles.restore_locks(|file, request| {
+            let wanted = Wanted::of(request, file)?;
+            self.state.lock().note(&wanted);
+            wanted.take_now(session, None).map_err(Errno::from)
+        })
+    }
+
     /// What is in the way of a lock.
-    pub fn get(&self, session: &Session<'_>, request: &LockIn) -> Result<LockOut, Errno> {
-        let wanted = Wanted::of(request)?;
+    pub fn get(&self, session: &Session<'_>, file: FileRef, request: &LockIn) -> Result<LockOut, Errno> {
+        let wanted = Wanted::of(request, file)?;
         let found = session.get_lock(wanted.file, wanted.owner, wanted.range).map_err(Errno::from)?;
         let end = match found.len {
             0 => i64::MAX as u64,
@@ -135,24 +163,20 @@ impl Locks {
     pub fn set(
         &self,
         session: &Session<'_>,
+        handles: &Handles,
         unique: u64,
         request: &LockIn,
         waits: bool,
     ) -> Result<Outcome, Errno> {
-        let wanted = Wanted::of(request)?;
+        let wanted = Wanted::of(request, handles.file(request.handle)?)?;
         let mut state = self.state.lock();
-        if !wanted.is_flock && wanted.range.kind != libc::F_UNLCK {
-            let owners = state.owners.entry(request.handle).or_default();
-            if !owners.contains(&request.owner) {
-                owners.push(request.owner);
-            }
-        }
+        state.note(&wanted);
         if !waits {
             drop(state);
-            return wanted.take(session, None).map(|()| Outcome::Answered).map_err(Errno::from);
+            return wanted.take(session, handles, None).map(|()| Outcome::Answered).map_err(Errno::from);
         }
         // Under the lock: whatever changes from now on finds the request waiting.
-        match wanted.take(session, Some(unique)) {
+        match wanted.take(session, handles, Some(unique)) {
             Err(Error::Waits) => {}
             taken => return taken.map(|()| Outcome::Answered).map_err(Errno::from),
         }
@@ -181,7 +205,14 @@ impl Locks {
     }
 
     /// An owner has closed a descriptor of a file.
-    pub fn closed(&self, session: &Session<'_>, file: FileRef, owner: u64) -> Result<(), Errno> {
+    pub fn closed(
+        &self,
+        session: &Session<'_>,
+        handles: &Handles,
+        handle: u64,
+        owner: u64,
+    ) -> Result<(), Errno> {
+        let file = handles.file(handle)?;
         {
             let mut state = self.state.lock();
             // Owners are remembered by the open file that they used, which may be another one of the same file.
@@ -193,7 +224,8 @@ impl Locks {
                 owners.retain(|other| *other != owner);
             }
         }
-        session.drop_locks(file, LockOwner::Kernel(owner)).map_err(Errno::from)
+        let drop_all = || session.drop_locks(file, LockOwner::Kernel(owner)).map_err(Errno::from);
+        handles.unlocks(handle, owner, drop_all)
     }
 
     /// An open file is given up.
@@ -206,10 +238,10 @@ impl Locks {
     }
 
     /// Tries again whenever locks have changed, until the mount ends.
-    pub fn serve(&self, session: &Session<'_>, channel: &Channel) {
+    pub fn serve(&self, session: &Session<'_>, handles: &Handles, channel: &Channel) {
         while self.kernel.wait() {
             let mut state = self.state.lock();
-            state.waiting.retain(|&unique, wanted| match wanted.take(session, Some(unique)) {
+            state.waiting.retain(|&unique, wanted| match wanted.take(session, handles, Some(unique)) {
                 Err(Error::Waits) => true,
                 taken => {
                     tell(match taken.map_err(Errno::from) {

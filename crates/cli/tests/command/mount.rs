@@ -1011,15 +1011,14 @@ fn programs_go_on_when_the_server_of_a_mount_is_killed() {
             Err(fs::TryLockError::WouldBlock) => Some(libc::EAGAIN),
             Err(fs::TryLockError::Error(error)) => error.raw_os_error(),
         };
-        if passes_on {
-            // Somebody else may take the lock: neither goes on as if nothing had been.
-            assert_eq!(errno(beside.write_all_at(b"y", 0)), Some(libc::EIO));
-            assert_eq!(lock(&locked), Some(libc::EIO));
-            assert_eq!(lock(&open("locked")), None);
-        } else {
-            // The kernel has kept it.
-            assert_eq!((lock(&locked), lock(&beside)), (None, Some(libc::EAGAIN)));
-        }
+        // The next server has taken it again, or the kernel has kept it.
+        assert_eq!(
+            (lock(&beside), lock(&open("locked")), lock(&locked)),
+            (Some(libc::EAGAIN), Some(libc::EAGAIN), None)
+        );
+        locked.unlock().unwrap();
+        assert_eq!((lock(&beside), lock(&locked)), (None, Some(libc::EAGAIN)));
+        beside.write_all_at(b"y", 0).unwrap();
         assert_eq!(errno(unnamed.sync_all()), Some(libc::EIO));
         assert_eq!(fs::read_to_string(at("dir/below")).unwrap(), "below");
         assert_eq!(dir.metadata().unwrap().ino(), fs::metadata(at("dir")).unwrap().ino());
@@ -1034,6 +1033,46 @@ fn programs_go_on_when_the_server_of_a_mount_is_killed() {
         assert_eq!(mount.stop(), 0);
         bench.weft(&["fsck", "vol.img"]).success();
     }
+}
+
+#[test]
+fn locks_are_held_on_when_the_server_of_a_mount_is_killed() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "restart"]) else { return };
+    let path = mount.dir.join("db");
+    let (path, other) = (path.to_str().unwrap(), mount.dir.join("lock"));
+    let said = |ask: &str| {
+        let output = Command::new("sqlite3").args(["-cmd", ".timeout 0", path, ask]).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    };
+    assert_eq!(said("create table t(a); insert into t values(1)"), "");
+    fs::File::create(&other).unwrap().sync_all().unwrap();
+    let held = holder(
+        Command::new("sqlite3").arg(path),
+        "pragma synchronous=extra;\nbegin immediate;\nselect 'held';\n",
+    );
+    let mut flock = Command::new("flock");
+    let whole = holder(flock.arg(&other).args(["sh", "-c", "echo held; read line"]), "");
+    let try_whole = || Command::new("flock").args(["-n"]).arg(&other).arg("true").status().unwrap().code();
+    for _ in 0..2 {
+        kill_server(&mount);
+        assert!(said("insert into t values(3)").contains("database is locked"));
+        assert_eq!(said("select count(*) from t"), "1\n", "readers go on");
+        assert_eq!(try_whole(), Some(1));
+    }
+    // Who waits goes on to wait, and gets it.
+    let waits =
+        Command::new("flock").arg(&other).args(["echo", "had"]).stdout(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    kill_server(&mount);
+    release(whole, "\n");
+    assert_eq!(waits.wait_with_output().unwrap().stdout, b"had\n");
+    assert_eq!(try_whole(), Some(0));
+    release(held, "insert into t values(2);\ncommit;\n");
+    kill_server(&mount);
+    assert_eq!(said("insert into t values(3); select sum(a) from t"), "6\n", "nothing is held any more");
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
 }
 
 #[test]
