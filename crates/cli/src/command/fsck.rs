@@ -1,7 +1,7 @@
 //! `weft fsck`: the offline check, with its progress, its findings and its exit status.
 
 use crate::error::CliError;
-use crate::host::served_or;
+use crate::host::{served_or, wait_until_closed};
 use crate::kind::Kind;
 use crate::progress;
 use crate::say::{json_line, print};
@@ -34,6 +34,7 @@ pub struct FsckArgs {
 /// Checks a volume.
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
+    wait_until_closed(&args.image);
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
         .map_err(|e| served_or(&args.image, 2, e, |e| CliError::uncheckable(&image, Kind::Volume, e)))?;
     let written =

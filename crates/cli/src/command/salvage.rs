@@ -2,7 +2,7 @@
 
 use crate::byte_text::escape;
 use crate::error::CliError;
-use crate::host::served_or;
+use crate::host::{served_or, wait_until_closed};
 use crate::kind::Kind;
 use crate::progress;
 use crate::say;
@@ -69,6 +69,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     if let Some(target) = &args.target {
         CliError::unless_new(target, std::fs::symlink_metadata(target).is_ok()).map_err(no_volume)?;
     }
+    wait_until_closed(&args.image);
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
         .map_err(|e| served_or(&args.image, 2, e, |e| CliError::unsalvageable(&name, Kind::Volume, e)))?;
     let has_all_appends = weft_volume::settle_append_log(&device, &name);

@@ -54,14 +54,20 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
             format!("unmount that first: 'umount {}'", above.dir.display()),
         ));
     }
-    unmount(&mount.dir, args.lazy).map_err(|error| match error.raw_os_error() {
+    let unmounted = unmount(&mount.dir, args.lazy).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => CliError::of(
             &args.dir,
             "in use by programs",
             "end the programs that 'fuser -vm DIR' lists, or give --lazy: what they have open fails from then on",
         ),
         _ => CliError::io("unmount", &args.dir, error),
-    })?;
+    });
+    // Its server may have been quicker, as when its keeper has ended.
+    let is_gone = |error: &CliError| {
+        tracing::debug!(%error, "unmounted by somebody else");
+        mounts().is_ok_and(|all| all.iter().all(|other| other.dir != mount.dir))
+    };
+    unmounted.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })?;
     if let Some(dir) = mounted_on(&mount.source) {
         warn(format_args!("{} is still mounted on {}", mount.source.display(), dir.display()));
         return Ok(());

@@ -316,6 +316,10 @@ fn a_volume_is_mounted_again_as_soon_as_umount_has_returned() {
         for _ in 0..3 {
             fs::write(mount.dir.join("f"), vec![7; 4 << 20]).unwrap();
             assert!(Command::new("umount").arg(&mount.dir).status().unwrap().success());
+            bench.weft(&["fsck", "vol.img"]).success();
+            bench.weft(&[&["mount", "--daemon", "--quiet", "vol.img", "mnt"], options].concat()).success();
+            fs::write(mount.dir.join("g"), vec![7; 4 << 20]).unwrap();
+            assert!(Command::new("umount").arg(&mount.dir).status().unwrap().success());
             bench.weft(&[&["mount", "--daemon", "--quiet", "vol.img", "mnt"], options].concat()).success();
             assert_eq!(fs::metadata(mount.dir.join("f")).unwrap().len(), 4 << 20);
         }
