@@ -13,7 +13,7 @@
 //! A volume that is damaged beyond that is not mounted, unless it is to be salvaged: see [`super::salvage`].
 
 use super::salvage;
-use super::scan::{Break, FoundFrame, FoundZone, Scan, no_checkpoint};
+use super::scan::{Break, FoundFrame, FoundZone, Scan, no_checkpoint, with_payloads};
 use crate::error::{ApplyError, LfsError};
 use crate::layout::checkpoint::{Item, SavedInode};
 use crate::layout::frame::{FrameHeader, FrameKind};
@@ -432,7 +432,8 @@ impl<'a> Chain<'a> {
             expected: None,
         };
         if self.lost.checkpoint {
-            let payloads = self.parts.iter().map(|part| part.payload(dev)).collect::<Result<Vec<_>, _>>()?;
+            // A part that can be read no more is one that is missing.
+            let payloads: Vec<_> = self.parts.iter().filter_map(|part| part.payload(dev).ok()).collect();
             // Records that name an inode whose own record is in another part come again when all parts are read.
             let mut again: Vec<Item<'_>> = Vec::new();
             loader.expected = Some(Vec::new());
@@ -444,10 +445,10 @@ impl<'a> Chain<'a> {
             salvage::adopt(again, &mut loader, &mut state.lost);
             salvage::note_partial(&expected, loader.tree, loader.patches, &mut state.lost);
         } else {
-            for part in &self.parts {
-                let loaded = loader.load_part(&part.payload(dev)?, self.lenient, |_| {});
-                loaded.map_err(|error| corrupt(part, error))?;
-            }
+            with_payloads(dev, &self.parts, |part, payload| {
+                let loaded = loader.load_part(&payload?, self.lenient, |_| {});
+                loaded.map_err(|error| corrupt(part, error))
+            })?;
         }
         let volume = loader.volume.take();
         let (label, formatted_at, next_ino, next_sequence) = match volume {
@@ -466,8 +467,18 @@ impl<'a> Chain<'a> {
         state.tree.next_ino = state.tree.next_ino.max(next_ino);
         (state.label, state.formatted_at, state.next_sequence) = (label, formatted_at, next_sequence);
         let mut written = Written::default();
-        for (index, entry) in self.entries[..stop].iter().enumerate() {
-            let payload = entry.payload(dev)?;
+        let mut first_after_gap = self.first_after_gap;
+        let mut numbers = 0..;
+        with_payloads(dev, &self.entries[..stop], |entry, payload| {
+            let index = numbers.next().unwrap_or(usize::MAX);
+            let payload = match payload {
+                Err(_) if self.lenient => {
+                    state.lost.frames += 1;
+                    first_after_gap = first_after_gap.min(index + 1);
+                    return Ok(());
+                }
+                payload => payload?,
+            };
             let mut r = Reader::new(&payload);
             while r.remaining() > 0 {
                 let record = match Record::decode(&mut r) {
@@ -484,7 +495,7 @@ impl<'a> Chain<'a> {
                     }
                     Err(error) => return Err(corrupt(entry, error)),
                 }
-                if index >= self.first_after_gap {
+                if index >= first_after_gap {
                     state.lost.note_mixed(&record);
                 }
                 state.patch(&record);
@@ -504,7 +515,8 @@ impl<'a> Chain<'a> {
                 }
             }
             state.volume_bytes = entry.header.volume_bytes;
-        }
+            Ok(())
+        })?;
         let has_root = state.tree.get(Ino::ROOT).is_some_and(|root| root.kind == FileKind::Directory);
         if !has_root && self.lenient {
             salvage::make_root(&mut state.tree);

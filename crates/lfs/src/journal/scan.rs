@@ -36,8 +36,9 @@ pub struct FoundFrame {
     pub zone: ZoneId,
     /// Its first block.
     pub block: u32,
-    /// Its payload; the CRC matched. `None`: on the device. A checkpoint's parts are as large as all metadata, and stay there.
-    payload: Option<Vec<u8>>,
+    /// Its payload where the device has it in none of two places; else it stays there, since all together are as large as all
+    /// metadata.
+    mended: Option<Vec<u8>>,
 }
 
 impl FoundFrame {
@@ -46,7 +47,7 @@ impl FoundFrame {
     /// # Errors
     /// [`LfsError::Corrupt`] when it cannot be read again.
     pub fn payload(&self, dev: &dyn ZonedDevice) -> Result<Cow<'_, [u8]>, LfsError> {
-        if let Some(payload) = &self.payload {
+        if let Some(payload) = &self.mended {
             return Ok(Cow::Borrowed(payload));
         }
         let corrupt = || LfsError::Corrupt {
@@ -61,6 +62,29 @@ impl FoundFrame {
         if crc32c(&raw) == self.header.payload_crc { Ok(Cow::Owned(raw)) } else { Err(corrupt()) }
     }
 }
+
+/// Calls `act` with the payload of each frame, in their order. Another thread reads ahead.
+///
+/// # Errors
+/// What `act` returns, which ends it.
+pub fn with_payloads<'a, E: Send>(
+    dev: &dyn ZonedDevice,
+    frames: &[&'a FoundFrame],
+    mut act: impl FnMut(&'a FoundFrame, Result<Cow<'a, [u8]>, LfsError>) -> Result<(), E>,
+) -> Result<(), E> {
+    if frames.len() < 2 * READ_AHEAD {
+        return frames.iter().try_for_each(|frame| act(frame, frame.payload(dev)));
+    }
+    std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(READ_AHEAD);
+        // It ends when nobody takes any more.
+        scope.spawn(move || frames.iter().try_for_each(|frame| sender.send((*frame, frame.payload(dev)))));
+        receiver.into_iter().try_for_each(|(frame, payload)| act(frame, payload))
+    })
+}
+
+/// Frames that are read before they are used.
+const READ_AHEAD: usize = 8;
 
 /// A frame of which only the header can be read.
 #[derive(Clone, Copy, Debug)]
@@ -225,7 +249,7 @@ fn mend(dev: &dyn ZonedDevice, broken: &[BrokenFrame]) -> Vec<FoundFrame> {
                 header: f.header,
                 zone: f.zone,
                 block: f.block,
-                payload: Some(payload.clone()),
+                mended: Some(payload.clone()),
             }));
         }
     }
@@ -406,8 +430,7 @@ fn read_frame(
     }
     match raw.get(HEADER_BYTES..HEADER_BYTES + header.payload_len as usize) {
         Some(payload) if crc32c(payload) == header.payload_crc => {
-            let payload = (header.kind != FrameKind::Part).then(|| payload.to_vec());
-            Found::Frame(FoundFrame { header, zone, block: at, payload })
+            Found::Frame(FoundFrame { header, zone, block: at, mended: None })
         }
         _ => Found::Broken(BrokenFrame { header, zone, block: at }),
     }
@@ -477,7 +500,8 @@ mod tests {
             [frame(7, 10), frame(8, 9000)[..2 * BLOCK_BYTES].to_vec()].concat(),
             frame(9, 20_000)[..BLOCK_BYTES].to_vec(),
         ];
-        let scan = scan(&device(&zones)).unwrap();
+        let device = device(&zones);
+        let scan = scan(&device).unwrap();
         let found = |frames: &[FoundFrame]| -> Vec<(u64, u32, u32)> {
             frames.iter().map(|f| (f.header.seq, f.zone.0, f.block)).collect()
         };
@@ -488,7 +512,8 @@ mod tests {
         assert!(
             scan.frames
                 .iter()
-                .all(|f| { f.payload == Some(vec![f.header.seq as u8; f.header.payload_len as usize]) })
+                .all(|f| f.payload(&device).unwrap()
+                    == vec![f.header.seq as u8; f.header.payload_len as usize])
         );
     }
 
@@ -539,7 +564,7 @@ mod tests {
         let mended: Vec<_> = found
             .mended
             .iter()
-            .map(|f| (f.header.seq, f.zone.0, f.payload.as_ref() == Some(&payload)))
+            .map(|f| (f.header.seq, f.zone.0, f.mended.as_ref() == Some(&payload)))
             .collect();
         assert_eq!(mended, [(5, 0, true), (9, 1, true)]);
         assert!(damaged([&[9000], &[9001]]).mended.is_empty(), "nothing has this block");
