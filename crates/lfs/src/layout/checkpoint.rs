@@ -4,8 +4,8 @@
 //! blocks that are in no data zone; then the CRCs of zones that have no footer yet.
 
 use super::record::{
-    COUNT_MAX, FileRun, NewInode, RUN_BYTES, RecordError, block_range, bounded, list, name, size, take_node,
-    take_run,
+    COUNT_MAX, COUNT_MOUNTED_MAX, FileRun, NewInode, RUN_BYTES, RecordError, block_range, bounded, list,
+    name, size, take_node, take_run,
 };
 use weft_core::codec::{Encode, Reader, put};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId, refuse};
@@ -168,7 +168,7 @@ impl<'a> Item<'a> {
                 let (node, links, size) = (take_node(r)?, r.u32()?, size(r)?);
                 let times = [r.i64()?, r.i64()?, r.i64()?];
                 let (parent, next_cookie) = (Ino(r.u64()?), r.u64()?);
-                refuse(next_cookie > COUNT_MAX, bad("next cookie"))?;
+                refuse(next_cookie > COUNT_MOUNTED_MAX, bad("next cookie"))?;
                 let (runs, xattrs, blocks) = (r.u64()?, r.u32()?, r.u32()?);
                 let node = SavedInode { node, links, size, times, parent, next_cookie, runs, xattrs, blocks };
                 Item::Inode(node)
@@ -183,7 +183,11 @@ impl<'a> Item<'a> {
                 name: name(r)?,
                 value: bounded(r, XATTR_VALUE_MAX, "attribute value")?,
             },
-            ENTRY => Item::Entry { dir: Ino(r.u64()?), cookie: r.u64()?, ino: Ino(r.u64()?), name: name(r)? },
+            ENTRY => {
+                let (dir, cookie, ino) = (Ino(r.u64()?), r.u64()?, Ino(r.u64()?));
+                refuse(cookie > COUNT_MOUNTED_MAX, bad("cookie"))?;
+                Item::Entry { dir, cookie, ino, name: name(r)? }
+            }
             BLOCK => {
                 let (ino, block) = (Ino(r.u64()?), r.u64()?);
                 refuse(block > crate::layout::FILE_BYTES_MAX / BLOCK_BYTES as u64, bad("block"))?;
@@ -206,6 +210,18 @@ mod tests {
     use proptest::prelude::*;
     use weft_core::Tag;
     use weft_vfs::FileKind;
+
+    #[test]
+    fn cookies_leave_room_for_those_of_new_names() {
+        let item = |cookie| Item::Entry { dir: Ino::ROOT, cookie, ino: Ino(5), name: b"f" };
+        for (cookie, is_read) in
+            [(COUNT_MOUNTED_MAX, true), (COUNT_MOUNTED_MAX + 1, false), (u64::MAX, false)]
+        {
+            let mut raw = Vec::new();
+            item(cookie).encode(&mut raw);
+            assert_eq!(Item::decode(&mut Reader::new(&raw)).is_ok(), is_read, "{cookie}");
+        }
+    }
 
     #[test]
     fn every_item_comes_back() {
