@@ -394,7 +394,7 @@ pub fn a_file_carries_its_tag(make: Make<'_>) {
         flags: TagFlags::SECURE_DELETE,
         ..Tag::default()
     };
-    let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
+    let args = CreateArgs { tag, ..CreateArgs::new(NewNode::File, 0o644) };
     let ino = fs.create(ROOT, b"file", &args).unwrap().ino;
     assert_eq!(fs.tag(ino).unwrap(), tag);
     let other = Tag { stream: StreamId(4), class: DataClass::Immutable, ..tag };

@@ -1,6 +1,6 @@
 //! What properties are written with.
 
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_vfs::{Attr, CreateArgs, FileKind, FileSystem, FsResult, NewNode, SetAttr, TimeSpec};
 
 /// Asserts that an operation fails with exactly this variant.
@@ -25,7 +25,7 @@ pub(super) const OWNER: u32 = 1000;
 /// How to create a node that belongs to [`OWNER`].
 pub(super) fn args(node: NewNode<'_>) -> CreateArgs<'_> {
     let perm = if node == NewNode::Directory { 0o755 } else { 0o644 };
-    CreateArgs { node, perm, uid: OWNER, gid: OWNER, tag: Tag::default(), open: false, xattrs: &[] }
+    CreateArgs { uid: OWNER, gid: OWNER, ..CreateArgs::new(node, perm) }
 }
 
 /// Bytes that differ from position to position and from seed to seed, none of them zero.

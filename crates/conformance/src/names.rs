@@ -40,15 +40,7 @@ pub fn a_created_file_is_found_by_its_name(make: Make<'_>) {
 /// A new file is empty, has one name, and the mode and owner that were asked for.
 pub fn a_new_file_has_the_attributes_it_was_created_with(make: Make<'_>) {
     let fs = &*make();
-    let wanted = CreateArgs {
-        node: NewNode::File,
-        perm: 0o4751,
-        uid: 12,
-        gid: 34,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let wanted = CreateArgs { uid: 12, gid: 34, ..CreateArgs::new(NewNode::File, 0o4751) };
     let attr = fs.create(Ino::ROOT, b"file", &wanted).unwrap();
     assert_eq!(attr.kind, FileKind::File);
     assert_eq!((attr.perm, attr.uid, attr.gid), (0o4751, 12, 34));

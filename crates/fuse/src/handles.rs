@@ -461,7 +461,8 @@ mod tests {
             assert_eq!(handles.settled(file, || Ok(())).is_err(), !changed.is_empty());
             (handles, !changed.is_empty())
         };
-        let steps: [(&dyn Fn(&Handles), bool); 6] = [
+        type Step<'a> = &'a dyn Fn(&Handles);
+        let steps: [(Step<'_>, bool); 6] = [
             (&|_| {}, false),
             (&|handles| handles.note_written(file), true),
             (

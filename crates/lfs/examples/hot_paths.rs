@@ -90,7 +90,7 @@ fn best(mut round: impl FnMut() -> (Duration, u32)) -> f64 {
 }
 
 fn args(open: bool) -> CreateArgs<'static> {
-    CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), open, xattrs: &[] }
+    CreateArgs { open, ..CreateArgs::new(NewNode::File, 0o644) }
 }
 
 fn volume() -> Lfs {

@@ -178,7 +178,7 @@ impl Salvage<'_> {
 
     fn args<'n>(&self, attr: &Attr, node: NewNode<'n>) -> FsResult<CreateArgs<'n>> {
         let tag = self.from.tag(attr.ino)?;
-        Ok(CreateArgs { node, perm: attr.perm, uid: attr.uid, gid: attr.gid, tag, open: false, xattrs: &[] })
+        Ok(CreateArgs { uid: attr.uid, gid: attr.gid, tag, ..CreateArgs::new(node, attr.perm) })
     }
 
     /// Gives an inode that has been copied one more name. False when it has not.
@@ -272,15 +272,7 @@ impl Salvage<'_> {
             return Ok(home);
         }
         let tag = self.from.tag(Ino::ROOT)?;
-        let args = CreateArgs {
-            node: NewNode::Directory,
-            perm: 0o700,
-            uid: 0,
-            gid: 0,
-            tag,
-            open: false,
-            xattrs: &[],
-        };
+        let args = CreateArgs { tag, ..CreateArgs::new(NewNode::Directory, 0o700) };
         let home = match to.create(Ino::ROOT, LOST_AND_FOUND, &args) {
             Ok(made) => made.ino,
             Err(FsError::Exists) => to.lookup(Ino::ROOT, LOST_AND_FOUND)?.ino,

@@ -19,7 +19,7 @@ use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 const BLOCK: usize = 4096;
 
 fn create(fs: &Lfs, name: &str, tag: Tag) -> Ino {
-    let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
+    let args = CreateArgs { tag, ..CreateArgs::new(NewNode::File, 0o644) };
     fs.create(Ino::ROOT, name.as_bytes(), &args).unwrap().ino
 }
 
@@ -153,15 +153,7 @@ fn a_full_volume_refuses_data_and_goes_on_after_a_delete() {
         while refused < 20 {
             serial += 1;
             let name = format!("f{serial}");
-            let args = CreateArgs {
-                node: NewNode::File,
-                perm: 0o644,
-                uid: 0,
-                gid: 0,
-                tag: stream(serial % 3),
-                open: false,
-                xattrs: &[],
-            };
+            let args = CreateArgs { tag: stream(serial % 3), ..CreateArgs::new(NewNode::File, 0o644) };
             let Ok(attr) = fs.create(Ino::ROOT, name.as_bytes(), &args) else {
                 refused += 1;
                 continue;

@@ -19,15 +19,7 @@ use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 const FILES: u64 = 24;
 
 fn args() -> CreateArgs<'static> {
-    CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    }
+    CreateArgs::new(NewNode::File, 0o644)
 }
 
 fn content(file: u64) -> Vec<u8> {

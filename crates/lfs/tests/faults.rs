@@ -12,21 +12,13 @@ use rig::failing::{Failing, Kind};
 use rig::{options, small};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_device::{FaultPlan, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, ZoneCondition, fsck};
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 
 fn args() -> CreateArgs<'static> {
-    CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    }
+    CreateArgs::new(NewNode::File, 0o644)
 }
 
 fn faulty(plan: FaultPlan) -> Arc<ZonedModel> {

@@ -10,7 +10,7 @@ mod rig;
 use rig::{assert_sound, check, fresh, options, small};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_device::{PowerCut, ZonedDevice};
 use weft_lfs::Lfs;
 use weft_vfs::{
@@ -114,15 +114,7 @@ impl Case {
 
     fn create(&mut self) {
         let name = self.name();
-        let args = CreateArgs {
-            node: NewNode::File,
-            perm: 0o644,
-            uid: 0,
-            gid: 0,
-            tag: Tag::default(),
-            open: false,
-            xattrs: &[],
-        };
+        let args = CreateArgs::new(NewNode::File, 0o644);
         let made = self.fs.create(Ino::ROOT, name.as_bytes(), &args);
         if let Some(attr) = self.done("create", false, made) {
             let file = File { ino: attr.ino.0, names: BTreeSet::from([name]), ..File::default() };
@@ -132,15 +124,7 @@ impl Case {
 
     fn directory(&mut self) {
         let name = self.name();
-        let args = CreateArgs {
-            node: NewNode::Directory,
-            perm: 0o755,
-            uid: 0,
-            gid: 0,
-            tag: Tag::default(),
-            open: false,
-            xattrs: &[],
-        };
+        let args = CreateArgs::new(NewNode::Directory, 0o755);
         let made = self.fs.create(Ino::ROOT, name.as_bytes(), &args);
         if self.done("mkdir", false, made).is_some() {
             self.others.insert(name, None);
@@ -151,15 +135,7 @@ impl Case {
         let name = self.name();
         let len = 1 + self.dice.roll(4000);
         let target = self.dice.bytes(len);
-        let args = CreateArgs {
-            node: NewNode::Symlink(&target),
-            perm: 0o777,
-            uid: 0,
-            gid: 0,
-            tag: Tag::default(),
-            open: false,
-            xattrs: &[],
-        };
+        let args = CreateArgs::new(NewNode::Symlink(&target), 0o777);
         let made = self.fs.create(Ino::ROOT, name.as_bytes(), &args);
         if self.done("symlink", false, made).is_some() {
             self.others.insert(name, Some(target));
@@ -432,15 +408,7 @@ fn around_every_fill_level_nothing_accepted_is_lost_and_what_was_promised_is_had
 fn wear(seed: u64, total: u64, zone: u64, ballast_percent: u64, scale: u64, steps: u64) -> f64 {
     let (device, fs) = fresh(&small(total, zone));
     let when = format!("seed {seed}, {total} bytes, zones of {zone}, {ballast_percent} % ballast, {scale}");
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o644);
     let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
     let bytes = fs.statfs().unwrap().free_bytes * ballast_percent / 100 / BLOCK * BLOCK;
     for at in (0..bytes).step_by(256 << 10) {
@@ -529,15 +497,7 @@ fn small_writes_everywhere_on_a_full_volume_end_and_lose_nothing() {
 fn wear_by_files(seed: u64, total: u64, zone: u64, least: u64, most: u64) -> f64 {
     let (device, fs) = fresh(&small(total, zone));
     let when = format!("seed {seed}, {total} bytes, zones of {zone}, files of {least} to {most}");
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o644);
     let mut dice = Dice(seed);
     let mut files: Vec<(String, Ino, Vec<u8>)> = Vec::new();
     let (mut refused, mut after) = (0u64, 0u64);
@@ -621,15 +581,7 @@ fn fill(fs: &Lfs, ino: Ino) {
 /// and the records that were synced.
 fn promised_and_cut(operations: u64) -> (Arc<PowerCut>, u64, bool) {
     let (device, fs) = fresh(&small(10 << 20, 256 << 10));
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o644);
     let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
     let log = fs.create(Ino::ROOT, b"log", &args).unwrap().ino;
     fs.fallocate(log, FallocateMode::KeepSize, 0, PROMISED).unwrap();
@@ -692,15 +644,7 @@ fn a_promise_outlives_a_cut_at_any_operation_on_a_full_volume() {
 #[test]
 fn what_was_stored_beyond_full_leaves_less_room_for_more() {
     let (device, fs) = fresh(&small(128 << 20, 1 << 20));
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o644);
     let ino = fs.create(Ino::ROOT, b"f", &args).unwrap().ino;
     let room = fs.room_beyond_full();
     let mut size = 0;

@@ -13,7 +13,7 @@ use rig::failing::{Failing, Kind};
 use rig::{fresh, options, small};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_device::PowerCut;
 use weft_lfs::salvage::salvage;
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions, fsck};
@@ -31,15 +31,7 @@ fn volume(seed: u64, is_closed: bool) -> (Arc<PowerCut>, Tree) {
     let (device, fs) = fresh(&small(16 << 20, 256 << 10));
     let recipe = Recipe { seed, files: 100, bytes_max: 30_000, depth: 4, overwrites: 60 };
     fill(&fs, &recipe);
-    let late = CreateArgs {
-        node: NewNode::File,
-        perm: 0o600,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let late = CreateArgs::new(NewNode::File, 0o600);
     for n in 0..8 {
         let ino = fs.create(Ino::ROOT, format!("late {n}").as_bytes(), &late).unwrap().ino;
         fs.write(ino, 0, &vec![n; 3000 * n as usize]).unwrap();
@@ -194,15 +186,7 @@ fn a_read_that_fails_while_a_volume_is_salvaged_is_told_and_what_is_copied_is_ri
 #[test]
 fn a_write_that_cannot_read_its_last_block_changes_nothing() {
     let (device, fs) = fresh(&small(16 << 20, 256 << 10));
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o600,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o600);
     let ino = fs.create(Ino::ROOT, b"file", &args).unwrap().ino;
     let content = vec![1; 4 * 4096];
     fs.write(ino, 0, &content).unwrap();

@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weft_core::checksum::crc32c;
-use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_device::ZonedDevice;
 use weft_lfs::Lfs;
 use weft_vfs::{
@@ -40,15 +40,7 @@ impl MapObserver for Mirror {
 }
 
 fn create(fs: &Lfs, name: &str) -> Ino {
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o644);
     fs.create(Ino::ROOT, name.as_bytes(), &args).unwrap().ino
 }
 

@@ -15,7 +15,7 @@ use rig::{fresh, options, small};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_device::{PowerCut, ZonedDevice};
 use weft_lfs::salvage::{SalvageReport, salvage};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions, fsck};
@@ -198,15 +198,7 @@ fn a_volume_that_is_mounted_read_only_is_as_it_was_afterwards_and_refuses_every_
         let fs = Lfs::mount(device.clone(), MountOptions { read_only: true, ..options() }).unwrap();
         assert!(fs.is_read_only());
         assert_eq!(dump(&fs).unwrap(), tree);
-        let args = CreateArgs {
-            node: NewNode::File,
-            perm: 0o600,
-            uid: 0,
-            gid: 0,
-            tag: Tag::default(),
-            open: false,
-            xattrs: &[],
-        };
+        let args = CreateArgs::new(NewNode::File, 0o600);
         assert!(matches!(fs.create(Ino::ROOT, b"new", &args), Err(FsError::ReadOnly(_))));
         let mut file = None;
         fs.readdir(Ino::ROOT, 0, &mut |entry| {

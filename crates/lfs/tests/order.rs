@@ -7,7 +7,7 @@ mod rig;
 
 use rig::{check, fresh, options, small};
 use std::sync::Arc;
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_device::{PowerCut, ZonedDevice as _};
 use weft_lfs::Lfs;
 use weft_vfs::{CreateArgs, FallocateMode, FileSystem, FsError, NewNode, RenameFlags, SetAttr, TimeSpec};
@@ -19,15 +19,7 @@ fn volume() -> (Arc<PowerCut>, Lfs) {
 }
 
 fn create(fs: &Lfs, name: &str) -> Ino {
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o644);
     fs.create(Ino::ROOT, name.as_bytes(), &args).unwrap().ino
 }
 

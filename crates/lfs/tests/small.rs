@@ -15,15 +15,7 @@ use weft_lfs::{FormatOptions, Lfs, LfsError};
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode};
 
 fn create(fs: &Lfs, name: &str) -> Ino {
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o644);
     fs.create(Ino::ROOT, name.as_bytes(), &args).unwrap().ino
 }
 

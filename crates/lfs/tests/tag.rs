@@ -85,7 +85,7 @@ fn mounted() -> (Arc<Tagged>, Lfs) {
 }
 
 fn create(fs: &Lfs, name: &str, tag: Tag) -> Ino {
-    let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
+    let args = CreateArgs { tag, ..CreateArgs::new(NewNode::File, 0o644) };
     fs.create(Ino::ROOT, name.as_bytes(), &args).unwrap().ino
 }
 

@@ -33,7 +33,7 @@ fn tag_of(thread: u64, has_own_stream: bool) -> Tag {
 fn work(fs: &Lfs, thread: u64, seed: u64) -> BTreeMap<String, Vec<u8>> {
     let mut rng = StdRng::seed_from_u64(seed * THREADS + thread);
     let tag = tag_of(thread, seed.is_multiple_of(2));
-    let args = |node| CreateArgs { node, perm: 0o755, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
+    let args = |node| CreateArgs { tag, ..CreateArgs::new(node, 0o755) };
     let dir = fs.create(Ino::ROOT, format!("d{thread}").as_bytes(), &args(NewNode::Directory)).unwrap().ino;
     let mut files: BTreeMap<String, Vec<u8>> = BTreeMap::new();
     for step in 0..STEPS {
@@ -106,15 +106,7 @@ fn work(fs: &Lfs, thread: u64, seed: u64) -> BTreeMap<String, Vec<u8>> {
 /// Leaves so much room, and lets the threads work.
 fn run(fs: Lfs, leave: u64, seed: u64) -> (Arc<Lfs>, Vec<BTreeMap<String, Vec<u8>>>) {
     let fs = Arc::new(fs);
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o644);
     let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
     let bytes = fs.statfs().unwrap().free_bytes.saturating_sub(leave);
     fs.write_through(ballast, 0, &vec![1; bytes as usize]).unwrap();
@@ -252,15 +244,7 @@ fn what_threads_have_synced_survives_a_power_cut() {
         let mut files: Vec<Known> = (0..THREADS)
             .map(|thread| {
                 let tag = tag_of(thread, seed.is_multiple_of(2));
-                let args = CreateArgs {
-                    node: NewNode::File,
-                    perm: 0o644,
-                    uid: 0,
-                    gid: 0,
-                    tag,
-                    open: false,
-                    xattrs: &[],
-                };
+                let args = CreateArgs { tag, ..CreateArgs::new(NewNode::File, 0o644) };
                 let ino = fs.create(Ino::ROOT, format!("f{thread}").as_bytes(), &args).unwrap().ino;
                 Known { ino, states: vec![Vec::new()] }
             })
@@ -344,7 +328,7 @@ impl ZonedDevice for Holding {
 
 fn file(fs: &Lfs, name: &[u8], stream: u64) -> Ino {
     let tag = tag_of(stream, true);
-    let args = CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
+    let args = CreateArgs { tag, ..CreateArgs::new(NewNode::File, 0o644) };
     fs.create(Ino::ROOT, name, &args).unwrap().ino
 }
 

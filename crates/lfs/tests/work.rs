@@ -8,7 +8,7 @@ mod rig;
 
 use rig::{fresh, options, small};
 use std::sync::Arc;
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_device::{PowerCut, ZonedDevice};
 use weft_lfs::salvage::salvage;
 use weft_lfs::{Lfs, MountOptions, fsck};
@@ -24,15 +24,7 @@ const SLACK: u64 = 2;
 const OPERATIONS: u64 = 200;
 
 fn args() -> CreateArgs<'static> {
-    CreateArgs {
-        node: NewNode::File,
-        perm: 0o644,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    }
+    CreateArgs::new(NewNode::File, 0o644)
 }
 
 fn name(n: u64) -> Vec<u8> {

@@ -118,15 +118,7 @@ fn a_file_with_two_names_lives_until_the_second_is_gone_or_replaced() {
 #[test]
 fn files_that_were_there_before_come_first_with_their_bytes() {
     let rig = Rig::new(|fs| {
-        let args = |node| CreateArgs {
-            node,
-            perm: 0o755,
-            uid: 0,
-            gid: 0,
-            tag: Default::default(),
-            open: false,
-            xattrs: &[],
-        };
+        let args = |node| CreateArgs { tag: Default::default(), ..CreateArgs::new(node, 0o755) };
         let dir = fs.create(Ino::ROOT, b"d", &args(NewNode::Directory)).unwrap().ino;
         let file = fs.create(dir, b"f", &args(NewNode::File)).unwrap().ino;
         fs.write(file, 0, &[0; 9000]).unwrap();

@@ -217,11 +217,11 @@ impl Protections {
 mod tests {
     use super::*;
     use crate::{CreateArgs, Marks, MemFs, NewNode};
-    use weft_core::{Capabilities, Ino, Tag};
+    use weft_core::{Capabilities, Ino};
 
     fn attr(kind: FileKind, perm: u32, uid: u32, gid: u32) -> Attr {
         let node = if kind == FileKind::Directory { NewNode::Directory } else { NewNode::File };
-        let args = CreateArgs { node, perm, uid, gid, tag: Tag::default(), open: false, xattrs: &[] };
+        let args = CreateArgs { uid, gid, ..CreateArgs::new(node, perm) };
         MemFs::new().create(Ino::ROOT, b"x", &args).unwrap()
     }
 
@@ -279,15 +279,7 @@ mod tests {
     #[test]
     fn a_list_decides_for_all_but_the_owner_unless_its_mask_is_empty() {
         let fs = MemFs::new();
-        let args = CreateArgs {
-            node: NewNode::File,
-            perm: 0o640,
-            uid: 1,
-            gid: 2,
-            tag: Tag::default(),
-            open: false,
-            xattrs: &[],
-        };
+        let args = CreateArgs { uid: 1, gid: 2, ..CreateArgs::new(NewNode::File, 0o640) };
         let ino = fs.create(Ino::ROOT, b"x", &args).unwrap().ino;
         // u::rw-, u:3:rwx, g::r--, m::rwx, o::---
         let entry = |tag: u16, perm: u16, id: u32| {

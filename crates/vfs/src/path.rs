@@ -201,7 +201,6 @@ pub fn below<'a>(path: &'a [u8], mount_point: &[u8]) -> Option<&'a [u8]> {
 mod tests {
     use super::*;
     use crate::{CreateArgs, MemFs, NewNode};
-    use weft_core::Tag;
 
     const USER: u32 = 1000;
     const OPTIONS: Options<'_> = Options {
@@ -226,8 +225,7 @@ mod tests {
     }
 
     fn make(fs: &MemFs, dir: Ino, name: &[u8], node: NewNode<'_>, perm: u32) -> Ino {
-        let args =
-            CreateArgs { node, perm, uid: USER, gid: USER, tag: Tag::default(), open: false, xattrs: &[] };
+        let args = CreateArgs { uid: USER, gid: USER, ..CreateArgs::new(node, perm) };
         fs.create(dir, name, &args).unwrap().ino
     }
 

@@ -315,6 +315,13 @@ pub struct CreateArgs<'a> {
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
+impl<'a> CreateArgs<'a> {
+    /// A node of the superuser, without a tag and attributes, that is not opened.
+    pub fn new(node: NewNode<'a>, perm: u32) -> CreateArgs<'a> {
+        CreateArgs { node, perm, uid: 0, gid: 0, tag: Tag::default(), open: false, xattrs: &[] }
+    }
+}
+
 /// An entry of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirEntry<'a> {

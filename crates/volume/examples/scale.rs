@@ -11,7 +11,7 @@
 
 use std::path::Path;
 use std::time::Instant;
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_vfs::{CreateArgs, FileSystem, NewNode};
 use weft_volume::mount::{self, MountChoice};
 
@@ -33,7 +33,7 @@ fn step<R>(what: &str, count: u64, act: impl FnOnce() -> R) -> R {
 }
 
 fn args(node: NewNode<'static>) -> CreateArgs<'static> {
-    CreateArgs { node, perm: 0o644, uid: 0, gid: 0, tag: Tag::default(), xattrs: &[], open: false }
+    CreateArgs::new(node, 0o644)
 }
 
 /// Directory and name of a file.

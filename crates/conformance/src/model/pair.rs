@@ -268,7 +268,7 @@ impl Pair {
             FileKind::Symlink => NewNode::Symlink(b"some/target"),
             other => NewNode::Special(other, 0x123),
         };
-        let args = CreateArgs { node, perm: 0o640, uid: 1, gid: 2, tag: Tag::default(), open, xattrs: &[] };
+        let args = CreateArgs { uid: 1, gid: 2, open, ..CreateArgs::new(node, 0o640) };
         let name = name_bytes(name);
         let core = self.core().create(dir.core, &name, &args);
         let oracle = self.oracle.create(dir.oracle, &name, &args);
@@ -289,15 +289,7 @@ impl Pair {
     }
 
     fn create_unnamed(&mut self, into: u8, linkable: bool) -> Result<(), What> {
-        let args = CreateArgs {
-            node: NewNode::File,
-            perm: 0o600,
-            uid: 3,
-            gid: 4,
-            tag: Tag::default(),
-            open: true,
-            xattrs: &[],
-        };
+        let args = CreateArgs { uid: 3, gid: 4, open: true, ..CreateArgs::new(NewNode::File, 0o600) };
         let core = self
             .core()
             .create_unnamed(&args, linkable)

@@ -248,15 +248,7 @@ mod tests {
         let device = Arc::new(ZonedModel::memory(&geometry).unwrap());
         Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
         let fs = Lfs::mount(device, MountOptions::default()).unwrap();
-        let args = CreateArgs {
-            node: NewNode::File,
-            perm: 0o644,
-            uid: 0,
-            gid: 0,
-            tag: Tag::default(),
-            open: false,
-            xattrs: &[],
-        };
+        let args = CreateArgs::new(NewNode::File, 0o644);
         let names: [&[u8]; 3] = [b"a", b"b", b"c"];
         for name in names {
             let ino = fs.create(Ino::ROOT, name, &args).unwrap().ino;

@@ -190,15 +190,7 @@ mod tests {
     }
 
     fn create(fs: &Lfs, name: &[u8]) -> Ino {
-        let args = CreateArgs {
-            node: NewNode::File,
-            perm: 0o644,
-            uid: 0,
-            gid: 0,
-            tag: Tag::default(),
-            open: false,
-            xattrs: &[],
-        };
+        let args = CreateArgs::new(NewNode::File, 0o644);
         fs.create(Ino::ROOT, name, &args).unwrap().ino
     }
 

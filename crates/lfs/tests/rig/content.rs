@@ -35,13 +35,10 @@ fn args(node: NewNode<'_>, rng: &mut StdRng) -> CreateArgs<'static> {
     };
     let tag = Tag { stream: StreamId(rng.random_range(0..4)), ..Tag::default() };
     CreateArgs {
-        node,
-        perm: rng.random_range(0..0o777),
         uid: rng.random_range(0..9),
         gid: 5,
         tag,
-        open: false,
-        xattrs: &[],
+        ..CreateArgs::new(node, rng.random_range(0..0o777))
     }
 }
 

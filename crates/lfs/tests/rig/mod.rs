@@ -11,7 +11,7 @@ mod pass_on;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use weft_conformance::crash::Rig;
-use weft_core::{Ino, Tag};
+use weft_core::Ino;
 use weft_device::{Geometry, PowerCut, ZonedDevice};
 use weft_lfs::fsck::{self, FsckReport};
 use weft_lfs::{FormatOptions, Lfs, MountOptions};
@@ -142,15 +142,7 @@ impl Rig for CutRig {
 /// A device with a file that leaves so many bytes free and whose blocks lie in disorder.
 fn nearly_full(geometry: &Geometry, free: u64) -> Arc<PowerCut> {
     let (device, fs) = fresh(geometry);
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o600,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: false,
-        xattrs: &[],
-    };
+    let args = CreateArgs::new(NewNode::File, 0o600);
     let ballast = fs.create(Ino::ROOT, b"ballast", &args).unwrap().ino;
     let blocks = fs.statfs().unwrap().free_bytes.saturating_sub(free) / 4096;
     // In no order that would come again: what is written in the same order twice dies zone by zone.

@@ -183,8 +183,7 @@ impl Player<'_> {
 
     fn create(&self, number: u32, path: &[u8], opener: &Opener) -> Result<File, FsError> {
         let tag = self.tag(path, opener, 0, WriteHint::NotSet);
-        let args =
-            CreateArgs { node: NewNode::File, perm: 0o644, uid: 0, gid: 0, tag, open: true, xattrs: &[] };
+        let args = CreateArgs { tag, open: true, ..CreateArgs::new(NewNode::File, 0o644) };
         // A file is called by its number: recordings tell neither directories nor what else is in the way of a name.
         let ino = self.lfs.create(Ino::ROOT, number.to_string().as_bytes(), &args)?.ino;
         Ok(File { ino, path: path.to_vec(), opener: opener.clone(), size: 0, pending: 0 })

@@ -11,7 +11,6 @@ use super::*;
 use std::sync::atomic::AtomicBool;
 use weft_client::shared::overwrites::Area;
 use weft_client::shared::volume::STUCK;
-use weft_core::Tag;
 use weft_vfs::{CreateArgs, MemFs, NewNode};
 
 const CLIENT: u32 = 7;
@@ -32,15 +31,7 @@ impl Rig {
     }
 
     fn open(&self, name: &[u8]) -> Arc<OpenInode> {
-        let args = CreateArgs {
-            node: NewNode::File,
-            perm: 0o600,
-            uid: 0,
-            gid: 0,
-            tag: Tag::default(),
-            open: true,
-            xattrs: &[],
-        };
+        let args = CreateArgs { open: true, ..CreateArgs::new(NewNode::File, 0o600) };
         self.inodes.acquire(&self.fs.create(Ino::ROOT, name, &args).unwrap()).unwrap()
     }
 
@@ -294,15 +285,7 @@ fn who_loses_a_write_lock_is_named_with_the_file() {
     let mounted = weft_volume::mount_memfs(Arc::default(), &weft_volume::MountChoice::default()).unwrap();
     let volume = Volume::new(Arc::new(mounted)).unwrap();
     let process = volume.begin_process("db".into(), b"/weft".to_vec(), None, Arc::new(Client)).unwrap();
-    let args = CreateArgs {
-        node: NewNode::File,
-        perm: 0o600,
-        uid: 0,
-        gid: 0,
-        tag: Tag::default(),
-        open: true,
-        xattrs: &[],
-    };
+    let args = CreateArgs { open: true, ..CreateArgs::new(NewNode::File, 0o600) };
     let open = volume.inodes.acquire(&volume.fs.create(Ino::ROOT, b"log", &args).unwrap()).unwrap();
     let (holder, named) = (process.id + 1, |holder| volume.inodes.name_holder(&open, holder));
     let who = || (Some("db".to_string()), Some(4711));
