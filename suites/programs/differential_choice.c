@@ -41,7 +41,7 @@ static void compose(struct actor *a, char *at, enum sort sort, bool absolute) {
   /* Whoever runs freely keeps to the own folder. */
   if (!shared->free_running && sort == A_DIR && one_in(a, 20)) strcpy(start + (absolute ? strlen(shared->base) : 0), absolute ? "" : ".");
   if (one_in(a, 400)) *start = 0;
-  if (!shared->free_running && one_in(a, 400)) strcpy(start, one_in(a, 2) ? "." : "..");
+  if (!shared->free_running && one_in(a, 400)) strcpy(start, one_in(a, 2) || shared->both ? "." : "..");
   if (one_in(a, 300)) { /* as long as a path may be, or longer */
     size_t len = strlen(start), want = PICK(a, 4094, 4095, 4096, 4097, 5000);
     bool slash = *start == '/';

@@ -30,6 +30,11 @@ static void change(struct actor *a, unsigned char *map, size_t usable) {
   }
 }
 
+/* What was stored in a shared map is only then for programs of the other front. */
+static void write_back(struct actor *a, unsigned char *map, size_t len, bool changed) {
+  if (shared->both && changed) RECORDED(a, msync(map, len, MS_SYNC), "msync() for the other front");
+}
+
 static void op_map(struct actor *a) {
   int fd = a_file(a), prot = PICK(a, PROT_READ, PROT_READ, PROT_READ | PROT_WRITE, PROT_READ | PROT_WRITE, PROT_NONE);
   int flags = PICK(a, MAP_PRIVATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED, MAP_SHARED, MAP_SHARED_VALIDATE, 0);
@@ -78,6 +83,7 @@ static void op_map(struct actor *a) {
   if (one_in(a, 10)) RECORDED(a, msync(map, whole, PICK(a, 64, MS_SYNC | MS_ASYNC, 0)), "msync() with odd flags");
   if (one_in(a, 6)) RECORDED(a, mprotect(map, whole, PROT_READ | PROT_WRITE), "mprotect(rw)");
   if (one_in(a, 10)) RECORDED(a, madvise(map, whole, PICK(a, MADV_WILLNEED, MADV_SEQUENTIAL, MADV_NORMAL)), "madvise()");
+  write_back(a, map, whole, is_shared && writable && usable);
   if (whole > PAGE && one_in(a, 5)) {
     RECORDED(a, munmap(map, PAGE), "munmap(the first page)");
     RECORDED(a, munmap(map + PAGE, whole - PAGE), "munmap(the rest)");
@@ -109,6 +115,7 @@ static void op_two_maps(struct actor *a) {
     RECORDED(a, 0, "the first map has");
     say_map(a, one, len);
   }
+  if (one) write_back(a, one, len, true);
   if (one) RECORDED(a, munmap(one, len), "munmap(one)");
   if (two) RECORDED(a, munmap(two, len), "munmap(two)");
   if (fd >= 0) RECORDED(a, close(fd), "close(mapped)");
