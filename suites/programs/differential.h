@@ -102,6 +102,7 @@ void put(struct actor *, int *slot, int fd); /* closes what was there */
 off_t an_offset(struct actor *);
 off_t a_size(struct actor *);
 bool too_long(const char *path);
+void count_access(struct actor *, int fd); /* after calls that read by the kernel's pages */
 void keep_path(struct actor *); /* before libc asks for the path of the working directory */
 size_t a_length(struct actor *);
 void fill(struct actor *, size_t len);

@@ -85,6 +85,7 @@ static void op_copy(struct actor *a) {
     if (q) extra(a, " to %lld", (long long)to_at);
   }
   if (p) extra(a, " from %lld", (long long)at);
+  count_access(a, from);
 }
 
 static void op_flags(struct actor *a) {

@@ -63,6 +63,7 @@ static void op_splice(struct actor *a) {
     if (p) extra(a, " at %lld", (long long)at);
   }
   close(pair[0]), close(pair[1]);
+  count_access(a, fd);
 }
 
 /* A descriptor goes through a socket. What arrives shares its place. */

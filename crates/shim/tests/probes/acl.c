@@ -145,10 +145,14 @@ static void act(unsigned call, int with_flags) {
     done = any(2) ? result(unlink(at)) : result(rmdir(at));
     snprintf(text, sizeof text, "remove %s", at);
     break;
-  case 6:
+  case 6: {
+    // The kernel of a mount fails to rename a directory that the other front has moved, unless it has met it there.
+    struct stat met;
+    lstat(at, &met), lstat(to, &met);
     done = result(rename(at, to));
     snprintf(text, sizeof text, "rename %s %s", at, to);
     break;
+  }
   case 7:
     done = result(link(at, to));
     snprintf(text, sizeof text, "link %s %s", at, to);
