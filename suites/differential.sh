@@ -11,7 +11,8 @@
 # numbers of the operations that are kept. With BOTH=1 the volume is mounted: some of the three processes (-b, a mask of those) run under
 # weft run, the others use the mount at the same path; the mask follows from the seed. docs/differential.md has what is called, compared and left out.
 source "$(dirname "$0")/lib.sh"
-OPERATIONS=${OPERATIONS:-20000}
+# Through a mount, each call is a request.
+case "${BOTH:-0} $* " in 1\ * | *" -b "*) OPERATIONS=${OPERATIONS:-5000} ;; *) OPERATIONS=${OPERATIONS:-20000} ;; esac
 [ "${1:-}" != once ] || SHORTEN=${SHORTEN:-0}
 SHORTEN=${SHORTEN:-40}
 OTHER=54321
@@ -21,6 +22,7 @@ AT=$SCRATCH/at
 BASE=$AT/1/2/3/4/5/6/7/8/9/a/b/c
 fs=$(stat -f -c %T "$SCRATCH")
 [ "$fs" = ext2/ext3 ] || { echo "TMPDIR must be on ext4, not on $fs" >&2; exit 2; }
+case "${BOTH:-0} $* " in 1\ * | *" -b "*) [ -e /dev/fuse ] || { echo "this kernel has no /dev/fuse" >&2; exit 2; } ;; esac
 P=$(program differential.c suites/programs/differential_*.c -Wno-nonnull -pthread)
 chmod 755 "$SCRATCH"
 # A mount that is left behind.

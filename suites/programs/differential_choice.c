@@ -1,5 +1,6 @@
 /* Random paths, descriptors, offsets and data. */
 #include "differential.h"
+#include <sys/fsuid.h>
 
 static char *put_text(char *at, const char *text) { return stpcpy(at, text); }
 
@@ -71,10 +72,21 @@ const char *a_path(struct actor *a, enum sort sort) {
   return room;
 }
 
+/* Of a directory that the library has removed the kernel does not know it, and looks at permissions first. */
+static bool is_removed(struct actor *a, int dirfd) {
+  struct stat st;
+  return at_mount(a) && setfsuid(-1) && !fstatat(dirfd, "", &st, AT_EMPTY_PATH) && S_ISDIR(st.st_mode) && !st.st_nlink;
+}
+
+void leave_removed(struct actor *a) {
+  if (is_removed(a, AT_FDCWD)) RECORDED(a, chdir(shared->base), "chdir($)");
+}
+
 const char *a_path_at(struct actor *a, enum sort sort, int *dirfd) {
   char *room = a->path[a->names % 4];
   *dirfd = one_in(a, 3) ? a_dir(a) : AT_FDCWD;
   if (one_in(a, 50)) *dirfd = a_file(a);
+  if (is_removed(a, *dirfd)) *dirfd = AT_FDCWD;
   if (one_in(a, 1000)) return NULL;
   compose(a, room, sort, one_in(a, 6));
   return room;
