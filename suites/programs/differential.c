@@ -121,7 +121,7 @@ static void run(struct actor *a, uint64_t n) {
   if (n < shared->limit && shared->skip[n]) return;
   const struct operation *o = an_operation(a);
   a->doing = o->name;
-  leave_removed(a);
+  prepare_mount(a);
   o->run(a);
   if (shared->verbose) say_positions(a);
   flush_records(a);

@@ -89,7 +89,7 @@ const char *a_path(struct actor *, enum sort);
 const char *shown(struct actor *, const char *path);
 /* A path for an *at call: sets the descriptor it is relative to. */
 const char *a_path_at(struct actor *, enum sort, int *dirfd);
-void leave_removed(struct actor *); /* before an operation */
+void prepare_mount(struct actor *); /* before an operation */
 const char *shown_fd(struct actor *, int fd);
 
 /* Descriptors. */

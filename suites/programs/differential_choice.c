@@ -78,7 +78,18 @@ static bool is_removed(struct actor *a, int dirfd) {
   return at_mount(a) && setfsuid(-1) && !fstatat(dirfd, "", &st, AT_EMPTY_PATH) && S_ISDIR(st.st_mode) && !st.st_nlink;
 }
 
-void leave_removed(struct actor *a) {
+/* Where an open file is after it has appended, the kernel computes from the size that it knows. */
+static void know_sizes(struct actor *a) {
+  struct stat st;
+  for (int i = 0; i < FILES; i++) {
+    int flags = a->slots->file[i] < 0 ? -1 : fcntl(a->slots->file[i], F_GETFL);
+    if (flags >= 0 && flags & O_APPEND && !(flags & O_PATH)) fstat(a->slots->file[i], &st);
+  }
+}
+
+void prepare_mount(struct actor *a) {
+  if (!at_mount(a)) return;
+  know_sizes(a);
   if (is_removed(a, AT_FDCWD)) RECORDED(a, chdir(shared->base), "chdir($)");
 }
 
