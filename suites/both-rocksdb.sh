@@ -48,7 +48,7 @@ while_it_runs() {
   [ $rounds -gt 1 ] && pass "$rounds rounds of readers, $name" || fail "db_bench ended after $rounds rounds of readers, $name: give more KEYS"
 }
 judge() { # judge NAME: of all that was seen of a table, no two differ, and both fronts saw enough
-  awk '{ if (($1 in sum) && sum[$1] != $2) print $1, $3, "differs from", who[$1]; else { sum[$1] = $2; who[$1] = who[$1] " " $3 } }' "$SEEN" >"$SCRATCH/differ"
+  awk '{ if (($1 in sum) && sum[$1] != $2) print $1, $3, "differs from" who[$1]; else { sum[$1] = $2; who[$1] = who[$1] " " $3 } }' "$SEEN" >"$SCRATCH/differ"
   same "tables of which two readers saw different bytes, $1" "" "$(head -5 "$SCRATCH/differ")"
   awk '{ seen[$1, $3] = 1; name[$1] = 1 } END { for (n in name) if ((n, "library") in seen && ((n, "mount") in seen) && ((n, "tar") in seen) && ((n, "rsync") in seen)) all++; print all + 0 }' "$SEEN" >"$SCRATCH/all"
   [ "$(cat "$SCRATCH/all")" -ge 5 ] && pass "$(cat "$SCRATCH/all") of $(cut -d' ' -f1 "$SEEN" | sort -u | wc -l) tables were seen by all readers, $1" || fail "only $(cat "$SCRATCH/all") tables were seen by all readers, $1"
