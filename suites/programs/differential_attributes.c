@@ -9,6 +9,7 @@ static void op_owner(struct actor *a) {
   uid_t uid = PICK(a, -1, -1, 0, 12345, 54321), gid = PICK(a, -1, -1, 0, 12345, 54321);
   int dir, fd = a_file(a), flags = PICK(a, 0, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, 4);
   const char *p;
+  if (at_mount(a) && uid == (uid_t)-1 && gid == uid) gid = 54321; /* without either, the kernel asks no mount */
   switch (below(a, 4)) {
     case 0: p = a_path(a, below(a, 3)); RECORDED(a, chown(p, uid, gid), "chown(%s, %d, %d)", shown(a, p), uid, gid); break;
     case 1: p = a_path(a, below(a, 3)); RECORDED(a, lchown(p, uid, gid), "lchown(%s, %d, %d)", shown(a, p), uid, gid); break;
