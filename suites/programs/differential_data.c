@@ -67,6 +67,7 @@ static void op_advice(struct actor *a) {
     default: at = at < 0 ? 0 : at; len = len < 0 ? 0 : len;
       RECORDED(a, readahead(fd, at, len), "readahead(%s, %lld, %lld)", shown_fd(a, fd), (long long)at, (long long)len);
   }
+  count_access(a, fd);
 }
 
 static void op_copy(struct actor *a) {

@@ -16,7 +16,7 @@ static void say_range(struct actor *a, int fd, off_t at, size_t len) {
   if (n > 0) extra(a, " %016llx", (unsigned long long)hash(a->buffer, n));
 }
 
-/* A mount does not hear of maps and splices as of reads. */
+/* A mount does not hear of maps and splices as of reads, and takes what is read ahead for one. */
 void count_access(struct actor *a, int fd) {
   char byte;
   if (at_mount(a)) RECORDED(a, pread(fd, &byte, 1, 0), "pread(%s, 1, 0) that counts", shown_fd(a, fd));
