@@ -31,6 +31,11 @@ smoke:
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-group.sh 6 3
 	@# What is compared with is ext4.
 	[ "$$(stat -f -c %T $${TMPDIR:-/tmp})" != ext2/ext3 ] || OPERATIONS=3000 WEFT=$(abspath $(BIN))/debug/weft suites/differential.sh 40000
+	@# Both fronts at once, beside ext4, too: a mount needs the kernel's help, and other users the superuser.
+	[ "$$(stat -f -c %T $${TMPDIR:-/tmp})" != ext2/ext3 ] || [ ! -e /dev/fuse ] || [ "$$(id -u)" != 0 ] || { \
+	  BOTH=1 OPERATIONS=1000 WEFT=$(abspath $(BIN))/debug/weft suites/differential.sh 10000 && \
+	  BOTH=1 NAMES=1 OPERATIONS=1000 WEFT=$(abspath $(BIN))/debug/weft suites/differential.sh 5000 && \
+	  EACH=1000 WEFT=$(abspath $(BIN))/debug/weft suites/users.sh 3000; }
 
 # The campaigns with SIGKILL in full.
 kill: build

@@ -2,14 +2,18 @@
 # Random sequences of libc calls by processes and threads, on ext4 and on a volume: the same results, call by call.
 #   suites/differential.sh [CALLS=200000] [SEED=1]
 #   NAMES=1 suites/differential.sh [CALLS=200000] [SEED=1]
-#   suites/differential.sh once SEED USER [-f] [-m] [-u OTHER] [-k KEPT]
+#   BOTH=1 suites/differential.sh [CALLS=200000] [SEED=1]     (with NAMES=1, too)
+#   suites/differential.sh once SEED USER [-f] [-m] [-u OTHER] [-b MASK] [-k KEPT]
 # Calls are made in sequences of OPERATIONS=20000 operations, each with a seed of its own; every other one by a user who is
 # not root, every fourth by threads that run freely (-f). With NAMES=1 most calls are about names, links and permissions (-m),
 # and of the processes, which take turns, one is another user (-u; for the superuser only). A sequence that differs is shown with what came before, shortened
 # to the operations that matter (at most SHORTEN=40 tries), and repeated with the second form, where -k names a file with the
-# numbers of the operations that are kept. docs/differential.md has what is called, compared and left out.
+# numbers of the operations that are kept. With BOTH=1 the volume is mounted: some of the three processes (-b, a mask of those) run under
+# weft run, the others use the mount at the same path; the mask follows from the seed. docs/differential.md has what is called, compared and left out.
 source "$(dirname "$0")/lib.sh"
-OPERATIONS=${OPERATIONS:-20000}
+# Through a mount, each call is a request.
+case "${BOTH:-0} $* " in 1\ * | *" -b "*) OPERATIONS=${OPERATIONS:-5000} ;; *) OPERATIONS=${OPERATIONS:-20000} ;; esac
+[ "${1:-}" != once ] || SHORTEN=${SHORTEN:-0}
 SHORTEN=${SHORTEN:-40}
 OTHER=54321
 # Both sides see the folder at the same path, so that paths need no translation; the native one is gone by then. It is deep,
@@ -18,8 +22,12 @@ AT=$SCRATCH/at
 BASE=$AT/1/2/3/4/5/6/7/8/9/a/b/c
 fs=$(stat -f -c %T "$SCRATCH")
 [ "$fs" = ext2/ext3 ] || { echo "TMPDIR must be on ext4, not on $fs" >&2; exit 2; }
+case "${BOTH:-0} $* " in 1\ * | *" -b "*) [ -e /dev/fuse ] || { echo "this kernel has no /dev/fuse" >&2; exit 2; } ;; esac
 P=$(program differential.c suites/programs/differential_*.c -Wno-nonnull -pthread)
 chmod 755 "$SCRATCH"
+# A mount that is left behind.
+away() { ! mountpoint -q "$AT" || "$WEFT" unmount --lazy "$AT" 2>/dev/null || true; finish; }
+trap away EXIT
 as() { # as USER COMMAND...
   local user=$1; shift
   if [ "$user" = "$(id -u)" ]; then "$@"; else setpriv --reuid "$user" --regid "$user" --clear-groups "$@"; fi
@@ -33,13 +41,33 @@ sequence() { # sequence USER ARGS...: runs one on both sides; fails when $LOGS/e
   [ "$(id -u)" != 0 ] || chown -R "$user:$user" "$AT" "$LOGS"
   as "$user" timeout 300 "$P" -o "$LOGS/ext4.log" "$@" "$BASE" 2>"$LOGS/ext4.err" || { ok=false; sed 's/^/on ext4: /' "$LOGS/ext4.err"; }
   chmod -R u+rwx "$AT"; rm -rf "$AT"
-  as "$user" "$WEFT" format --quiet --size 512M --zone-size 4M "$LOGS/image" >/dev/null 2>&1
-  as "$user" timeout 300 "$WEFT" run --quiet --volume "$LOGS/image" --at "$AT" -- \
-    bash -c 'mkdir -p "$1" && exec "$2" -o "$3" "${@:4}" "$1"' sequence "$BASE" "$P" "$LOGS/weft.log" "$@" 2>"$LOGS/weft.err" ||
-    { ok=false; sed 's/^/on the volume: /' "$LOGS/weft.err"; }
+  case " $* " in *" -b "*) on_both "$user" "$@" || ok=false ;; *) under_weft "$user" "$@" || ok=false ;; esac
   [ ! -e "$AT" ] || { ok=false; echo "what belongs on the volume appeared in $AT"; rm -rf "$AT"; }
   for side in ext4 weft; do by_actor "$LOGS/$side.log" "$*" >"$LOGS/$side.txt" 2>/dev/null || ok=false; done
   $ok && cmp -s "$LOGS/ext4.txt" "$LOGS/weft.txt"
+}
+under_weft() { # under_weft USER ARGS...: all processes by the library
+  local user=$1; shift
+  as "$user" "$WEFT" format --quiet --size 512M --zone-size 4M "$LOGS/image" >/dev/null 2>&1
+  as "$user" timeout 300 "$WEFT" run --quiet --volume "$LOGS/image" --at "$AT" -- \
+    bash -c 'mkdir -p "$1" && exec "$2" -o "$3" "${@:4}" "$1"' sequence "$BASE" "$P" "$LOGS/weft.log" "$@" 2>"$LOGS/weft.err" ||
+    { sed 's/^/on the volume: /' "$LOGS/weft.err"; return 1; }
+}
+on_both() { # on_both USER ARGS...: the program natively at the mount, and those of its processes that are in -b's mask by the library
+  local user=$1 ok=true; shift
+  "$WEFT" format --quiet --size 512M --zone-size 4M "$LOGS/image" >/dev/null 2>&1
+  mkdir -p "$AT"
+  "$WEFT" mount --daemon --quiet --log "$LOGS/mount.log" --socket "$LOGS/socket" "$LOGS/image" "$AT" || return 1
+  chmod 777 "$LOGS/socket"
+  mkdir -p "$BASE"
+  [ "$(id -u)" != 0 ] || chown -R "$user:$user" "$AT"
+  FRONT="$WEFT run --quiet --socket $LOGS/socket --at $AT --" as "$user" timeout 300 "$P" -o "$LOGS/weft.log" "$@" "$BASE" 2>"$LOGS/weft.err" ||
+    { ok=false; sed 's/^/on the volume: /' "$LOGS/weft.err"; }
+  "$WEFT" unmount --lazy "$AT" 2>"$LOGS/unmount.err" || { ok=false; cat "$LOGS/unmount.err"; }
+  rmdir "$AT" || return 1
+  "$WEFT" fsck "$LOGS/image" >"$LOGS/fsck" 2>&1 || { ok=false; cat "$LOGS/fsck"; }
+  ! grep -E 'WARN|ERROR' "$LOGS/mount.log" || ok=false
+  $ok
 }
 calls_of() { awk '/ operations, / { print $3 }' "$LOGS/weft.err"; }
 # The first record that differs, with what came before it.
@@ -77,7 +105,8 @@ shorten() { # shorten USER ARGS...
 
 if [ "${1:-}" = once ]; then
   seed=$2 user=$3; shift 3
-  if sequence "$user" -n "$OPERATIONS" -s "$seed" "$@"; then echo "the same: $(calls_of) calls"; else show; exit 1; fi
+  if sequence "$user" -n "$OPERATIONS" -s "$seed" "$@"; then echo "the same: $(calls_of) calls"; 
+  else show; [ "$SHORTEN" = 0 ] || shorten "$user" -n "$OPERATIONS" -s "$seed" "$@"; exit 1; fi
   exit
 fi
 CALLS=${1:-200000} seed=${2:-1} made=0 different=0 sequences=0
@@ -90,6 +119,8 @@ while [ "$made" -lt "$CALLS" ]; do
     user=$(id -u) args+=(-m)
     [ "$user" != 0 ] || args+=(-u "$OTHER")
   elif [ $((seed % 4)) = 3 ]; then args+=(-f); fi
+  # One or two of the three by the library; now and then none or all.
+  [ "${BOTH:-0}" != 1 ] || { masks=(2 5 1 6 4 3 5 2 0 3 7 6); args+=(-b "${masks[seed % 12]}"); }
   if ! sequence "$user" "${args[@]}"; then
     different=$((different + 1))
     echo "DIFFERENT: suites/differential.sh once $seed $user ${args[*]:4}"

@@ -1,7 +1,9 @@
 /* The same random sequence of libc calls anywhere: by several processes and threads that take turns, or by threads that
  * run freely, each in a folder of its own. Everything a program can see of each call is recorded.
- *   differential [-f] [-m] [-u USER] [-v] [-n OPERATIONS] [-c CALLS] [-s SEED] [-k KEPT] [-o LOG] DIRECTORY
+ *   differential [-f] [-m] [-u USER] [-b MASK] [-v] [-n OPERATIONS] [-c CALLS] [-s SEED] [-k KEPT] [-o LOG] DIRECTORY
  * -f lets the threads run freely; -m makes most calls about names and permissions; with -u one of the processes is that user.
+ * With -b the processes in MASK (1, 2, 4; of all three, 0 to 7) execute themselves again by the command in $FRONT, if it is set, such as
+ * "weft run --at DIR --"; the others go on as they are. What such processes may not do to each other is left out.
  * -k names a file with the numbers of the operations to run, others are left out.
  * -v records where open files are after each operation.
  * Whose turn it is follows from the operation's number, so that a sequence can be shortened and stays the same. */
@@ -100,8 +102,6 @@ static const struct operation *an_operation(struct actor *a) {
 
 static int owner(uint64_t n) { return mix(shared->seed * 31 + n / 3) % ACTORS; }
 
-static bool verbose;
-
 /* Where the open files of a process are, how large, and which are the same. */
 static void say_positions(struct actor *a) {
   struct stat st[FILES];
@@ -121,8 +121,9 @@ static void run(struct actor *a, uint64_t n) {
   if (n < shared->limit && shared->skip[n]) return;
   const struct operation *o = an_operation(a);
   a->doing = o->name;
+  prepare_mount(a);
   o->run(a);
-  if (verbose) say_positions(a);
+  if (shared->verbose) say_positions(a);
   flush_records(a);
 }
 
@@ -208,24 +209,50 @@ static void keep(const char *path) {
   fclose(in);
 }
 
+static void catch_ends(void) {
+  for (int s = 0; s < 3; s++) signal(((int[]){SIGSEGV, SIGBUS, SIGABRT})[s], died);
+}
+
+/* A process by another front: the command in $FRONT executes this program, which finds the rest in shared memory. */
+static void execute(int process) {
+  char number[20];
+  sprintf(number, "%d", process);
+  if (!chdir("/")) execl("/bin/sh", "sh", "-c", "exec $FRONT \"$0\" -p \"$1\"", shared->self, number, (char *)0);
+  perror("sh");
+  _exit(96);
+}
+
+static int again(int process) {
+  struct stat st;
+  if (fstat(SHARED_FD, &st)) return perror("turns"), 2;
+  shared = mmap(0, st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
+  if (shared == MAP_FAILED || chdir(shared->base)) return perror(shared->base), 2;
+  catch_ends();
+  start_process(process, shared->free_running ? run_freely : take_turns);
+  return 0;
+}
+
 int main(int argc, char **argv) {
   const char *log = "/dev/stdout", *kept = 0;
   setlocale(LC_ALL, "C.UTF-8");
   signal(SIGPIPE, SIG_IGN);
   unsigned long long limit = 20000, calls = ULLONG_MAX, seed = 1;
-  bool freely = false, mostly_names = false;
+  bool freely = false, mostly_names = false, verbose = false, both = false;
+  unsigned mask = 0;
   uid_t other = geteuid();
-  for (int o; (o = getopt(argc, argv, "fmvu:n:c:s:k:o:i:")) > 0;) switch (o) {
+  for (int o; (o = getopt(argc, argv, "fmvu:b:n:c:s:k:o:i:p:")) > 0;) switch (o) {
     case 'f': freely = true; break;
     case 'm': mostly_names = true; break;
     case 'u': other = strtoul(optarg, 0, 0); break;
     case 'v': verbose = true; break;
+    case 'b': both = true, mask = strtoul(optarg, 0, 0); break;
     case 'n': limit = strtoull(optarg, 0, 0); break;
     case 'c': calls = strtoull(optarg, 0, 0); break;
     case 's': seed = strtoull(optarg, 0, 0); break;
     case 'k': kept = optarg; break;
     case 'o': log = optarg; break;
     case 'i': return inherited(optarg);
+    case 'p': return again(atoi(optarg));
     default: return 2;
   }
   if (optind + 1 != argc) return 2;
@@ -242,7 +269,7 @@ int main(int argc, char **argv) {
   shared = mmap(0, sizeof *shared + limit, PROT_READ | PROT_WRITE, MAP_SHARED, SHARED_FD, 0);
   memset(shared->slots, -1, sizeof shared->slots);
   shared->limit = limit, shared->calls_max = calls, shared->seed = seed, shared->free_running = freely;
-  shared->mostly_names = mostly_names;
+  shared->mostly_names = mostly_names, shared->verbose = verbose, shared->both = both, shared->library = mask;
   snprintf(shared->base, sizeof shared->base, "%s", argv[optind]);
   if (readlink("/proc/self/exe", shared->self, sizeof shared->self - 1) < 0) return perror("self"), 2;
   if (kept) keep(kept);
@@ -255,13 +282,14 @@ int main(int argc, char **argv) {
   umask(022);
   if (chdir(shared->base)) return perror(shared->base), 2;
   if (other != geteuid() && chmod(shared->base, 0777)) return perror(shared->base), 2;
-  for (int s = 0; s < 3; s++) signal(((int[]){SIGSEGV, SIGBUS, SIGABRT})[s], died);
+  catch_ends();
   for (int p = 0; p < PROCESSES; p++) {
     pid_t pid = fork();
     if (pid < 0) return perror("fork"), 2;
     if (!pid) {
       if (p == 1 && other != geteuid() && (setgroups(0, 0) || setresgid(other, other, other) || setresuid(other, other, other)))
         return perror("setresuid"), 2;
+      if (both && mask >> p & 1 && getenv("FRONT")) execute(p);
       start_process(p, freely ? run_freely : take_turns);
       _exit(0);
     }

@@ -29,7 +29,8 @@ struct slots { int file[FILES], dir[DIRS]; };
 
 struct shared {
   uint64_t next, limit, calls, seed, calls_max;
-  uint32_t word[ACTORS], stop, free_running, mostly_names, bad;
+  uint32_t word[ACTORS], stop, free_running, mostly_names, bad, verbose;
+  uint32_t both, library;     /* processes in the mask `library` are for the library, others for a mount: what may differ is left out */
   struct slots slots[ACTORS]; /* by process when they take turns, by actor when they run freely */
   char base[256], self[256], log[256];
   unsigned char skip[];       /* by operation: left out */
@@ -54,6 +55,9 @@ extern const struct operation file_operations[], data_operations[], name_operati
   process_operations[], stream_operations[], map_operations[], more_operations[];
 
 extern struct shared *shared;
+
+/* Whether the actor sees the volume through a mount, beside others that see it by the library. */
+static inline bool at_mount(const struct actor *a) { return shared->both && !(shared->library >> a->process & 1); }
 
 /* Random choices. */
 uint64_t draw(struct actor *);
@@ -85,6 +89,7 @@ const char *a_path(struct actor *, enum sort);
 const char *shown(struct actor *, const char *path);
 /* A path for an *at call: sets the descriptor it is relative to. */
 const char *a_path_at(struct actor *, enum sort, int *dirfd);
+void prepare_mount(struct actor *); /* before an operation */
 const char *shown_fd(struct actor *, int fd);
 
 /* Descriptors. */
@@ -98,6 +103,8 @@ void put(struct actor *, int *slot, int fd); /* closes what was there */
 off_t an_offset(struct actor *);
 off_t a_size(struct actor *);
 bool too_long(const char *path);
+void count_access(struct actor *, int fd); /* after calls that read by the kernel's pages */
+void keep_path(struct actor *); /* before libc asks for the path of the working directory */
 size_t a_length(struct actor *);
 void fill(struct actor *, size_t len);
 void say_stat(struct actor *, const struct stat *);

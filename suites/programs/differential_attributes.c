@@ -9,6 +9,7 @@ static void op_owner(struct actor *a) {
   uid_t uid = PICK(a, -1, -1, 0, 12345, 54321), gid = PICK(a, -1, -1, 0, 12345, 54321);
   int dir, fd = a_file(a), flags = PICK(a, 0, AT_SYMLINK_NOFOLLOW, AT_EMPTY_PATH, 4);
   const char *p;
+  if (at_mount(a) && uid == (uid_t)-1 && gid == uid) gid = 54321; /* without either, the kernel asks no mount */
   switch (below(a, 4)) {
     case 0: p = a_path(a, below(a, 3)); RECORDED(a, chown(p, uid, gid), "chown(%s, %d, %d)", shown(a, p), uid, gid); break;
     case 1: p = a_path(a, below(a, 3)); RECORDED(a, lchown(p, uid, gid), "lchown(%s, %d, %d)", shown(a, p), uid, gid); break;
@@ -129,6 +130,11 @@ static void op_node(struct actor *a) {
   RECORDED(a, unlinkat(dir, p, 0), "unlinkat(node)");
 }
 
+/* Of a directory that the library renames, the kernel does not learn the new path. */
+void keep_path(struct actor *a) {
+  if (at_mount(a)) RECORDED(a, chdir(shared->base), "chdir($)");
+}
+
 static void op_directory_of_work(struct actor *a) {
   if (shared->free_running) return;
   char *out = (char *)a->buffer;
@@ -141,6 +147,7 @@ static void op_directory_of_work(struct actor *a) {
   }
   if (one_in(a, 2)) {
     size_t room = PICK(a, 4096, 4096, 1, 0, 10);
+    keep_path(a);
     if (POINTER(a, getcwd(out, room), "getcwd(%zu)", room)) extra(a, " %s", shown(a, out));
   }
   if (!one_in(a, 3)) RECORDED(a, chdir(shared->base), "chdir($)");
@@ -150,6 +157,7 @@ static void op_realpath(struct actor *a) {
   const char *p = a_path(a, below(a, 3));
   /* libc takes one component after the other, of which a path may have any number. */
   if (p && strlen(p) > PATH_MAX / 2) return;
+  keep_path(a);
   char *out = (char *)a->buffer, *got = POINTER(a, one_in(a, 2) ? realpath(p, out) : realpath(p, 0), "realpath(%s)", shown(a, p));
   if (got) extra(a, " %s", shown(a, got));
   if (got && got != out) free(got);
@@ -176,6 +184,7 @@ static void op_temporary(struct actor *a) {
 static void op_limits(struct actor *a) {
   const char *p = a_path(a, below(a, 3));
   int fd = a_file(a), what = PICK(a, _PC_NAME_MAX, _PC_LINK_MAX);
+  if (at_mount(a)) what = _PC_NAME_MAX; /* libc knows the other by the kind of file system */
   if (p && one_in(a, 2)) RECORDED(a, pathconf(p, what), "pathconf(%s, %d)", shown(a, p), what);
   else RECORDED(a, fpathconf(fd, what), "fpathconf(%s, %d)", shown_fd(a, fd), what);
 }

@@ -1,5 +1,6 @@
 /* Random paths, descriptors, offsets and data. */
 #include "differential.h"
+#include <sys/fsuid.h>
 
 static char *put_text(char *at, const char *text) { return stpcpy(at, text); }
 
@@ -41,7 +42,7 @@ static void compose(struct actor *a, char *at, enum sort sort, bool absolute) {
   /* Whoever runs freely keeps to the own folder. */
   if (!shared->free_running && sort == A_DIR && one_in(a, 20)) strcpy(start + (absolute ? strlen(shared->base) : 0), absolute ? "" : ".");
   if (one_in(a, 400)) *start = 0;
-  if (!shared->free_running && one_in(a, 400)) strcpy(start, one_in(a, 2) ? "." : "..");
+  if (!shared->free_running && one_in(a, 400)) strcpy(start, one_in(a, 2) || shared->both ? "." : "..");
   if (one_in(a, 300)) { /* as long as a path may be, or longer */
     size_t len = strlen(start), want = PICK(a, 4094, 4095, 4096, 4097, 5000);
     bool slash = *start == '/';
@@ -71,10 +72,32 @@ const char *a_path(struct actor *a, enum sort sort) {
   return room;
 }
 
+/* Of a directory that the library has removed the kernel does not know it, and looks at permissions first. */
+static bool is_removed(struct actor *a, int dirfd) {
+  struct stat st;
+  return at_mount(a) && setfsuid(-1) && !fstatat(dirfd, "", &st, AT_EMPTY_PATH) && S_ISDIR(st.st_mode) && !st.st_nlink;
+}
+
+/* Where an open file is after it has appended, the kernel computes from the size that it knows. */
+static void know_sizes(struct actor *a) {
+  struct stat st;
+  for (int i = 0; i < FILES; i++) {
+    int flags = a->slots->file[i] < 0 ? -1 : fcntl(a->slots->file[i], F_GETFL);
+    if (flags >= 0 && flags & O_APPEND && !(flags & O_PATH)) fstat(a->slots->file[i], &st);
+  }
+}
+
+void prepare_mount(struct actor *a) {
+  if (!at_mount(a)) return;
+  know_sizes(a);
+  if (is_removed(a, AT_FDCWD)) RECORDED(a, chdir(shared->base), "chdir($)");
+}
+
 const char *a_path_at(struct actor *a, enum sort sort, int *dirfd) {
   char *room = a->path[a->names % 4];
   *dirfd = one_in(a, 3) ? a_dir(a) : AT_FDCWD;
   if (one_in(a, 50)) *dirfd = a_file(a);
+  if (is_removed(a, *dirfd)) *dirfd = AT_FDCWD;
   if (one_in(a, 1000)) return NULL;
   compose(a, room, sort, one_in(a, 6));
   return room;

@@ -50,6 +50,7 @@ static void op_space(struct actor *a) {
   int fd = a_file(a), mode = PICK(a, 0, 0, 1, 1, 3, 3, 3, 2, 16, 17, 8, 32, 8, 32, 9, 64, 4, -1);
   off_t at = an_offset(a) , len = a_size(a);
   if (at == LLONG_MAX) at = 0;
+  if (at_mount(a) && mode & 40) return; /* the kernel refuses them */
   if ((mode == 8 || mode == 32) && !one_in(a, 4)) at &= -4096, len &= -4096;
   if (one_in(a, 4)) RETURNS_ERROR(a, posix_fallocate(fd, at, len), "posix_fallocate(%s, %lld, %lld)", shown_fd(a, fd), (long long)at, (long long)len);
   else if (RECORDED(a, fallocate(fd, mode, at, len), "fallocate(%s, %d, %lld, %lld)", shown_fd(a, fd), mode, (long long)at, (long long)len))
@@ -66,6 +67,7 @@ static void op_advice(struct actor *a) {
     default: at = at < 0 ? 0 : at; len = len < 0 ? 0 : len;
       RECORDED(a, readahead(fd, at, len), "readahead(%s, %lld, %lld)", shown_fd(a, fd), (long long)at, (long long)len);
   }
+  count_access(a, fd);
 }
 
 static void op_copy(struct actor *a) {
@@ -84,6 +86,7 @@ static void op_copy(struct actor *a) {
     if (q) extra(a, " to %lld", (long long)to_at);
   }
   if (p) extra(a, " from %lld", (long long)at);
+  count_access(a, from);
 }
 
 static void op_flags(struct actor *a) {
@@ -95,6 +98,8 @@ static void op_flags(struct actor *a) {
     case 4: set = PICK(a, 0, FD_CLOEXEC, 2, 3); RECORDED(a, fcntl(fd, F_SETFD, set), "fcntl(%s, F_SETFD, %d)", shown_fd(a, fd), set); break;
     default: {
       int ready = -1;
+      struct stat st;
+      if (at_mount(a)) fstat(fd, &st); /* the kernel takes the size that it has heard of last */
       if (!RECORDED(a, ioctl(fd, FIONREAD, &ready), "ioctl(%s, FIONREAD)", shown_fd(a, fd))) extra(a, " %d", ready);
     }
   }

@@ -16,6 +16,12 @@ static void say_range(struct actor *a, int fd, off_t at, size_t len) {
   if (n > 0) extra(a, " %016llx", (unsigned long long)hash(a->buffer, n));
 }
 
+/* A mount does not hear of maps and splices as of reads, and takes what is read ahead for one. */
+void count_access(struct actor *a, int fd) {
+  char byte;
+  if (at_mount(a)) RECORDED(a, pread(fd, &byte, 1, 0), "pread(%s, 1, 0) that counts", shown_fd(a, fd));
+}
+
 static unsigned char *mapped(struct actor *a, int fd, size_t len, int prot, int flags, off_t at) {
   errno = 0;
   unsigned char *map = mmap(0, len, prot, flags, fd, at);
@@ -30,6 +36,11 @@ static void change(struct actor *a, unsigned char *map, size_t usable) {
   }
 }
 
+/* What was stored in a shared map is only then for programs of the other front. */
+static void write_back(struct actor *a, unsigned char *map, size_t len, bool changed) {
+  if (shared->both && changed) RECORDED(a, msync(map, len, MS_SYNC), "msync() for the other front");
+}
+
 static void op_map(struct actor *a) {
   int fd = a_file(a), prot = PICK(a, PROT_READ, PROT_READ, PROT_READ | PROT_WRITE, PROT_READ | PROT_WRITE, PROT_NONE);
   int flags = PICK(a, MAP_PRIVATE, MAP_PRIVATE, MAP_SHARED, MAP_SHARED, MAP_SHARED, MAP_SHARED_VALIDATE, 0);
@@ -39,6 +50,7 @@ static void op_map(struct actor *a) {
   if (one_in(a, 30)) at += PICK(a, 1, 512, -PAGE);
   unsigned char *map = mapped(a, fd, len, prot, flags, at);
   if (!map) return;
+  count_access(a, fd);
   if (fstat(fd, &st)) st.st_size = 0;
   size_t there = st.st_size > at ? (size_t)(st.st_size - at) : 0, whole = (len + PAGE - 1) & -PAGE;
   size_t usable = there < len ? there : len, touchable = (there + PAGE - 1) & -PAGE;
@@ -78,6 +90,7 @@ static void op_map(struct actor *a) {
   if (one_in(a, 10)) RECORDED(a, msync(map, whole, PICK(a, 64, MS_SYNC | MS_ASYNC, 0)), "msync() with odd flags");
   if (one_in(a, 6)) RECORDED(a, mprotect(map, whole, PROT_READ | PROT_WRITE), "mprotect(rw)");
   if (one_in(a, 10)) RECORDED(a, madvise(map, whole, PICK(a, MADV_WILLNEED, MADV_SEQUENTIAL, MADV_NORMAL)), "madvise()");
+  write_back(a, map, whole, is_shared && writable && usable);
   if (whole > PAGE && one_in(a, 5)) {
     RECORDED(a, munmap(map, PAGE), "munmap(the first page)");
     RECORDED(a, munmap(map + PAGE, whole - PAGE), "munmap(the rest)");
@@ -109,6 +122,7 @@ static void op_two_maps(struct actor *a) {
     RECORDED(a, 0, "the first map has");
     say_map(a, one, len);
   }
+  if (one) write_back(a, one, len, true);
   if (one) RECORDED(a, munmap(one, len), "munmap(one)");
   if (two) RECORDED(a, munmap(two, len), "munmap(two)");
   if (fd >= 0) RECORDED(a, close(fd), "close(mapped)");

@@ -63,6 +63,7 @@ static void op_splice(struct actor *a) {
     if (p) extra(a, " at %lld", (long long)at);
   }
   close(pair[0]), close(pair[1]);
+  count_access(a, fd);
 }
 
 /* A descriptor goes through a socket. What arrives shares its place. */
@@ -252,12 +253,14 @@ static void op_where(struct actor *a) {
   const char *p = a_path(a, below(a, 3));
   switch (below(a, 4)) {
     case 0:
+      keep_path(a);
       path = POINTER(a, get_current_dir_name(), "get_current_dir_name()");
       if (path && !shared->free_running) extra(a, " %s", shown(a, path));
       free(path);
       break;
     case 1:
       if (too_long(p)) return;
+      keep_path(a);
       path = POINTER(a, canonicalize_file_name(p), "canonicalize_file_name(%s)", shown(a, p));
       if (path) extra(a, " %s", shown(a, path));
       free(path);
@@ -300,7 +303,7 @@ static void op_other_form(struct actor *a) {
     case 5: p = a_path(a, A_LINK); if (!RECORDED(a, __lxstat(VERSION, p, &st), "__lxstat(%s)", shown(a, p))) say_stat(a, &st); break;
     case 6: if (!RECORDED(a, __fxstat(VERSION, fd, &st), "__fxstat(%s)", shown_fd(a, fd))) say_stat(a, &st); break;
     case 7: p = a_path_at(a, A_FILE, &dir); if (!RECORDED(a, __fxstatat(VERSION, dir, p, &st, 0), "__fxstatat(%s, %s)", shown_fd(a, dir), shown(a, p))) say_stat(a, &st); break;
-    case 8: p = a_path(a, A_FILE); if (!too_long(p) && POINTER(a, __realpath_chk(p, out, sizeof out), "__realpath_chk(%s)", shown(a, p))) extra(a, " %s", shown(a, out)); break;
+    case 8: p = a_path(a, A_FILE); keep_path(a); if (!too_long(p) && POINTER(a, __realpath_chk(p, out, sizeof out), "__realpath_chk(%s)", shown(a, p))) extra(a, " %s", shown(a, out)); break;
     default: {
       p = a_path_at(a, A_FILE, &dir);
       int got = one_in(a, 2) ? DESCRIPTOR(a, __openat_2(dir, p, O_RDWR), "__openat_2(%s, %s)", shown_fd(a, dir), shown(a, p)) : DESCRIPTOR(a, __open_2(p, O_RDONLY), "__open_2(%s)", shown(a, p));

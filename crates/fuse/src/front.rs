@@ -930,9 +930,17 @@ impl Front {
         let (read, _) = request.argument::<ReadIn>()?;
         let file = self.handles.file(read.handle)?;
         let wanted = Read { offset: Some(read.offset), ..Read::default() };
+        // As the open file's flags are now, of which the kernel tells only so.
+        let now = self.flags(read.flags);
         let begun = Instant::now();
         let filled = answer.fill(read.size as usize, |out| {
-            self.ask(request, |session| Ok(session.read(file, wanted, out)?.len))
+            self.ask(request, |session| {
+                let flags = session.flags(file)?;
+                if (flags ^ now) & libc::O_NOATIME != 0 {
+                    session.set_flags(file, flags ^ libc::O_NOATIME)?;
+                }
+                Ok(session.read(file, wanted, out)?.len)
+            })
         });
         self.reads_wait.store(begun.elapsed() > QUICK_READ, Relaxed);
         filled

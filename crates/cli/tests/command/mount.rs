@@ -528,6 +528,25 @@ fn reads_change_access_times_unless_the_mount_is_to_leave_them() {
 }
 
 #[test]
+fn reads_leave_access_times_from_when_an_open_file_is_told_to() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let path = mount.dir.join("f");
+    fs::write(&path, "text").unwrap();
+    let file = fs::File::open(&path).unwrap();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000);
+    for (flags, changes) in [(libc::O_NOATIME, false), (0, true), (libc::O_NOATIME, false)] {
+        // SAFETY: plain system call on an open file.
+        assert_eq!(unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&file), libc::F_SETFL, flags) }, 0);
+        file.set_times(fs::FileTimes::new().set_accessed(long_ago).set_modified(long_ago)).unwrap();
+        file.read_at(&mut [0; 4], 0).unwrap();
+        assert_eq!(file.metadata().unwrap().atime() != 1000, changes, "{flags:#o}");
+    }
+    drop(file);
+    assert_eq!(mount.stop(), 0);
+}
+
+#[test]
 fn a_new_owner_takes_only_the_set_id_bits_of_programs() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &[]) else { return };

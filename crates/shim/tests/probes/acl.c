@@ -1,9 +1,11 @@
 /* Access control lists, inode flags and what they allow, by several users: random calls in a directory, each with its result.
  * acl DIR SEED CALLS [flags]
+ * acl DIR SEED CALLS both
  * acl DIR held [mount]
  * Run by the superuser on ext4 and on a volume, it prints the same. Without "flags", no inode becomes immutable or append-only; the
  * files' lists and modes are then all that decides. With "held": files that are open while their flags change; "mount" leaves out what
- * the kernel of a mount answers by itself. */
+ * the kernel of a mount answers by itself. With "both", four processes take turns, of which two execute themselves again by the command in
+ * $FRONT, if it is set, such as "weft run --at DIR --": DIR is then a mount of the same volume. Every third mode has set-id or sticky bits. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -79,6 +81,7 @@ static void show_list(const char *path, const char *name) {
   for (size_t i = 0; i < (bytes - 4) / sizeof(struct entry); i++)
     printf(",%x:%d:%o", list.entries[i].tag, (int)list.entries[i].id, list.entries[i].perm);
 }
+static unsigned plain_modes = 8;
 static int result(int returned) { return returned < 0 ? -errno : 0; }
 static int flags_of(const char *path, int *flags) {
   int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
@@ -112,7 +115,7 @@ static void show(const char *path) {
 static void act(unsigned call, int with_flags) {
   unsigned who = any(3) ? any(USERS) : 0;
   static const mode_t masks[] = {0, 022, 027, 077, 0777};
-  mode_t mask = masks[any(5)], mode = any(8) ? any(512) : any(4096);
+  mode_t mask = masks[any(5)], mode = any(plain_modes) ? any(512) : any(4096);
   const char *at = path(), *to = path();
   int done, more = 0;
   char text[160] = "";
@@ -142,10 +145,14 @@ static void act(unsigned call, int with_flags) {
     done = any(2) ? result(unlink(at)) : result(rmdir(at));
     snprintf(text, sizeof text, "remove %s", at);
     break;
-  case 6:
+  case 6: {
+    // The kernel of a mount fails to rename a directory that the other front has moved, unless it has met it there.
+    struct stat met;
+    lstat(at, &met), lstat(to, &met);
     done = result(rename(at, to));
     snprintf(text, sizeof text, "rename %s %s", at, to);
     break;
+  }
   case 7:
     done = result(link(at, to));
     snprintf(text, sizeof text, "link %s %s", at, to);
@@ -385,6 +392,52 @@ static void held(int is_mount) {
   if (!is_mount && pipe_end >= 0) SAY(ioctl(pipe_end, FS_IOC_GETFLAGS, &flags));
 }
 
+/* The turn goes with the state of the generator to the process that makes the next call. In the end each shows the whole tree. */
+enum { PROCESSES = 4, TURNS = 700 };
+struct turn { uint64_t state; unsigned call; };
+static unsigned process_of(unsigned call, unsigned calls) {
+  return call < calls ? (call * 0x9e3779b1u >> 13) % PROCESSES : call - calls;
+}
+static void pass(const struct turn *turn, unsigned calls) {
+  if (write(TURNS + 2 * process_of(turn->call, calls) + 1, turn, sizeof *turn) != sizeof *turn) exit(2);
+}
+static int take_turns(const char *dir, unsigned me, unsigned calls) {
+  struct turn turn;
+  if (chdir(dir) || chdir("work")) return perror(dir), 2;
+  umask(0);
+  do {
+    if (read(TURNS + 2 * me, &turn, sizeof turn) != sizeof turn) return 2;
+    state = turn.state;
+    for (; turn.call < calls + PROCESSES && process_of(turn.call, calls) == me; turn.call++)
+      if (turn.call < calls) act(turn.call, 0); else dump(".", 0);
+    turn.state = state;
+    fflush(stdout);
+    if (turn.call < calls + PROCESSES) pass(&turn, calls);
+  } while (turn.call <= calls + me);
+  return 0;
+}
+static int both(char **argv, unsigned calls) {
+  struct turn first = {state, 0};
+  fflush(stdout);
+  for (unsigned i = 0; i < PROCESSES; i++) {
+    int ends[2];
+    if (pipe(ends) || dup2(ends[0], TURNS + 2 * i) < 0 || dup2(ends[1], TURNS + 2 * i + 1) < 0) return perror("pipe"), 2;
+    close(ends[0]), close(ends[1]);
+  }
+  for (unsigned i = 0; i < PROCESSES; i++)
+    if (!fork()) {
+      char number[20];
+      sprintf(number, "%u", i);
+      if (i % 2 && getenv("FRONT") && !chdir("/"))
+        execl("/bin/sh", "sh", "-c", "exec $FRONT \"$0\" \"$@\"", argv[0], argv[1], argv[2], argv[3], "both", number, (char *)0);
+      _exit(take_turns(argv[1], i, calls));
+    }
+  pass(&first, calls);
+  int status, bad = 0;
+  while (wait(&status) > 0) bad |= status;
+  return bad != 0;
+}
+
 int main(int argc, char **argv) {
   if (argc >= 3 && !strcmp(argv[2], "held")) {
     if (chdir(argv[1])) return perror(argv[1]), 2;
@@ -396,11 +449,15 @@ int main(int argc, char **argv) {
   }
   if (argc < 4) return fprintf(stderr, "acl DIR SEED CALLS [flags]\n"), 2;
   state = strtoull(argv[2], NULL, 10) * 0x9e3779b97f4a7c15 + 1;
+  int is_both = argc > 4 && !strcmp(argv[4], "both");
+  if (is_both) plain_modes = 3;
+  if (argc > 5) return take_turns(argv[1], atoi(argv[5]), atoi(argv[3]));
   if (chdir(argv[1])) return perror(argv[1]), 2;
   umask(0);
   if (mkdir("work", 0777) || chdir("work")) return perror("work"), 2;
   // So that not all paths lead nowhere.
   for (unsigned i = 0; i < 2; i++) mkdir(paths[i], 0777), mkdir(i ? "b/b" : "a/a", 0777);
+  if (is_both) return both(argv, atoi(argv[3]));
   int with_flags = argc > 4;
   unsigned calls = atoi(argv[3]);
   for (unsigned call = 0; call < calls; call++) {
