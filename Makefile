@@ -29,6 +29,8 @@ smoke:
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-program.sh 5
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-server.sh 2
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-group.sh 6 3
+	@# Where root can mount.
+	[ "$$(id -u)" != 0 ] || [ ! -e /dev/fuse ] || WEFT=$(abspath $(BIN))/debug/weft suites/kill-mount.sh 2
 	@# What is compared with is ext4.
 	[ "$$(stat -f -c %T $${TMPDIR:-/tmp})" != ext2/ext3 ] || OPERATIONS=3000 WEFT=$(abspath $(BIN))/debug/weft suites/differential.sh 40000
 	@# Both fronts at once, beside ext4, too: a mount needs the kernel's help, and other users the superuser.
@@ -42,6 +44,7 @@ kill: build
 	WEFT=$(abspath $(BIN))/release/weft suites/kill-program.sh
 	WEFT=$(abspath $(BIN))/release/weft suites/kill-server.sh
 	WEFT=$(abspath $(BIN))/release/weft suites/kill-group.sh
+	[ "$$(id -u)" != 0 ] || [ ! -e /dev/fuse ] || WEFT=$(abspath $(BIN))/release/weft suites/kill-mount.sh
 
 # RocksDB on an emulated zoned volume, from format to comparison. Installs db_bench when it is missing.
 demo: build

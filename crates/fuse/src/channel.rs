@@ -209,6 +209,8 @@ impl Channel {
         handle: impl FnOnce(&Request<'_>, &mut Answer) -> Result<Outcome, Errno>,
     ) -> io::Result<bool> {
         let len = match received {
+            // Of a connection that is a socket: its other end is closed.
+            Ok(0) => return Ok(false),
             Ok(len) => len,
             // Nothing is lost: the kernel has taken the request back, or wants to be asked again.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::EINTR | libc::EAGAIN)) => {

@@ -51,6 +51,8 @@ const SETTLED_EVERY: Duration = Duration::from_secs(5);
 const SET_ID: u32 = 0o6000;
 /// Flags of `rename`.
 const RENAME_EXCHANGE: u32 = libc::RENAME_EXCHANGE;
+/// Bytes of the argument of an `ioctl`, whose number has 14 bits for them.
+const IOCTL_BYTES_MAX: u32 = (1 << 14) - 1;
 /// A read or a write of more bytes takes long.
 const SHORT_BYTES: u32 = 64 << 10;
 /// A read that took longer has waited for the device, and the next one may, too.
@@ -1096,6 +1098,8 @@ impl Front {
     /// What `lsattr` and `chattr` ask for. The kernel has checked who may set what.
     fn ioctl(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
         let (ask, data) = request.argument::<IoctlIn>()?;
+        // No command has room for so much.
+        refuse(ask.out_size > IOCTL_BYTES_MAX, Errno(libc::EINVAL))?;
         let (at, flags) = (inode(Ino(request.head.node)), libc::AT_EMPTY_PATH);
         let has = || self.ask(request, |session| Ok(session.stat(at, flags)?.marks.flags));
         let set = |new: u32, mask: u32| {

@@ -17,6 +17,8 @@ pub enum Device {
     Model(Arc<ZonedModel>),
     /// A real drive.
     Drive(Arc<ZonedDrive>),
+    /// Another one, such as a model whose power a test cuts. Clients do not read it by themselves.
+    Other(Arc<dyn ZonedDevice>),
 }
 
 impl Device {
@@ -46,7 +48,7 @@ impl Device {
     pub fn cut_short(&self) -> Option<String> {
         match self {
             Device::Model(model) => model.cut_short(),
-            Device::Drive(_) => None,
+            Device::Drive(_) | Device::Other(_) => None,
         }
     }
 
@@ -54,7 +56,7 @@ impl Device {
     pub fn model(&self) -> Option<&ZonedModel> {
         match self {
             Device::Model(model) => Some(model),
-            Device::Drive(_) => None,
+            Device::Drive(_) | Device::Other(_) => None,
         }
     }
 
@@ -63,6 +65,7 @@ impl Device {
         match self {
             Device::Model(model) => model.clone(),
             Device::Drive(drive) => drive.clone(),
+            Device::Other(device) => device.clone(),
         }
     }
 
@@ -70,15 +73,15 @@ impl Device {
     pub fn buffered_bytes(&self) -> i64 {
         match self {
             Device::Model(model) => model.flash_report().buffered_bytes as i64,
-            Device::Drive(_) => 0,
+            Device::Drive(_) | Device::Other(_) => 0,
         }
     }
 
     /// Memory from which clients may read what is held of a real drive.
     pub fn shared_cache(&self) -> Option<SharedCache> {
         match self {
-            Device::Model(_) => None,
             Device::Drive(drive) => drive.shared_cache(),
+            Device::Model(_) | Device::Other(_) => None,
         }
     }
 
@@ -87,6 +90,7 @@ impl Device {
         match self {
             Device::Model(model) => model.latencies(),
             Device::Drive(drive) => drive.latencies(),
+            Device::Other(_) => Latencies::default(),
         }
     }
 }
@@ -98,6 +102,7 @@ impl Deref for Device {
         match self {
             Device::Model(model) => &**model,
             Device::Drive(drive) => &**drive,
+            Device::Other(device) => &**device,
         }
     }
 }

@@ -3,6 +3,7 @@
 mod archive;
 mod flash;
 mod flash_file;
+mod fuse;
 mod geometry;
 mod image;
 mod policy;
@@ -38,11 +39,12 @@ pub trait Target {
 
 type Make = fn() -> Box<dyn Target>;
 
-const ALL: [(&str, Make); 12] = [
+const ALL: [(&str, Make); 13] = [
     ("recovery", || Box::new(recovery::Recovery::new())),
     ("image", || Box::new(image::ImageRecords::new())),
     ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
     ("owner", || Box::new(protocol::Protocol::new(protocol::Who::Owner))),
+    ("fuse", || Box::new(fuse::KernelRequests)),
     ("policy", || Box::new(policy::PolicyText)),
     ("archive", || Box::new(archive::ArchiveBytes)),
     ("recording", || Box::new(recording::RecordingText)),

@@ -169,7 +169,7 @@ fn geometry_for(device: &Device, from: &Lfs) -> Result<Geometry, CliError> {
     let info = device.info();
     let geometry = match device {
         Device::Model(model) => model.geometry().clone(),
-        Device::Drive(_) => {
+        Device::Drive(_) | Device::Other(_) => {
             let zone_bytes = u64::from(info.zone_capacity) * BLOCK_BYTES as u64;
             Geometry::zn540().with_size(info.capacity_bytes()).with_zone_bytes(zone_bytes)
         }
