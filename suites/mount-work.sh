@@ -61,7 +61,7 @@ on_mount() {
   same "$work, $1: messages of the mount" "" "$(grep -E 'WARN|ERROR|panicked' "$SCRATCH/log" || true)"
   rm -f "$IMAGE"
 }
-ROWS=()
+TABLE=()
 for work in "${WORKS[@]}"; do
   echo "== $work"
   SIZE=4G
@@ -69,7 +69,7 @@ for work in "${WORKS[@]}"; do
   # In a subshell: `need` ends it where something is missing. What it exports goes through a file.
   if ! (prepare && export -p >"$SCRATCH/environment"); then
     echo "skipped: $work"
-    ROWS+=("$work|skipped||")
+    TABLE+=("$work|skipped||")
     continue
   fi
   source "$SCRATCH/environment"
@@ -89,13 +89,13 @@ for work in "${WORKS[@]}"; do
     case " $MODES " in *" $mode "*) on_mount "$mode" ;; esac
     row="$row|$took"
   done
-  ROWS+=("$row")
+  TABLE+=("$row")
   [ -z "${KEEP_LOGS:-}" ] || cp "$SCRATCH/$work".*.log "$KEEP_LOGS"/
 done
 echo
 echo "Seconds, one run each, unmount or sync included: no benchmark."
 printf '%-12s %10s %10s %10s\n' work disk mount writeback
-for row in "${ROWS[@]}"; do
+for row in "${TABLE[@]}"; do
   IFS='|' read -r -a cells <<<"$row"
   printf '%-12s %10s %10s %10s\n' "${cells[0]}" "${cells[1]:-}" "${cells[2]:-}" "${cells[3]:-}"
 done

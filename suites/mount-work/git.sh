@@ -2,7 +2,10 @@
 prepare() {
   need git git
   export REPOSITORY=${REPOSITORY:-$(git rev-parse --path-format=absolute --git-common-dir)}
-  git -C "$REPOSITORY" rev-parse HEAD >/dev/null || return 3
+  if git -C "$REPOSITORY" rev-list --objects --missing=print HEAD | grep -q '^?'; then
+    echo "MISSING  objects of $REPOSITORY"
+    return 3
+  fi
 }
 # What a working tree consists of: names, modes, contents, symbolic links.
 tree() {
