@@ -9,13 +9,13 @@ prepare() {
 step() { local name=$1 begun; shift; begun=$(date +%s.%N); "$@"; fact "$name: $(echo "$(date +%s.%N) $begun" | awk '{ printf "%.1f s", $1 - $2 }')"; }
 list() { ls -lR "$1" | awk '/^-/ { n++; s += $5 } END { print n, s }'; }
 found() { find "$1" -type f -size -20c -name '*7' | wc -l; find "$1" -printf '%y\n' | sort | uniq -c; }
-sizes() { du -s --apparent-size --block-size=1 --inodes "$1" | cut -f1; }
-order() { find "$1" -printf '%P %s\n' | LC_ALL=C sort | md5sum; }
+inodes() { du -s --inodes "$1" | cut -f1; }
+order() { find "$1" -type f -printf '%P %s\n' | LC_ALL=C sort | md5sum; }
 work() {
   step make "$MAKE_FILES" "$D/files" "$FILES" 1000
   step "ls -lR" list files
   step "ls -lR again" list files
-  step du sizes files
+  step du inodes files
   step find found files
   step "find and sort" order files
   # One directory with as many entries as fit a hundred of the others.
