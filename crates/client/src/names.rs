@@ -144,7 +144,7 @@ impl Client {
         self.call(Op::Unlink, &[at.0, flags as u64])?.part1(path)?.run().map(drop)
     }
 
-    /// Renames; `flags` are `RENAME_NOREPLACE` and `RENAME_EXCHANGE`.
+    /// Renames; `flags` are `RENAME_NOREPLACE`, `RENAME_EXCHANGE` and `RENAME_WHITEOUT`.
     pub fn rename(
         &self,
         at: FileRef,

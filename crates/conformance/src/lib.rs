@@ -33,7 +33,7 @@
 //! | `fallocate` of an empty range; collapse or insert of part of a block, or at or past the end | `Invalid` |
 //! | a hard link of a directory | `NotPermitted` |
 //! | the 65,001st name of a file | `TooManyLinks` |
-//! | rename with both flags, or of a directory to below itself | `Invalid` |
+//! | rename with EXCHANGE and another flag, or of a directory to below itself | `Invalid` |
 //! | rename over a directory above the source | `NotEmpty` |
 //! | exchange with a name that does not exist | `NotFound` |
 //! | an extended attribute's name over 255 bytes or value over [`XATTR_VALUE_MAX`](weft_vfs::XATTR_VALUE_MAX) | `AttributeTooLarge` |

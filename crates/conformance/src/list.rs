@@ -67,6 +67,7 @@ macro_rules! __conformance_list {
                 exchange_with_a_missing_name_is_not_found
                 exchange_does_not_move_a_directory_below_itself
                 no_replace_and_exchange_exclude_each_other
+                a_rename_leaves_a_whiteout
                 a_replaced_name_is_never_missing
             }
             listing {

@@ -3,11 +3,12 @@
 use super::Make;
 use super::fixture::{Fixture, assert_fails, assert_same, bytes};
 use weft_core::Ino;
-use weft_vfs::{FsError, NewNode, RenameFlags};
+use weft_vfs::{FileKind, FsError, NewNode, RenameFlags};
 
 const PLAIN: RenameFlags = RenameFlags::empty();
 const NO_REPLACE: RenameFlags = RenameFlags::NO_REPLACE;
 const EXCHANGE: RenameFlags = RenameFlags::EXCHANGE;
+const WHITEOUT: RenameFlags = RenameFlags::WHITEOUT;
 const ROOT: Ino = Ino::ROOT;
 
 /// The inode stays the same, the old name is gone.
@@ -273,6 +274,32 @@ pub fn no_replace_and_exchange_exclude_each_other(make: Make<'_>) {
     fs.file("a");
     assert_fails!(fs.rename(ROOT, b"a", ROOT, b"b", NO_REPLACE | EXCHANGE), FsError::Invalid(_));
     assert_eq!(fs.list(ROOT), ["a"]);
+}
+
+/// WHITEOUT leaves a character device 0:0 at the old name, whether the new one replaces something or not; and not with EXCHANGE.
+pub fn a_rename_leaves_a_whiteout(make: Make<'_>) {
+    let fs = &*make();
+    let dir = fs.dir("dir");
+    let (a, b) = (fs.file_with("a", b"content"), fs.file("b"));
+    let leaves_one = |name: &str| {
+        let left = fs.attr(fs.ino(name).unwrap());
+        assert_eq!((left.kind, left.rdev, left.perm, left.links), (FileKind::CharDevice, 0, 0, 1));
+        left.ino
+    };
+    fs.rename(ROOT, b"a", dir, b"moved", WHITEOUT).unwrap();
+    assert_eq!(fs.lookup(dir, b"moved").unwrap().ino, a);
+    assert_eq!(fs.content(a), b"content");
+    let first = leaves_one("a");
+    // Over a whiteout, as an overlay does.
+    fs.rename(ROOT, b"b", ROOT, b"a", WHITEOUT).unwrap();
+    assert_eq!(fs.ino("a").unwrap(), b);
+    assert_ne!(leaves_one("b"), first);
+    fs.rename(ROOT, b"dir", ROOT, b"other", WHITEOUT | NO_REPLACE).unwrap();
+    leaves_one("dir");
+    assert_eq!((fs.attr(dir).links, fs.attr(ROOT).links), (2, 3));
+    assert_fails!(fs.rename(ROOT, b"a", ROOT, b"b", WHITEOUT | NO_REPLACE), FsError::Exists);
+    assert_fails!(fs.rename(ROOT, b"a", ROOT, b"b", WHITEOUT | EXCHANGE), FsError::Invalid(_));
+    assert_eq!(fs.list(ROOT), ["a", "b", "dir", "other"]);
 }
 
 /// A reader of a name that is replaced again and again finds it at every moment, whole: the old or the new one.

@@ -523,12 +523,12 @@ impl Front {
         answer: &mut Answer,
         channel: &Channel,
     ) -> Result<Outcome, Errno> {
-        // Done twice, it is undone.
-        let exchanges = request.head.opcode == op::RENAME2
-            && request
-                .argument()
-                .is_ok_and(|(rename, _): (Rename2In, _)| rename.flags & RENAME_EXCHANGE != 0);
-        refuse(exchanges && is_resent(request), Errno(libc::EIO))?;
+        // Done twice, an exchange is undone, and a whiteout replaces what was moved.
+        let once = request.head.opcode == op::RENAME2
+            && request.argument().is_ok_and(|(rename, _): (Rename2In, _)| {
+                rename.flags & (RENAME_EXCHANGE | libc::RENAME_WHITEOUT) != 0
+            });
+        refuse(once && is_resent(request), Errno(libc::EIO))?;
         let outcome = self.answer(request, answer, channel);
         match outcome {
             // The kernel has kept an inode that went with the last server: it looks the name up again.

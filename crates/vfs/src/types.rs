@@ -343,6 +343,9 @@ bitflags::bitflags! {
         const NO_REPLACE = 1;
         /// Swap the two.
         const EXCHANGE = 2;
+        /// Leave a whiteout at the old name, in the same step: a character device 0:0 of root without a permission, by which overlay
+        /// file systems hide a name of the layer below. Not with `EXCHANGE`.
+        const WHITEOUT = 4;
     }
 }
 

@@ -3,10 +3,12 @@
 use crate::volume::{Bench, wait_for};
 use predicates::prelude::*;
 use predicates::str::contains;
+use std::ffi::CString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// A mount that is given up at the end.
@@ -382,6 +384,52 @@ struct Given(PathBuf);
 impl Drop for Given {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(&self.0).output();
+    }
+}
+
+fn rename_with(from: &Path, to: &Path, flags: u32) -> std::io::Result<()> {
+    let [from, to] = [from, to].map(|path| CString::new(path.as_os_str().as_bytes()).unwrap());
+    // SAFETY: both are strings that live until the call returns.
+    let result =
+        unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), flags) };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[test]
+fn a_mount_has_whiteouts_and_so_the_upper_layer_of_an_overlay() {
+    for options in [&[][..], &["-o", "writeback"]] {
+        let bench = Bench::with_volume();
+        let Some(mut mount) = Mounted::new(&bench, &[&["-o", "dev"], options].concat()) else { return };
+        let dir = mount.dir.clone();
+        let path = |name: &str| dir.join(name);
+        fs::write(path("a"), "content").unwrap();
+        rename_with(&path("a"), &path("b"), libc::RENAME_WHITEOUT).unwrap();
+        assert_eq!(fs::read(path("b")).unwrap(), b"content");
+        let left = fs::symlink_metadata(path("a")).unwrap();
+        assert_eq!((left.mode(), left.rdev(), left.nlink(), left.uid()), (libc::S_IFCHR, 0, 1, 0));
+        let refused = rename_with(&path("b"), &path("a"), libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE);
+        assert_eq!(errno(refused), Some(libc::EEXIST));
+        rename_with(&path("b"), &path("a"), libc::RENAME_WHITEOUT).unwrap();
+        assert_eq!(fs::read(path("a")).unwrap(), b"content");
+        fs::remove_file(path("b")).unwrap();
+
+        let overlays = fs::read_to_string("/proc/filesystems").unwrap().contains("overlay");
+        let script = "set -eu; mount --make-rprivate /; cd \"$0\"
+            mkdir lower upper work merged; mkdir lower/d; echo below >lower/f; echo moved >lower/d/g; : >lower/gone
+            mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged
+            cd merged; echo more >>f; rm gone; mv d/g g; rm -r d; mkdir d; : >new; mv new f2; ls; cat f g
+            cd ..; umount merged; stat -c '%F %t %T' upper/gone; cat lower/f; getfattr -n trusted.overlay.opaque --only-values upper/d";
+        if overlays {
+            let out = Command::new("unshare").args(["-m", "sh", "-c", script]).arg(&dir).output().unwrap();
+            assert_eq!(
+                String::from_utf8_lossy(&out.stdout),
+                "d\nf\nf2\ng\nbelow\nmore\nmoved\ncharacter special file 0 0\nbelow\ny",
+                "{}",
+                String::from_utf8_lossy(&out.stderr)
+            );
+        }
+        assert_eq!(mount.stop(), 0);
+        bench.weft(&["fsck", "vol.img"]).success();
     }
 }
 

@@ -5,7 +5,7 @@ use crate::core::State;
 use crate::layout::record::{NewInode, Record};
 use crate::state::inode::{ENTRY_BYTES, INODE_BYTES, Xattrs};
 use crate::{Lfs, NAMES_RESERVE_BYTES, RENAMES_RESERVE_BYTES};
-use weft_core::{Ino, refuse};
+use weft_core::{Ino, Tag, refuse};
 use weft_vfs::{
     Attr, CreateArgs, DirEntry, FileKind, FsError, FsResult, LINK_MAX, MapEntry, NAME_MAX, NewNode, PATH_MAX,
     RenameFlags, XattrChange,
@@ -197,8 +197,9 @@ impl Lfs {
         check_name(name)?;
         check_name(new_name)?;
         let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if exchange && flags.contains(RenameFlags::NO_REPLACE) {
-            return Err(FsError::Invalid("EXCHANGE and NO_REPLACE exclude each other"));
+        let whiteout = flags.contains(RenameFlags::WHITEOUT);
+        if exchange && flags != RenameFlags::EXCHANGE {
+            return Err(FsError::Invalid("EXCHANGE excludes NO_REPLACE and WHITEOUT"));
         }
         let ino = state.child(from, name)?.ok_or(FsError::NotFound)?;
         state.living_dir(to)?;
@@ -237,6 +238,9 @@ impl Lfs {
             let more = new_name.len() - name.len();
             refuse(state.space.used() > state.usable_after(more), FsError::NoSpace)?;
         }
+        if whiteout {
+            state.check_metadata(name.len() + INODE_BYTES + ENTRY_BYTES)?;
+        }
         // A program that replaces a file by renaming a new one over it, without fsync, must not find it empty after a
         // crash.
         if other.is_some() && !exchange {
@@ -245,6 +249,14 @@ impl Lfs {
         let time = state.now();
         state.begin_transaction()?;
         state.log(&Record::Rename { from, to, name, new_name, exchange, time })?;
+        if whiteout {
+            let (ino, born_at, tag) = (Ino(state.tree.next_ino), state.volume_bytes, Tag::default());
+            let kind = FileKind::CharDevice;
+            let node =
+                NewInode { ino, kind, perm: 0, uid: 0, gid: 0, rdev: 0, target: &[], tag, time, born_at };
+            state.log(&Record::Create { dir: from, name, node })?;
+            state.stats.group(&tag).files += 1;
+        }
         match other {
             Some(other) if !exchange => state.free_if_dead(other),
             _ => Ok(()),

@@ -8,7 +8,7 @@ use weft_core::{Capability, Ino, Tag, refuse};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved};
 use weft_vfs::{
-    Access, Attr, CreateArgs, FileKind, FileSystem, FsError, NAME_MAX, NewNode, RenameFlags, access,
+    Access, Attr, CreateArgs, FileKind, FileSystem, FsError, NAME_MAX, NewNode, RenameFlags, SetAttr, access,
 };
 
 /// Where a path leads.
@@ -130,16 +130,15 @@ impl Session<'_> {
 
     /// Gives a file another name; `flags` are those of `renameat2`.
     pub fn rename(&self, from: At<'_>, to: At<'_>, flags: u32) -> Result<()> {
-        let bits = flags;
-        let flags = RenameFlags::from_bits_retain(bits);
-        if bits != 0 && flags != RenameFlags::NO_REPLACE && flags != RenameFlags::EXCHANGE {
-            return Err(Errno(libc::EINVAL));
-        }
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno(libc::EINVAL))?;
+        let alone = !flags.contains(RenameFlags::EXCHANGE) || flags == RenameFlags::EXCHANGE;
+        refuse(!alone, Errno(libc::EINVAL))?;
         self.retry_stale(|| self.rename_once(from, to, flags))
     }
 
     fn rename_once(&self, from_at: At<'_>, to_at: At<'_>, flags: RenameFlags) -> Result<()> {
-        let (no_replace, exchange) = (flags == RenameFlags::NO_REPLACE, flags == RenameFlags::EXCHANGE);
+        let (no_replace, exchange) =
+            (flags.contains(RenameFlags::NO_REPLACE), flags == RenameFlags::EXCHANGE);
         let (from, attr) = self.last_name(from_at)?;
         let (to, there) = self.last_name(to_at)?;
         refuse(from.ending != LastComponent::Name, Errno(libc::EBUSY))?;
@@ -334,6 +333,12 @@ impl Renaming {
         };
         self.check_permission(session)?;
         fs.rename(self.from.dir, &self.from.name, self.to.dir, &self.to.name, flags)?;
+        let owner = session.cred();
+        if flags.contains(RenameFlags::WHITEOUT) && (owner.uid, owner.gid) != (0, 0) {
+            let left = fs.lookup(self.from.dir, &self.from.name)?.ino;
+            let (uid, gid) = (Some(owner.uid), Some(owner.gid));
+            fs.setattr(left, &SetAttr { uid, gid, ..SetAttr::default() })?;
+        }
         drop(alone);
         if let Some(there) = self.there.filter(|_| !self.exchange) {
             session.volume.name_lost(there.ino);

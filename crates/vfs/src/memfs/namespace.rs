@@ -10,7 +10,7 @@ use crate::{
     Attr, CreateArgs, FileKind, FsError, FsResult, LINK_MAX, NAME_MAX, NewNode, PATH_MAX, RenameFlags,
     TimeSpec, XattrMode,
 };
-use weft_core::{Ino, refuse};
+use weft_core::{Ino, Tag, refuse};
 
 /// Fails unless a directory entry can have this name.
 fn check_name(name: &[u8]) -> FsResult<()> {
@@ -164,10 +164,10 @@ impl State {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> FsResult<()> {
-        if flags.contains(RenameFlags::NO_REPLACE | RenameFlags::EXCHANGE) {
-            return Err(FsError::Invalid("NO_REPLACE and EXCHANGE exclude each other"));
-        }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
+        if exchange && flags != RenameFlags::EXCHANGE {
+            return Err(FsError::Invalid("EXCHANGE excludes NO_REPLACE and WHITEOUT"));
+        }
         self.directory(to)?;
         let moved = self.entry(from, name)?;
         let replaced = match self.entry(to, new_name) {
@@ -223,6 +223,11 @@ impl State {
             }
         }
         self.move_parent(moved, from, to);
+        if flags.contains(RenameFlags::WHITEOUT) {
+            let (node, tag) = (NewNode::Special(FileKind::CharDevice, 0), Tag::default());
+            let args = CreateArgs { node, perm: 0, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
+            self.create(from, name, &args)?;
+        }
         Ok(())
     }
 
