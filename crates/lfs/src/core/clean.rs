@@ -238,7 +238,7 @@ mod tests {
     use crate::alloc::zone::ZoneUse;
     use crate::{FormatOptions, Lfs, MountOptions};
     use std::sync::Arc;
-    use weft_core::{Ino};
+    use weft_core::Ino;
     use weft_device::{Geometry, ZonedModel};
     use weft_vfs::{CreateArgs, FileSystem, NewNode, SetAttr};
 
