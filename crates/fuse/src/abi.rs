@@ -74,8 +74,9 @@ pub mod can {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
-    pub const HAS_RESEND: u64 = 1 << 39;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub const HAS_RESEND: u64 = 1 << 39;
+    pub const OVER_IO_URING: u64 = 1 << 41;
     /// No flag of the kernel's: it can be told that no name counts that it has kept ([`super::notice::INC_EPOCH`]).
     pub const INC_EPOCH: u64 = 1 << 63;
 }
@@ -126,6 +127,14 @@ pub mod notice {
     pub const INC_EPOCH: i32 = 8;
     /// A name is looked up again, and not dropped (Linux 6.2).
     pub const EXPIRE_ONLY: u32 = 1 << 0;
+}
+
+/// What a queue of the kernel's is told by io_uring (Linux 6.14).
+pub mod ring {
+    /// Here is memory for requests.
+    pub const REGISTER: u32 = 1;
+    /// There lies an answer, and it is free for the next request.
+    pub const COMMIT_AND_FETCH: u32 = 2;
 }
 
 /// Blocks of an entry of a directory are multiples of this.
@@ -434,6 +443,21 @@ wire! {
     LseekOut {
         offset: u64,
     }
+    RingHead {
+        in_out: [u64; 16],
+        op_in: [u64; 16],
+        flags: u64,
+        commit_id: u64,
+        payload_bytes: u32,
+        pad: u32,
+        reserved: u64,
+    }
+    RingCommand {
+        flags: u64,
+        commit_id: u64,
+        queue: u16,
+        pad: [u16; 3],
+    }
     Dirent {
         ino: u64,
         cookie: u64,
@@ -460,8 +484,10 @@ mod tests {
             size_of::<WriteIn>(),
             size_of::<StatfsOut>(),
             size_of::<LockIn>(),
+            size_of::<RingHead>(),
+            size_of::<RingCommand>(),
             size_of::<Dirent>(),
         ];
-        assert_eq!(sizes, [40, 16, 64, 128, 104, 288, 88, 40, 40, 80, 48, 24]);
+        assert_eq!(sizes, [40, 16, 64, 128, 104, 288, 88, 40, 40, 80, 48, 288, 24, 24]);
     }
 }
