@@ -45,6 +45,7 @@ pub mod op {
     pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
+    pub const NOTIFY_REPLY: u32 = 41;
     pub const BATCH_FORGET: u32 = 42;
     pub const FALLOCATE: u32 = 43;
     pub const READDIRPLUS: u32 = 44;
@@ -121,6 +122,8 @@ pub const LK_FLOCK: u32 = 1 << 0;
 pub mod notice {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
+    /// What the kernel keeps of a file is to come as a request ([`super::op::NOTIFY_REPLY`]).
+    pub const RETRIEVE: i32 = 5;
     /// Requests that were read and not answered are to be read once more (Linux 6.9).
     pub const RESEND: i32 = 7;
     /// No name that the kernel has kept so far counts (Linux 6.16).
@@ -423,6 +426,13 @@ wire! {
         parent: u64,
         name_len: u32,
         flags: u32,
+    }
+    RetrieveOut {
+        unique: u64,
+        node: u64,
+        offset: u64,
+        size: u32,
+        pad: u32,
     }
     InterruptIn {
         unique: u64,

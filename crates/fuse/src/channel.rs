@@ -1,6 +1,6 @@
 //! Requests from `/dev/fuse`, and the answers. What comes by io_uring instead, `rings.rs` serves.
 
-use crate::abi::{InHeader, OutHeader};
+use crate::abi::{InHeader, OutHeader, op};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -145,11 +145,15 @@ pub enum Outcome {
 const AWAKE: Duration = Duration::from_micros(50);
 /// After a request that came so soon after an answer, the next one is likely to.
 const SOON: Duration = Duration::from_micros(100);
+/// While others answer most requests, inodes that are forgotten gather for so long: the kernel then tells of them at once.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// When requests come.
 struct Rhythm {
     answered: Instant,
     is_quick: bool,
+    /// The last one was that inodes are forgotten, and more of that is likely.
+    forgets: bool,
 }
 
 /// The connection with the kernel.
@@ -167,7 +171,7 @@ impl Channel {
     /// On an open `/dev/fuse`.
     pub fn new(device: File) -> io::Result<Channel> {
         rustix::io::ioctl_fionbio(&device, true)?;
-        let rhythm = Rhythm { answered: Instant::now(), is_quick: false };
+        let rhythm = Rhythm { answered: Instant::now(), is_quick: false, forgets: false };
         let (has_rings, expected) = (AtomicBool::new(false), Mutex::new(Some(FxHashMap::default())));
         Ok(Channel { device, has_rings, expected, turn: Mutex::new(rhythm) })
     }
@@ -215,10 +219,12 @@ impl Channel {
         let mut turn = Some(self.turn.lock());
         while let Some(rhythm) = turn.as_deref_mut() {
             let received = self.receive(&mut buffers.request, rhythm);
+            let mut forgets = false;
             let handle = |request: &Request<'_>, answer: &mut Answer<'_>| {
                 if !is_short(request) {
                     turn = None;
                 }
+                forgets = matches!(request.head.opcode, op::FORGET | op::BATCH_FORGET);
                 handle(request, answer)
             };
             if !self.answer(received, buffers, handle)? {
@@ -226,6 +232,7 @@ impl Channel {
             }
             if let Some(rhythm) = &mut turn {
                 rhythm.answered = Instant::now();
+                rhythm.forgets = forgets;
             }
         }
         Ok(true)
@@ -241,7 +248,9 @@ impl Channel {
                     return received;
                 }
             }
-            if rhythm.is_quick && rhythm.answered.elapsed() < AWAKE {
+            if std::mem::take(&mut rhythm.forgets) && self.has_rings.load(Relaxed) {
+                std::thread::sleep(GATHER);
+            } else if rhythm.is_quick && rhythm.answered.elapsed() < AWAKE {
                 // Whoever else wants to run here goes first.
                 std::thread::yield_now();
             } else {

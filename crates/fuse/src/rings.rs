@@ -14,17 +14,20 @@
 //! other threads. A program that waits for a lock keeps its thread waiting; a queue gets more threads, so that some never wait, up to
 //! [`WAITING_MAX`].
 //!
+//! A new thread gets new requests. Those that came when all threads of the queue had one the kernel gives to a thread only when it has
+//! given back an answer. So the new thread gets a request of the server's own first ([`Rings::stir`]).
+//!
 //! What the kernel does not send this way goes on to come from `/dev/fuse`: `FORGET`, `INTERRUPT`, and all before the queues are
 //! ready. Notices go there. If the kernel takes back what it has agreed to, all comes from there.
 
-use crate::abi::{InHeader, OutHeader, RingCommand, RingHead, op, ring};
+use crate::abi::{InHeader, OutHeader, RetrieveOut, RingCommand, RingHead, notice, op, ring};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request};
 use crate::front::Front;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -44,6 +47,9 @@ const SERVING_MIN: u32 = 2;
 const WAITING_MAX: u32 = 512;
 /// What follows the structure of a request is copied when it is so short; the answer then goes where it was.
 const COPIED_BYTES: usize = 1024;
+/// Numbers of the server's own requests, from here on: the kernel's are lower, and its lowest bit is that of an interrupt.
+const OWN_UNIQUE: u64 = 1 << 62;
+const OWN_UNIQUE_STEP: u64 = 2;
 /// Pause before a command is given again that the kernel did not take.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -66,12 +72,13 @@ pub struct Rings {
     queues: Vec<Queue>,
     gate: Gate,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    own_unique: AtomicU64,
 }
 
 /// A queue of the kernel's, by the number of its processor.
 struct Queue {
     processor: u16,
-    /// All its threads.
+    /// All its threads that have begun to serve it, or will when the gate opens.
     threads: AtomicU32,
     /// Those that wait for locks, or are about to know whether they have to.
     waiting: AtomicU32,
@@ -89,6 +96,10 @@ impl Gate {
     fn set(&self, is_open: bool) {
         self.is_open.lock().get_or_insert(is_open);
         self.moved.notify_all();
+    }
+
+    fn is_open(&self) -> bool {
+        *self.is_open.lock() == Some(true)
     }
 
     fn wait(&self) -> bool {
@@ -111,15 +122,13 @@ impl Rings {
         let count = possible_processors()?;
         let queue = |processor| Queue { processor, threads: AtomicU32::new(0), waiting: AtomicU32::new(0) };
         let queues = (0..u16::try_from(count).unwrap_or(u16::MAX)).map(queue).collect();
-        let rings =
-            Arc::new(Rings { front, channel, queues, gate: Gate::default(), threads: Mutex::default() });
-        let (made, all_made) = mpsc::channel();
+        let (gate, threads, own_unique) = (Gate::default(), Mutex::default(), AtomicU64::new(OWN_UNIQUE));
+        let rings = Arc::new(Rings { front, channel, queues, gate, threads, own_unique });
         let begun = (|| {
             let each = if count < MANY_QUEUES { THREADS } else { THREADS_OF_MANY };
             for queue in 0..rings.queues.len() {
                 for _ in 0..each {
-                    rings.add_thread(queue, made.clone())?;
-                    all_made.recv().map_err(|_| io::Error::other("a thread has ended"))??;
+                    rings.add_thread(queue)?;
                 }
             }
             Ok(())
@@ -148,13 +157,15 @@ impl Rings {
         }
     }
 
-    fn add_thread(self: &Arc<Rings>, queue: usize, made: Sender<io::Result<()>>) -> io::Result<()> {
-        let processor = self.queues[queue].processor;
-        let rings = self.clone();
+    /// Adds a thread to a queue. If the gate is open, the kernel has its memory when this returns.
+    fn add_thread(self: &Arc<Rings>, queue: usize) -> io::Result<()> {
+        let (rings, processor) = (self.clone(), self.queues[queue].processor);
+        let (made, is_made) = mpsc::channel();
         let run = move || rings.run(queue, &made);
         let thread = thread::Builder::new().name(format!("weft-ring-{processor}")).spawn(run)?;
-        self.queues[queue].threads.fetch_add(1, SeqCst);
         self.threads.lock().push(thread);
+        is_made.recv().map_err(|_| io::Error::other("a thread has ended"))??;
+        self.queues[queue].threads.fetch_add(1, SeqCst);
         Ok(())
     }
 
@@ -171,38 +182,59 @@ impl Rings {
                 return;
             }
         };
+        let is_late = self.gate.is_open();
+        let begun = if is_late { self.register(queue, &mut exchange) } else { Ok(()) };
+        let fails = begun.is_err();
         // Nobody hears it when the others have ended already.
-        let _ = made.send(Ok(()));
-        if self.gate.wait()
-            && let Err(error) = self.serve(queue, &mut exchange)
-        {
+        let _ = made.send(begun);
+        if fails || !self.gate.wait() {
+            return;
+        }
+        let begun = if is_late { Ok(()) } else { self.register(queue, &mut exchange) };
+        if let Err(error) = begun.and_then(|()| self.serve(queue, &mut exchange)) {
             tracing::error!(%error, "a thread of a mount does not answer requests of the kernel any more");
         }
+    }
+
+    /// Gives the kernel the memory of a thread.
+    fn register(&self, queue: usize, exchange: &mut Exchange) -> io::Result<()> {
+        exchange.begin(ring::REGISTER, &self.argument(queue, 0))
+    }
+
+    fn argument(&self, queue: usize, commit_id: u64) -> [u8; ARGUMENT_BYTES] {
+        let command =
+            RingCommand { commit_id, queue: self.queues[queue].processor, ..RingCommand::default() };
+        let mut argument = [0; ARGUMENT_BYTES];
+        argument[..size_of::<RingCommand>()].copy_from_slice(command.as_bytes());
+        argument
+    }
+
+    /// Has the kernel give the requests that wait in the queue of this processor to threads: a request of the server's own, for nothing
+    /// of a file that the kernel knows, has one of them give back an answer.
+    fn stir(&self, file: u64) -> io::Result<()> {
+        let unique = self.own_unique.fetch_add(OWN_UNIQUE_STEP, Relaxed);
+        let nothing = RetrieveOut { unique, node: file, offset: 0, size: 0, pad: 0 };
+        self.channel.notify(notice::RETRIEVE, &nothing)
     }
 
     /// Answers requests until the mount ends.
     fn serve(self: &Arc<Rings>, queue: usize, exchange: &mut Exchange) -> io::Result<()> {
         let mut buffers = Buffers { names: vec![0; COPIED_BYTES], answer: vec![0; DATA_BYTES_MAX] };
-        let mut command = RingCommand { queue: self.queues[queue].processor, ..RingCommand::default() };
-        let mut number = ring::REGISTER;
+        let (mut number, mut commit_id) = (ring::REGISTER, 0);
+        let mut ended = exchange.end()?;
         loop {
-            let mut argument = [0; ARGUMENT_BYTES];
-            argument[..size_of::<RingCommand>()].copy_from_slice(command.as_bytes());
-            match -exchange.command(number, &argument)? {
-                0 => {}
-                libc::EAGAIN | libc::EINTR => {
-                    thread::sleep(PAUSE);
-                    continue;
+            match -ended {
+                0 => {
+                    let Some(answered) = self.answer(queue, exchange, &mut buffers) else { return Ok(()) };
+                    (number, commit_id) = (ring::COMMIT_AND_FETCH, answered);
                 }
+                // The kernel did not take the command.
+                libc::EAGAIN | libc::EINTR => thread::sleep(PAUSE),
                 // The mount has ended, or the kernel stays with `/dev/fuse`.
                 libc::ENOTCONN | libc::ECONNABORTED | libc::ECANCELED | libc::ENODEV => return Ok(()),
                 errno => return Err(io::Error::from_raw_os_error(errno)),
             }
-            match self.answer(queue, exchange, &mut buffers) {
-                Some(commit_id) => command.commit_id = commit_id,
-                None => return Ok(()),
-            }
-            number = ring::COMMIT_AND_FETCH;
+            ended = exchange.command(number, &self.argument(queue, commit_id))?;
         }
     }
 
@@ -246,7 +278,10 @@ impl Rings {
             return Some(Err(Errno(libc::EIO)));
         };
         let waits = request.opcode == op::SETLKW;
-        if waits && !self.may_wait(queue) {
+        if request.opcode == op::NOTIFY_REPLY {
+            return Some(Ok(0));
+        }
+        if waits && !self.may_wait(queue, request.node) {
             return Some(Err(Errno(libc::ENOLCK)));
         }
         let expected = waits.then(|| self.channel.expect(request.unique));
@@ -277,13 +312,14 @@ impl Rings {
         answered
     }
 
-    /// Whether one more thread of a queue may wait for a lock: others stay that do not.
-    fn may_wait(self: &Arc<Rings>, queue: usize) -> bool {
+    /// Whether one more thread of a queue may wait for a lock of a file: others stay that do not. A directory's program may be refused
+    /// where a file's is not, since the kernel has nothing of a directory to be asked for.
+    fn may_wait(self: &Arc<Rings>, queue: usize, file: u64) -> bool {
         let Queue { threads, waiting, .. } = &self.queues[queue];
         let waiting_now = waiting.fetch_add(1, SeqCst) + 1;
         let may = waiting_now <= WAITING_MAX && {
             let serving = threads.load(SeqCst).saturating_sub(waiting_now);
-            serving >= SERVING_MIN || self.add_thread(queue, mpsc::channel().0).is_ok()
+            serving >= SERVING_MIN || self.add_thread(queue).and_then(|()| self.stir(file)).is_ok()
         };
         if !may {
             waiting.fetch_sub(1, SeqCst);

@@ -11,7 +11,7 @@
 
 use crate::Map;
 use io_uring::squeue::{self, Entry128};
-use io_uring::{IoUring, cqueue, opcode, types};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, types};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd};
@@ -85,8 +85,37 @@ impl Exchange {
     /// # Errors
     /// The ring fails. The exchange is over then: it has no parts any more.
     pub fn command(&mut self, number: u32, argument: &[u8; ARGUMENT_BYTES]) -> io::Result<i32> {
+        self.push(number, argument)?;
+        self.end()
+    }
+
+    /// Sends a command: the driver has it when this returns.
+    ///
+    /// # Errors
+    /// As [`Exchange::command`].
+    pub fn begin(&mut self, number: u32, argument: &[u8; ARGUMENT_BYTES]) -> io::Result<()> {
+        self.push(number, argument)?;
+        self.enter(0)
+    }
+
+    /// Waits for the end of a command that has begun; its result.
+    ///
+    /// # Errors
+    /// As [`Exchange::command`].
+    pub fn end(&mut self) -> io::Result<i32> {
+        while self.is_under_way {
+            self.enter(1)?;
+            if let Some(end) = self.ring.completion().next() {
+                self.is_under_way = false;
+                return Ok(end.result());
+            }
+        }
+        Err(io::Error::other("no command has begun"))
+    }
+
+    fn push(&mut self, number: u32, argument: &[u8; ARGUMENT_BYTES]) -> io::Result<()> {
         if self.is_under_way {
-            return Err(io::Error::other("the exchange is over"));
+            return Err(io::Error::other("a command is under way"));
         }
         let parts = std::ptr::from_ref(&*self.memory.parts);
         let mut entry =
@@ -97,22 +126,26 @@ impl Exchange {
         fence(Release);
         self.is_under_way = true;
         // SAFETY: the parts and what they name live until the end of the command: without having seen it, dropping this leaves them.
-        // The ring has room, since nothing is under way.
-        if unsafe { self.ring.submission().push(&entry) }.is_err() {
-            return Err(io::Error::other("the ring is full"));
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.map_err(|_| io::Error::other("the ring is full"))
+    }
+
+    /// Gives the kernel what it has not got yet, and waits for so many ends.
+    fn enter(&mut self, ends: u32) -> io::Result<()> {
+        let mut how = EnterFlags::GETEVENTS;
+        // A driver may have nothing to say for long: that is no wait for a device.
+        if self.ring.params().is_feature_no_iowait() {
+            how |= EnterFlags::NO_IOWAIT;
         }
-        loop {
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                // Signals, and a lack of memory that passes. What was submitted stays so.
-                Err(error)
-                    if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                Err(error) => return Err(error),
+        let new = self.ring.submission().len() as u32;
+        // SAFETY: as many entries as there are, and no argument.
+        match unsafe { self.ring.submitter().enter::<()>(new, ends, how.bits(), None) } {
+            Ok(_) => Ok(()),
+            // Signals, and a lack of memory that passes. What was submitted stays so.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                Ok(())
             }
-            if let Some(end) = self.ring.completion().next() {
-                self.is_under_way = false;
-                return Ok(end.result());
-            }
+            Err(error) => Err(error),
         }
     }
 }
@@ -144,6 +177,10 @@ mod tests {
             exchange.parts().1[(1 << 20) - 1] = round;
             assert_eq!(exchange.command(1, &[0; ARGUMENT_BYTES]).unwrap(), -libc::EOPNOTSUPP);
             assert_eq!((exchange.parts().0[0], exchange.parts().1[(1 << 20) - 1]), (round, round));
+            exchange.begin(2, &[0; ARGUMENT_BYTES]).unwrap();
+            assert!(exchange.parts().0.is_empty() && exchange.command(1, &[0; ARGUMENT_BYTES]).is_err());
+            assert_eq!(exchange.end().unwrap(), -libc::EOPNOTSUPP);
+            assert!(exchange.end().is_err());
         }
     }
 }
