@@ -25,6 +25,7 @@ begin() { rm -rf "$BACK" "$SCRATCH/image"; mkdir "$BACK"; case $1 in
   ext4) ;;
   weft) "$WEFT" format --quiet --size 8G "$SCRATCH/image"; "$WEFT" mount --daemon --quiet "$SCRATCH/image" "$MOUNT" >/dev/null ;;
   weft-writeback) "$WEFT" format --quiet --size 8G "$SCRATCH/image"; "$WEFT" mount --daemon --quiet -o writeback "$SCRATCH/image" "$MOUNT" >/dev/null ;;
+  weft-io_uring) "$WEFT" format --quiet --size 8G "$SCRATCH/image"; "$WEFT" mount --daemon --quiet -o io_uring "$SCRATCH/image" "$MOUNT" >/dev/null ;;
   passthrough_hp) "$DIR/passthrough_hp" "$BACK" "$MOUNT" >/dev/null 2>&1 ;;
   passthrough) "$DIR/passthrough" "$MOUNT" >/dev/null 2>&1 ;;
 esac
@@ -37,6 +38,7 @@ unpack() { mkdir "$1/tree" && tar xf "$SCRATCH/tree.tar" -C "$1/tree" && sync -f
 row() { # row NAME SIDE FIGURE
   printf '%s\t%s\t%s\n' "$1" "$2" "$3" >>"$SCRATCH/figures"; }
 sides=(ext4 weft weft-writeback)
+if grep -qs Y /sys/module/fuse/parameters/enable_uring; then sides+=(weft-io_uring); else echo "skipped: -o io_uring (the kernel does not offer it)"; fi
 [ -z "$DIR" ] || sides+=(passthrough_hp passthrough)
 for ((round = 0; round < ROUNDS; round++)); do
   for side in "${sides[@]}"; do

@@ -2,10 +2,12 @@
 # A mount, by tests of the field: pjdfstest, its port to Rust, and fsx through it, and programs of both fronts at once.
 # mount.sh [DIR]     DIR: a built pjdfstest (or PJDFSTEST=DIR); PJDFSTEST_RS: the built port, the program target/release/pjdfstest of its
 #                    folder rust; FSX: the program fsx ('cargo install fsx'). What is missing is skipped.
+#                    OPTIONS: options of all mounts, such as io_uring
 source "$(dirname "$0")/lib.sh"
 DIR=${1:-${PJDFSTEST:-}}
 PORT=${PJDFSTEST_RS:-}
 FSX=${FSX:-$(command -v fsx || true)}
+OPTIONS=${OPTIONS:-defaults}
 stop() { echo "mount.sh: $*" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || stop "only the superuser can take on the identities of others: run it as root"
 [ -e /dev/fuse ] || stop "this kernel has no /dev/fuse"
@@ -15,7 +17,7 @@ IMAGE=$SCRATCH/image MOUNT=$SCRATCH/mount
 mkdir "$MOUNT"
 unmount() { [ ! -e "$IMAGE" ] || "$WEFT" unmount --lazy "$MOUNT" 2>/dev/null || true; finish; }
 trap unmount EXIT
-"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" "$IMAGE" "$MOUNT"
+"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" -o "$OPTIONS" "$IMAGE" "$MOUNT"
 # The port's tests take on two users. They sleep for longer than the clock of the kernel's times takes for a tick. What they need of the
 # system and do not find by themselves; remounting is no feature of a mount.
 cat >"$SCRATCH/port.toml" <<'T'
@@ -112,7 +114,7 @@ same "the counter" 600 "$(cat "$MOUNT/count")"
 check "unmount" "$WEFT" unmount "$MOUNT"
 rm -rf "$IMAGE"
 "$WEFT" format --quiet --size 2G --zone-size 4M "$IMAGE"
-"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" -o writeback "$IMAGE" "$MOUNT"
+"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" -o "writeback,$OPTIONS" "$IMAGE" "$MOUNT"
 suites "writeback"
 # A tree with its times comes back from the volume as it was.
 mkdir "$MOUNT/tree"
@@ -120,7 +122,7 @@ check "a tree is unpacked" bash -o pipefail -c 'tar c --exclude=target --exclude
 listing() { (cd "$MOUNT" && find . -type f -printf '%p %s %m %T@ %C@\n' | sort; find . -type f -print0 | sort -z | xargs -0 md5sum); }
 listing >"$SCRATCH/before"
 check "unmount, writeback" "$WEFT" unmount "$MOUNT"
-"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" -o writeback "$IMAGE" "$MOUNT"
+"$WEFT" mount --daemon --quiet --log "$SCRATCH/log" -o "writeback,$OPTIONS" "$IMAGE" "$MOUNT"
 listing >"$SCRATCH/after"
 check "a tree that was written back" diff "$SCRATCH/before" "$SCRATCH/after"
 check "unmount again" "$WEFT" unmount "$MOUNT"

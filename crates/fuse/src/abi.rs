@@ -45,6 +45,7 @@ pub mod op {
     pub const INTERRUPT: u32 = 36;
     pub const DESTROY: u32 = 38;
     pub const IOCTL: u32 = 39;
+    pub const NOTIFY_REPLY: u32 = 41;
     pub const BATCH_FORGET: u32 = 42;
     pub const FALLOCATE: u32 = 43;
     pub const READDIRPLUS: u32 = 44;
@@ -74,8 +75,9 @@ pub mod can {
     pub const SETXATTR_EXT: u64 = 1 << 29;
     pub const INIT_EXT: u64 = 1 << 30;
     pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
-    pub const HAS_RESEND: u64 = 1 << 39;
     pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub const HAS_RESEND: u64 = 1 << 39;
+    pub const OVER_IO_URING: u64 = 1 << 41;
     /// No flag of the kernel's: it can be told that no name counts that it has kept ([`super::notice::INC_EPOCH`]).
     pub const INC_EPOCH: u64 = 1 << 63;
 }
@@ -120,12 +122,22 @@ pub const LK_FLOCK: u32 = 1 << 0;
 pub mod notice {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
+    /// What the kernel keeps of a file is to come as a request ([`super::op::NOTIFY_REPLY`]).
+    pub const RETRIEVE: i32 = 5;
     /// Requests that were read and not answered are to be read once more (Linux 6.9).
     pub const RESEND: i32 = 7;
     /// No name that the kernel has kept so far counts (Linux 6.16).
     pub const INC_EPOCH: i32 = 8;
     /// A name is looked up again, and not dropped (Linux 6.2).
     pub const EXPIRE_ONLY: u32 = 1 << 0;
+}
+
+/// What a queue of the kernel's is told by io_uring (Linux 6.14).
+pub mod ring {
+    /// Here is memory for requests.
+    pub const REGISTER: u32 = 1;
+    /// There lies an answer, and it is free for the next request.
+    pub const COMMIT_AND_FETCH: u32 = 2;
 }
 
 /// Blocks of an entry of a directory are multiples of this.
@@ -415,6 +427,13 @@ wire! {
         name_len: u32,
         flags: u32,
     }
+    RetrieveOut {
+        unique: u64,
+        node: u64,
+        offset: u64,
+        size: u32,
+        pad: u32,
+    }
     InterruptIn {
         unique: u64,
     }
@@ -433,6 +452,21 @@ wire! {
     }
     LseekOut {
         offset: u64,
+    }
+    RingHead {
+        in_out: [u64; 16],
+        op_in: [u64; 16],
+        flags: u64,
+        commit_id: u64,
+        payload_bytes: u32,
+        pad: u32,
+        reserved: u64,
+    }
+    RingCommand {
+        flags: u64,
+        commit_id: u64,
+        queue: u16,
+        pad: [u16; 3],
     }
     Dirent {
         ino: u64,
@@ -460,8 +494,10 @@ mod tests {
             size_of::<WriteIn>(),
             size_of::<StatfsOut>(),
             size_of::<LockIn>(),
+            size_of::<RingHead>(),
+            size_of::<RingCommand>(),
             size_of::<Dirent>(),
         ];
-        assert_eq!(sizes, [40, 16, 64, 128, 104, 288, 88, 40, 40, 80, 48, 24]);
+        assert_eq!(sizes, [40, 16, 64, 128, 104, 288, 88, 40, 40, 80, 48, 288, 24, 24]);
     }
 }

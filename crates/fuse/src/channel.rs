@@ -1,12 +1,15 @@
-//! Requests from `/dev/fuse`, and the answers.
+//! Requests from `/dev/fuse`, and the answers. What comes by io_uring instead, `rings.rs` serves.
 
-use crate::abi::{InHeader, OutHeader};
+use crate::abi::{InHeader, OutHeader, op};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use weft_server::ops::Error;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -38,23 +41,32 @@ pub struct Request<'a> {
     pub head: InHeader,
     /// Which time it was, when it came, that the mount alone used the volume; see [`weft_server::Volume::watcher_alone`].
     pub alone: Cell<u64>,
+    /// The structure of its kind and, from `/dev/fuse`, all that follows.
     body: &'a [u8],
+    /// What follows, when it lies elsewhere.
+    rest: &'a [u8],
 }
 
 impl<'a> Request<'a> {
     fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
         let (head, body) = InHeader::read_from_prefix(bytes).ok()?;
-        (head.len as usize == bytes.len()).then_some(Request { head, alone: Cell::new(0), body })
+        (head.len as usize == bytes.len()).then(|| Request::of_parts(head, body, &[]))
+    }
+
+    /// Of what lies in two places: the structure of its kind, and what follows.
+    pub fn of_parts(head: InHeader, body: &'a [u8], rest: &'a [u8]) -> Request<'a> {
+        Request { head, alone: Cell::new(0), body, rest }
     }
 
     /// The structure that its body begins with, and what follows.
     pub fn argument<T: FromBytes + KnownLayout + Immutable>(&self) -> Result<(T, &'a [u8]), Errno> {
-        T::read_from_prefix(self.body).map_err(|_| Errno(libc::EIO))
+        let (argument, more) = T::read_from_prefix(self.body).map_err(|_| Errno(libc::EIO))?;
+        Ok((argument, if more.is_empty() { self.rest } else { more }))
     }
 
     /// The body of a request without a structure.
     pub fn body(&self) -> &'a [u8] {
-        self.body
+        if self.body.is_empty() { self.rest } else { self.body }
     }
 }
 
@@ -67,25 +79,30 @@ pub fn name(bytes: &[u8]) -> Result<(&[u8], &[u8]), Errno> {
 /// Memory of a thread that answers requests: one for what it reads, one for what it writes.
 pub struct Buffers {
     request: Vec<u8>,
-    answer: Answer,
+    answer: Vec<u8>,
 }
 
 impl Default for Buffers {
     fn default() -> Buffers {
-        let answer = Answer { bytes: vec![0; BUFFER_BYTES], len: size_of::<OutHeader>() };
-        Buffers { request: vec![0; BUFFER_BYTES], answer }
+        Buffers { request: vec![0; BUFFER_BYTES], answer: vec![0; BUFFER_BYTES] }
     }
 }
 
 /// An answer that is being written, behind its head.
-pub struct Answer {
-    bytes: Vec<u8>,
+pub struct Answer<'a> {
+    bytes: &'a mut [u8],
     len: usize,
 }
 
-impl Answer {
-    fn clear(&mut self) {
-        self.len = size_of::<OutHeader>();
+impl<'a> Answer<'a> {
+    /// Nothing, in memory that begins with so many bytes of a head.
+    pub fn new(bytes: &'a mut [u8], head_bytes: usize) -> Answer<'a> {
+        Answer { bytes, len: head_bytes }
+    }
+
+    /// Its bytes so far, and those of its head.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// Adds a structure.
@@ -128,16 +145,24 @@ pub enum Outcome {
 const AWAKE: Duration = Duration::from_micros(50);
 /// After a request that came so soon after an answer, the next one is likely to.
 const SOON: Duration = Duration::from_micros(100);
+/// While others answer most requests, inodes that are forgotten gather for so long: the kernel then tells of them at once.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// When requests come.
 struct Rhythm {
     answered: Instant,
     is_quick: bool,
+    /// The last one was that inodes are forgotten, and more of that is likely.
+    forgets: bool,
 }
 
 /// The connection with the kernel.
 pub struct Channel {
     device: File,
+    /// Requests come by another way, too: the next one here is not likely to come soon.
+    has_rings: AtomicBool,
+    /// Those who wait for answers to requests that others answer here, by the numbers of these; none any more when the mount has ended.
+    expected: Mutex<Option<FxHashMap<u64, Sender<Errno>>>>,
     /// Held by the one thread that waits for requests: the kernel would wake several in turn, each asleep on some processor.
     turn: Mutex<Rhythm>,
 }
@@ -146,8 +171,36 @@ impl Channel {
     /// On an open `/dev/fuse`.
     pub fn new(device: File) -> io::Result<Channel> {
         rustix::io::ioctl_fionbio(&device, true)?;
-        let rhythm = Rhythm { answered: Instant::now(), is_quick: false };
-        Ok(Channel { device, turn: Mutex::new(rhythm) })
+        let rhythm = Rhythm { answered: Instant::now(), is_quick: false, forgets: false };
+        let (has_rings, expected) = (AtomicBool::new(false), Mutex::new(Some(FxHashMap::default())));
+        Ok(Channel { device, has_rings, expected, turn: Mutex::new(rhythm) })
+    }
+
+    /// Most requests come by rings from now on.
+    pub fn set_has_rings(&self) {
+        self.has_rings.store(true, Relaxed);
+    }
+
+    /// The answer to a request that did not come from `/dev/fuse`, and that somebody may answer later ([`Channel::accept`],
+    /// [`Channel::refuse`]). It ends without one when the mount ends.
+    pub fn expect(&self, unique: u64) -> Receiver<Errno> {
+        let (sender, receiver) = channel();
+        if let Some(expected) = &mut *self.expected.lock() {
+            expected.insert(unique, sender);
+        }
+        receiver
+    }
+
+    /// Nobody waits for this answer any more.
+    pub fn expect_no_more(&self, unique: u64) {
+        if let Some(expected) = &mut *self.expected.lock() {
+            expected.remove(&unique);
+        }
+    }
+
+    /// There will be no answers: the mount has ended.
+    pub fn end(&self) {
+        *self.expected.lock() = None;
     }
 
     /// The open `/dev/fuse`.
@@ -161,15 +214,17 @@ impl Channel {
         &self,
         buffers: &mut Buffers,
         is_short: impl Fn(&Request<'_>) -> bool,
-        handle: impl Fn(&Request<'_>, &mut Answer) -> Result<Outcome, Errno>,
+        handle: impl Fn(&Request<'_>, &mut Answer<'_>) -> Result<Outcome, Errno>,
     ) -> io::Result<bool> {
         let mut turn = Some(self.turn.lock());
         while let Some(rhythm) = turn.as_deref_mut() {
             let received = self.receive(&mut buffers.request, rhythm);
-            let handle = |request: &Request<'_>, answer: &mut Answer| {
+            let mut forgets = false;
+            let handle = |request: &Request<'_>, answer: &mut Answer<'_>| {
                 if !is_short(request) {
                     turn = None;
                 }
+                forgets = matches!(request.head.opcode, op::FORGET | op::BATCH_FORGET);
                 handle(request, answer)
             };
             if !self.answer(received, buffers, handle)? {
@@ -177,6 +232,7 @@ impl Channel {
             }
             if let Some(rhythm) = &mut turn {
                 rhythm.answered = Instant::now();
+                rhythm.forgets = forgets;
             }
         }
         Ok(true)
@@ -188,11 +244,13 @@ impl Channel {
             match (&self.device).read(request) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 received => {
-                    rhythm.is_quick = rhythm.answered.elapsed() < SOON;
+                    rhythm.is_quick = rhythm.answered.elapsed() < SOON && !self.has_rings.load(Relaxed);
                     return received;
                 }
             }
-            if rhythm.is_quick && rhythm.answered.elapsed() < AWAKE {
+            if std::mem::take(&mut rhythm.forgets) && self.has_rings.load(Relaxed) {
+                std::thread::sleep(GATHER);
+            } else if rhythm.is_quick && rhythm.answered.elapsed() < AWAKE {
                 // Whoever else wants to run here goes first.
                 std::thread::yield_now();
             } else {
@@ -206,7 +264,7 @@ impl Channel {
         &self,
         received: io::Result<usize>,
         Buffers { request, answer }: &mut Buffers,
-        handle: impl FnOnce(&Request<'_>, &mut Answer) -> Result<Outcome, Errno>,
+        handle: impl FnOnce(&Request<'_>, &mut Answer<'_>) -> Result<Outcome, Errno>,
     ) -> io::Result<bool> {
         let len = match received {
             // Of a connection that is a socket: its other end is closed.
@@ -222,16 +280,16 @@ impl Channel {
         let Some(request) = Request::parse(&request[..len]) else {
             return Err(io::Error::other("a request that is shorter than it says"));
         };
-        answer.clear();
+        let mut answer = Answer::new(answer, size_of::<OutHeader>());
         let unique = request.head.unique;
-        match handle(&request, answer) {
+        match handle(&request, &mut answer) {
             Ok(Outcome::Answered) => {
                 let head = OutHeader { len: answer.len as u32, error: 0, unique };
                 answer.bytes[..size_of::<OutHeader>()].copy_from_slice(head.as_bytes());
                 self.send(&answer.bytes[..answer.len])?;
             }
             Ok(Outcome::Unanswered | Outcome::Pending) => {}
-            Err(errno) => self.refuse(unique, errno)?,
+            Err(errno) => self.say(unique, errno)?,
         }
         Ok(true)
     }
@@ -242,7 +300,17 @@ impl Channel {
     }
 
     /// Answers a request with an error.
-    pub fn refuse(&self, unique: u64, Errno(errno): Errno) -> io::Result<()> {
+    pub fn refuse(&self, unique: u64, errno: Errno) -> io::Result<()> {
+        let expected = self.expected.lock().as_mut().and_then(|expected| expected.remove(&unique));
+        if let Some(sender) = expected {
+            // Whoever waits for it has ended with the mount otherwise.
+            let _ = sender.send(errno);
+            return Ok(());
+        }
+        self.say(unique, errno)
+    }
+
+    fn say(&self, unique: u64, Errno(errno): Errno) -> io::Result<()> {
         let head = OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique };
         self.send(head.as_bytes())
     }
@@ -291,6 +359,11 @@ mod tests {
         let request = Request::parse(&bytes).unwrap();
         assert_eq!((request.head.node, name(request.body()).unwrap()), (7, (&b"name"[..], &b""[..])));
         assert_eq!(request.argument::<u64>().err(), Some(Errno(libc::EIO)));
+        let (argument, rest) = (head.as_bytes(), &b"name\0"[..]);
+        let request = Request::of_parts(head, argument, rest);
+        assert_eq!(request.argument::<InHeader>().unwrap().1, rest);
+        assert_eq!(request.argument::<u64>().unwrap().1.len(), 32, "a part of the structure");
+        assert_eq!(Request::of_parts(head, b"", rest).body(), rest);
         assert!(Request::parse(&bytes[..44]).is_none() && Request::parse(&bytes[..30]).is_none());
         assert_eq!(name(b"no end"), Err(Errno(libc::EIO)));
     }

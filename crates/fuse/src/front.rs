@@ -3,9 +3,9 @@
 use crate::MountChoice;
 use crate::abi::{
     self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
-    GetxattrIn, GetxattrOut, InitIn, InitOut, InterruptIn, InvalInodeOut, IoctlIn, IoctlOut, LinkIn, LockIn,
-    LseekIn, LseekOut, MkdirIn, MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn,
-    SetxattrIn, StatfsOut, WriteIn, WriteOut, can, fattr, fopen, notice, op,
+    GetxattrIn, GetxattrOut, InHeader, InitIn, InitOut, InterruptIn, InvalInodeOut, IoctlIn, IoctlOut,
+    LinkIn, LockIn, LseekIn, LseekOut, MkdirIn, MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In,
+    RenameIn, SetAttrIn, SetxattrIn, StatfsOut, WriteIn, WriteOut, can, fattr, fopen, notice, op,
 };
 use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out, time_spec};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
@@ -112,6 +112,8 @@ pub struct Front {
     kept_writes: AtomicU64,
     /// Of these, those that could not be stored.
     refused_writes: AtomicU64,
+    /// Requests are to come by io_uring, too.
+    has_rings: bool,
     /// The last read waited for the device.
     reads_wait: AtomicBool,
     has_stopped: AtomicBool,
@@ -237,6 +239,7 @@ impl Front {
             writes_back: AtomicBool::new(choice.write_back),
             kept_writes: AtomicU64::new(0),
             refused_writes: AtomicU64::new(0),
+            has_rings: choice.io_uring,
             reads_wait: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
             ended: Mutex::new(false),
@@ -270,6 +273,11 @@ impl Front {
     pub fn can_resume(&self) -> bool {
         let needed = can::HAS_RESEND | can::INC_EPOCH;
         self.handles.agreed().is_some_and(|agreed| agreed & needed == needed)
+    }
+
+    /// Whether requests come by io_uring, too; none before the kernel was asked.
+    pub fn agrees_on_rings(&self) -> Option<bool> {
+        self.handles.agreed().map(|agreed| agreed & can::OVER_IO_URING != 0)
     }
 
     /// Whether the mount had another server before.
@@ -441,7 +449,7 @@ impl Front {
         &self,
         request: &Request<'_>,
         place: Place<'_>,
-        answer: &mut Answer,
+        answer: &mut Answer<'_>,
         act: impl FnOnce(&Session<'_>, At<'_>) -> Result<(), Error>,
     ) -> Result<(), Errno> {
         let attr = self.at_name(request, place, |session, at| {
@@ -463,7 +471,7 @@ impl Front {
         request: &Request<'_>,
         mut attr: Attr,
         place: Place<'_>,
-        answer: &mut Answer,
+        answer: &mut Answer<'_>,
     ) -> Result<(), Errno> {
         let is_new = self.nodes.meet(attr.ino, place.dir, place.name);
         let kept = self.kept_name(request, place);
@@ -516,11 +524,17 @@ impl Front {
         }
     }
 
+    /// Whoever waits for the answer to a request of this number is to have it now.
+    pub fn interrupt(&self, head: &InHeader, unique: u64, channel: &Channel) {
+        let caller = caller(head.uid, head.gid, Capabilities::ALL);
+        self.locks.interrupt(&Session::new(&self.volume, &self.process, &caller), unique, channel);
+    }
+
     /// Answers a request.
     pub fn handle(
         &self,
         request: &Request<'_>,
-        answer: &mut Answer,
+        answer: &mut Answer<'_>,
         channel: &Channel,
     ) -> Result<Outcome, Errno> {
         // Done twice, an exchange is undone, and a whiteout replaces what was moved.
@@ -546,7 +560,7 @@ impl Front {
     fn answer(
         &self,
         request: &Request<'_>,
-        answer: &mut Answer,
+        answer: &mut Answer<'_>,
         channel: &Channel,
     ) -> Result<Outcome, Errno> {
         let head = &request.head;
@@ -570,9 +584,7 @@ impl Front {
             }
             op::INTERRUPT => {
                 let (interrupt, _) = request.argument::<InterruptIn>()?;
-                self.with_session(request, Capabilities::ALL, |session| {
-                    self.locks.interrupt(session, interrupt.unique, channel);
-                });
+                self.interrupt(head, interrupt.unique, channel);
                 return Ok(Outcome::Unanswered);
             }
             op::SETLK | op::SETLKW => {
@@ -588,6 +600,7 @@ impl Front {
                     true => WANTED & !(can::POSIX_LOCKS | can::FLOCK_LOCKS) | can::WRITEBACK_CACHE,
                     false => WANTED,
                 };
+                let wanted = wanted | if self.has_rings { can::OVER_IO_URING } else { 0 };
                 let agreed = init(request, wanted, answer)?;
                 self.agree(agreed);
                 self.handles.set_agreed(agreed);
@@ -714,7 +727,7 @@ impl Front {
     }
 
     /// Looks a name up, perhaps after it has been made.
-    fn make(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn make(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let dir = Ino(request.head.node);
         let made = self.made(request, dir, answer);
         if made.is_ok() && request.head.opcode != op::LOOKUP {
@@ -761,7 +774,7 @@ impl Front {
 
     /// Answers with an inode that the kernel knows by its number alone, from a handle (`open_by_handle_at`) or a server of NFS. Numbers
     /// are never given to other inodes.
-    fn numbered(&self, request: &Request<'_>, at: At<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn numbered(&self, request: &Request<'_>, at: At<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let attr = self.ask(request, |session| session.stat(at, libc::AT_EMPTY_PATH))?;
         if attr.links == 0 {
             return Err(Errno(libc::ENOENT));
@@ -807,7 +820,7 @@ impl Front {
         })
     }
 
-    fn set_attr(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn set_attr(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (set, _) = request.argument::<SetAttrIn>()?;
         let ino = Ino(request.head.node);
         let has = |field: u32| set.valid & field != 0;
@@ -857,7 +870,7 @@ impl Front {
         if self.writes_back.load(Relaxed) { fopen::KEEP_CACHE } else { DIRECT }
     }
 
-    fn open(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn open(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (open, _) = request.argument::<OpenIn>()?;
         let ino = Ino(request.head.node);
         let is_dir = request.head.opcode == op::OPENDIR;
@@ -889,7 +902,7 @@ impl Front {
             .is_ok_and(|attr| attr.marks.flags.contains(InodeFlags::APPEND))
     }
 
-    fn create(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn create(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (create, rest) = request.argument::<CreateIn>()?;
         let dir = Ino(request.head.node);
         let (name, _) = name(rest)?;
@@ -928,7 +941,7 @@ impl Front {
         Ok(())
     }
 
-    fn read(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn read(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (read, _) = request.argument::<ReadIn>()?;
         let file = self.handles.file(read.handle)?;
         let wanted = Read { offset: Some(read.offset), ..Read::default() };
@@ -948,7 +961,7 @@ impl Front {
         filled
     }
 
-    fn write(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn write(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (write, data) = request.argument::<WriteIn>()?;
         let data = data.get(..write.size as usize).ok_or(Errno(libc::EIO))?;
         let (file, offset) = (self.handles.file(write.handle)?, write.offset);
@@ -1024,7 +1037,7 @@ impl Front {
             && self.ask(request, |session| session.stat(itself, libc::AT_EMPTY_PATH)).is_ok_and(is_set)
     }
 
-    fn read_dir(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn read_dir(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (read, _) = request.argument::<ReadIn>()?;
         let with_attributes = request.head.opcode == op::READDIRPLUS;
         let each = size_of::<Dirent>() + if with_attributes { size_of::<EntryOut>() } else { 0 };
@@ -1077,7 +1090,7 @@ impl Front {
         }
     }
 
-    fn statfs(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn statfs(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let stats = self.ask(request, |session| session.statfs())?;
         let blocks = |bytes: u64| bytes / BLOCK_BYTES as u64;
         let free = blocks(stats.free_bytes);
@@ -1096,7 +1109,7 @@ impl Front {
     }
 
     /// What `lsattr` and `chattr` ask for. The kernel has checked who may set what.
-    fn ioctl(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn ioctl(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let (ask, data) = request.argument::<IoctlIn>()?;
         // No command has room for so much.
         refuse(ask.out_size > IOCTL_BYTES_MAX, Errno(libc::EINVAL))?;
@@ -1131,7 +1144,7 @@ impl Front {
         Ok(())
     }
 
-    fn xattr(&self, request: &Request<'_>, answer: &mut Answer) -> Result<(), Errno> {
+    fn xattr(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
         let at = inode(Ino(request.head.node));
         let flags = libc::AT_EMPTY_PATH;
         match request.head.opcode {
@@ -1171,7 +1184,7 @@ impl Front {
 }
 
 /// The answer to a question for extended attributes: with a size of 0, how long it would be.
-fn put_sized(answer: &mut Answer, size: u32, value: &[u8]) -> Result<(), Errno> {
+fn put_sized(answer: &mut Answer<'_>, size: u32, value: &[u8]) -> Result<(), Errno> {
     match size {
         0 => answer.put(&GetxattrOut { size: value.len() as u32, pad: 0 }),
         size if value.len() > size as usize => return Err(Errno(libc::ERANGE)),
@@ -1197,7 +1210,7 @@ fn changes_names(request: &Request<'_>) -> bool {
 }
 
 /// Agrees on a version and on what both sides can do; the latter.
-fn init(request: &Request<'_>, wanted: u64, answer: &mut Answer) -> Result<u64, Errno> {
+fn init(request: &Request<'_>, wanted: u64, answer: &mut Answer<'_>) -> Result<u64, Errno> {
     let (init, rest) = request.argument::<InitIn>()?;
     let more = rest.first_chunk().map_or(0, |bytes| u32::from_ne_bytes(*bytes));
     let offered = u64::from(init.flags) | u64::from(more) << 32;

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!  program -- system calls --> kernel -- /dev/fuse --> channel -- requests --> front -- calls --> weft_server::ops
-//!                                                         ^                      |
-//!                                                         +------ answers -------+--- locks: those that wait
+//!                                 |                       ^                      |
+//!                                 |                       +------ answers -------+--- locks: those that wait
+//!                                 +----- io_uring ----> rings, when they are asked for: the same, by a queue of each processor
 //! ```
 //!
 //! The front runs in the server's process. Each request of the kernel becomes one call of a [`weft_server::ops::Session`], so a
@@ -28,11 +29,13 @@ mod locks;
 mod mount;
 mod nodes;
 mod openers;
+mod rings;
 
 use channel::{Buffers, Channel};
 use front::Front;
 use handles::Handles;
 pub use handles::Kept;
+use rings::Rings;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -86,6 +89,14 @@ pub enum FuseError {
     /// The system has no thread for the mount.
     #[error("cannot start a thread for a mount: {0}")]
     Thread(io::Error),
+    /// The kernel does not give requests by io_uring.
+    #[error("{dir}: the kernel does not offer FUSE over io_uring{}", .source.as_ref().map(|error| format!(": {error}")).unwrap_or_default())]
+    NoRings {
+        /// Where it was to be mounted.
+        dir: PathBuf,
+        /// Why, when it is not that the kernel's module has it not, or that it is off there.
+        source: Option<io::Error>,
+    },
     /// The server stops.
     #[error("the volume is served no more")]
     Stopped,
@@ -116,12 +127,34 @@ pub struct MountChoice {
     pub write_back: bool,
     /// Another server goes on when this one is killed, see [`Mount::resume`].
     pub restart: bool,
+    /// Requests come by io_uring, as far as the kernel gives them so (Linux 6.14). A mount like this cannot be resumed.
+    pub io_uring: bool,
 }
 
 /// What the threads of a mount share.
 struct Shared {
     front: Arc<Front>,
     channel: Arc<Channel>,
+    rings: Option<Arc<Rings>>,
+}
+
+impl Shared {
+    /// The mount has ended.
+    fn stop(&self) {
+        self.front.stop();
+        self.channel.end();
+        self.begin_rings(Some(false));
+    }
+
+    /// When the kernel has said whether it agrees to use rings.
+    fn begin_rings(&self, has_agreed: Option<bool>) {
+        if let (Some(rings), Some(has_agreed)) = (&self.rings, has_agreed) {
+            if has_agreed {
+                self.channel.set_has_rings();
+            }
+            rings.begin(has_agreed);
+        }
+    }
 }
 
 /// A mounted volume. It is unmounted with this.
@@ -148,6 +181,10 @@ impl Mount {
         if !dir_seen.is_dir() {
             return Err(refused(io::Error::from_raw_os_error(libc::ENOTDIR)));
         }
+        let no_rings = |source| FuseError::NoRings { dir: dir.to_path_buf(), source };
+        if choice.io_uring && !rings::are_offered() {
+            return Err(no_rings(None));
+        }
         let front = Front::new(volume, &dir_seen, choice, Handles::new(kept, choice.restart))
             .ok_or(FuseError::Stopped)?;
         let device = match mount::mount(&dir_seen, choice) {
@@ -157,10 +194,13 @@ impl Mount {
                 return Err(refused(error));
             }
         };
-        let mount = Mount::begin(front, device, dir_seen)?;
+        let mount = Mount::begin(front, device, dir_seen, choice.io_uring)?;
         // The first request, which the threads answer.
         let root = mount.dir.metadata().map_err(refused)?;
         mount.shared.front.set_device(root.dev());
+        if choice.io_uring && mount.shared.front.agrees_on_rings() == Some(false) {
+            tracing::warn!("the kernel does not offer FUSE over io_uring: requests come from /dev/fuse");
+        }
         Ok(mount)
     }
 
@@ -179,24 +219,33 @@ impl Mount {
     ) -> Result<Mount, FuseError> {
         let front =
             Front::new(volume, dir, choice, Handles::new(kept, choice.restart)).ok_or(FuseError::Stopped)?;
-        Mount::begin(front, File::from(device), dir.to_path_buf())
+        Mount::begin(front, File::from(device), dir.to_path_buf(), false)
     }
 
     /// Begins to answer requests.
-    fn begin(front: Arc<Front>, device: File, dir: PathBuf) -> Result<Mount, FuseError> {
-        let channel = Channel::new(device).map_err(|source| {
+    fn begin(front: Arc<Front>, device: File, dir: PathBuf, by_rings: bool) -> Result<Mount, FuseError> {
+        let gives_up = || {
             front.stop();
             let _ = mount::unmount(&dir, true);
+        };
+        let channel = Channel::new(device).map_err(|source| {
+            gives_up();
             FuseError::Mount { dir: dir.clone(), source }
         })?;
         let channel = Arc::new(channel);
         front.connect(channel.clone());
+        // Before the kernel is answered that there are rings: it waits for them then.
+        let rings = by_rings.then(|| Rings::new(front.clone(), channel.clone())).transpose();
+        let rings = rings.map_err(|source| {
+            gives_up();
+            FuseError::NoRings { dir: dir.clone(), source: Some(source) }
+        })?;
         let mut stale = Vec::new();
         if front.is_resumed() {
             // Before the first request is read: none is to be given twice to this server.
             stale = front.resume(&channel);
         }
-        let shared = Arc::new(Shared { front, channel });
+        let shared = Arc::new(Shared { front, channel, rings });
         let mut mount = Mount { shared, threads: Vec::new(), dir, is_mounted: true };
         for number in 0..THREADS {
             mount.start(format!("weft-mount-{number}"), serve)?;
@@ -241,11 +290,14 @@ impl Mount {
             return Ok(());
         }
         let unmounted = if self.has_ended() { Ok(()) } else { self.take_down() };
-        self.shared.front.stop();
+        self.shared.stop();
         if unmounted.is_ok() {
             for thread in self.threads.drain(..) {
                 // One that has panicked is at its end, too.
                 let _ = thread.join();
+            }
+            if let Some(rings) = &self.shared.rings {
+                rings.join();
             }
         }
         match self.shared.front.refused_writes() {
@@ -304,8 +356,8 @@ fn serve(shared: &Shared) {
             |request, answer| shared.front.handle(request, answer, &shared.channel),
         );
         match served {
-            Ok(true) => {}
-            Ok(false) => return shared.front.stop(),
+            Ok(true) => shared.begin_rings(shared.front.agrees_on_rings()),
+            Ok(false) => return shared.stop(),
             Err(error) => tracing::error!(%error, "a request of the kernel is not answered"),
         }
     }

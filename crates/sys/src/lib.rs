@@ -2,7 +2,8 @@
 //!
 //! - [`map`]: mappings of files and anonymous memory; [`memory`]: memory that processes share; [`huge`]: memory on huge
 //!   pages, which [`prefault`] touches ahead; [`aligned`]: buffers for direct I/O; [`prefetch`];
-//! - [`mod@file`]: locks, space, direct and memory files, random numbers; [`uring`]: many reads and writes in flight; [`clock`];
+//! - [`mod@file`]: locks, space, direct and memory files, random numbers; [`uring`]: many reads and writes in flight;
+//!   [`exchange`]: messages of drivers by io_uring; [`clock`];
 //! - [`peer`]: the user at the other end of a socket; [`message`]: descriptors and credentials sent with bytes;
 //! - [`robust`]: the mutex by which a process's death shows; [`thread`]: the processor on which a thread runs.
 //!
@@ -11,6 +12,7 @@
 
 pub mod aligned;
 pub mod clock;
+pub mod exchange;
 pub mod file;
 pub mod huge;
 pub mod map;

@@ -1,5 +1,6 @@
 //! Threads and processors.
 
+use std::io;
 use std::marker::PhantomData;
 
 /// Processors that threads can run on.
@@ -7,6 +8,17 @@ pub fn processors() -> u32 {
     // SAFETY: no memory is involved.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     u32::try_from(online).unwrap_or(1).max(1)
+}
+
+/// Processors that the machine can ever have, which the kernel numbers from 0 on.
+///
+/// # Errors
+/// `/sys` is not mounted.
+pub fn possible_processors() -> io::Result<u32> {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    // "0-3", or "0-1,4-7".
+    let last = listed.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
+    last.map(|last| last + 1).ok_or_else(|| io::Error::other("a list of processors without a number"))
 }
 
 /// Names the calling thread; of a longer name the first 15 bytes.
@@ -74,6 +86,7 @@ mod tests {
             let cpu = here();
             affinity.restrict_to(cpu);
             assert!(here() == cpu && processors() >= 1);
+            assert!(possible_processors().unwrap() >= processors());
             assert_eq!(available(), 1);
             drop(affinity);
             assert_eq!(available(), before);

@@ -49,10 +49,9 @@ impl Drop for Mounted {
     }
 }
 
-#[test]
-fn what_is_done_through_the_mount_and_under_the_library_is_one_tree() {
+fn what_is_done_through_the_mount_and_under_the_library_is_one_tree(by: &[&str]) {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
     let dir = mount.dir.clone();
     let under =
         |script: &str| bench.stdout(&["run", "--quiet", "--volume", "vol.img", "--", "sh", "-c", script]);
@@ -106,10 +105,9 @@ fn what_is_done_through_the_mount_and_under_the_library_is_one_tree() {
     bench.weft(&["fsck", "vol.img"]).success();
 }
 
-#[test]
-fn users_get_through_the_mount_what_the_bits_give_them() {
+fn users_get_through_the_mount_what_the_bits_give_them(by: &[&str]) {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
     let dir = mount.dir.clone();
     fs::set_permissions(&dir, PermissionsExt::from_mode(0o1777)).unwrap();
     let mut options = fs::OpenOptions::new();
@@ -161,10 +159,9 @@ fn release(mut child: Child, ask: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-#[test]
-fn locks_exclude_programs_of_the_mount_and_of_the_library() {
+fn locks_exclude_programs_of_the_mount_and_of_the_library(by: &[&str]) {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
     let dir = mount.dir.clone();
     // The same program by both ways: `{}` is the directory.
     let under = |script: &str| {
@@ -433,10 +430,9 @@ fn a_mount_has_whiteouts_and_so_the_upper_layer_of_an_overlay() {
     }
 }
 
-#[test]
-fn a_listing_ends_while_the_program_renames_what_it_finds() {
+fn a_listing_ends_while_the_program_renames_what_it_finds(by: &[&str]) {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
     let dir = mount.dir.join("d");
     fs::create_dir(&dir).unwrap();
     // More than the kernel asks for at once.
@@ -610,10 +606,9 @@ fn a_new_owner_takes_only_the_set_id_bits_of_programs() {
     assert_eq!(mount.stop(), 0);
 }
 
-#[test]
-fn what_is_open_when_a_mount_stops_fails_and_the_volume_is_whole() {
+fn what_is_open_when_a_mount_stops_fails_and_the_volume_is_whole(by: &[&str]) {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
     let mut open = fs::File::create(mount.dir.join("f")).unwrap();
     open.write_all(b"before").unwrap();
     assert_eq!(mount.stop(), 1);
@@ -640,10 +635,9 @@ fn a_program_of_the_library_and_one_of_the_mount_run_side_by_side() {
     assert_eq!(fs::read_dir(bench.path("mnt")).unwrap().count(), 0);
 }
 
-#[test]
-fn inodes_without_names_live_as_long_as_programs_refer_to_them() {
+fn inodes_without_names_live_as_long_as_programs_refer_to_them(by: &[&str]) {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
     let dir = mount.dir.clone();
     let under =
         |script: &str| bench.weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]).success();
@@ -707,10 +701,9 @@ fn programs_that_see_both_can_tell_that_two_names_are_one_file() {
     bench.weft(&["mount", "vol.img", "regular"]).code(1).stderr(contains("Not a directory"));
 }
 
-#[test]
-fn what_the_kernel_has_kept_is_forgotten_before_a_program_of_the_library_changes_it() {
+fn what_the_kernel_has_kept_is_forgotten_before_a_program_of_the_library_changes_it(by: &[&str]) {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
     let dir = mount.dir.clone();
     let under =
         |script: &str| bench.weft(&["run", "-q", "--volume", "vol.img", "--", "sh", "-c", script]).success();
@@ -767,14 +760,13 @@ fn what_the_kernel_has_kept_is_forgotten_before_a_program_of_the_library_changes
     bench.weft(&["fsck", "vol.img"]).success();
 }
 
-#[test]
-fn flags_of_open_files_count_as_they_are_and_stores_to_maps_stay_in_place() {
+fn flags_of_open_files_count_as_they_are_and_stores_to_maps_stay_in_place(by: &[&str]) {
     let bench = Bench::with_volume();
     if Command::new("python3").arg("--version").output().is_err() {
         eprintln!("skipped: no python3");
         return;
     }
-    let Some(mut mount) = Mounted::new(&bench, &["-o", "suid"]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, &[by, &["-o", "suid"]].concat()) else { return };
     let dir = mount.dir.clone();
     let script = r#"
 import ctypes, fcntl, mmap, os, stat, sys
@@ -983,10 +975,9 @@ fn without_reasons(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-#[test]
-fn lists_and_flags_let_users_do_through_the_mount_what_they_let_them_do_on_ext4() {
+fn lists_and_flags_let_users_do_through_the_mount_what_they_let_them_do_on_ext4(by: &[&str]) {
     let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
     let native = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let stat = Command::new("stat").args(["-f", "-c", "%T"]).arg(native.path()).output().unwrap();
     if stat.stdout != b"ext2/ext3\n" {
@@ -1259,4 +1250,103 @@ fn nothing_that_was_synced_is_lost_when_the_server_of_a_mount_is_killed_again_an
     });
     assert_eq!(mount.stop(), 0);
     bench.weft(&["fsck", "vol.img"]).success();
+}
+
+/// The option by which the kernel sends requests by io_uring; none where it does not.
+fn by_io_uring() -> Option<[&'static str; 2]> {
+    const OFFER: &str = "/sys/module/fuse/parameters/enable_uring";
+    if fs::read_to_string(OFFER).is_ok_and(|offer| offer.trim() == "Y") {
+        return Some(["-o", "io_uring"]);
+    }
+    eprintln!("skipped: the kernel does not offer FUSE over io_uring ('echo Y >{OFFER}' turns it on)");
+    None
+}
+
+/// Tests of what does not depend on how requests come.
+macro_rules! by_both_ways {
+    ($($test:ident,)*) => {
+        mod by_dev_fuse {
+            $(#[test] fn $test() { super::$test(&[]) })*
+        }
+        mod by_io_uring {
+            $(#[test] fn $test() { if let Some(option) = super::by_io_uring() { super::$test(&option) } })*
+        }
+    };
+}
+
+by_both_ways! {
+    what_is_done_through_the_mount_and_under_the_library_is_one_tree,
+    users_get_through_the_mount_what_the_bits_give_them,
+    locks_exclude_programs_of_the_mount_and_of_the_library,
+    a_listing_ends_while_the_program_renames_what_it_finds,
+    what_is_open_when_a_mount_stops_fails_and_the_volume_is_whole,
+    inodes_without_names_live_as_long_as_programs_refer_to_them,
+    what_the_kernel_has_kept_is_forgotten_before_a_program_of_the_library_changes_it,
+    flags_of_open_files_count_as_they_are_and_stores_to_maps_stay_in_place,
+    lists_and_flags_let_users_do_through_the_mount_what_they_let_them_do_on_ext4,
+}
+
+#[test]
+fn programs_that_wait_for_locks_hold_up_no_others_of_their_processor() {
+    let Some(option) = by_io_uring() else { return };
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &option) else { return };
+    let on_one = |script: &str| {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0", "bash", "-c", script]).current_dir(&mount.dir);
+        command
+    };
+    let held = holder(&mut on_one("flock lock sh -c 'echo held; read line'"), "");
+    let all = "for i in {1..30}; do flock lock sh -c 'echo x >>had' & done; wait";
+    let mut waiting = on_one(all).spawn().unwrap();
+    // More than a queue has threads at first.
+    let tasks = format!("/proc/{}/task", mount.child.id());
+    wait_for("more threads", || fs::read_dir(&tasks).unwrap().count() > 40);
+    assert!(
+        on_one("echo other >other && cat other && ! timeout 0.2 flock lock true").status().unwrap().success()
+    );
+    assert!(!mount.dir.join("had").exists());
+    release(held, "\n");
+    assert!(waiting.wait().unwrap().success());
+    assert_eq!(fs::read_to_string(mount.dir.join("had")).unwrap(), "x\n".repeat(30));
+    assert_eq!(mount.stop(), 0);
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn a_mount_by_io_uring_ends_when_its_server_is_killed() {
+    let Some(option) = by_io_uring() else { return };
+    for more in [&[][..], &["-o", "writeback"]] {
+        let bench = Bench::with_volume();
+        let Some(mut mount) = Mounted::new(&bench, &[&option, more].concat()) else { return };
+        let mut open = fs::File::create(mount.dir.join("f")).unwrap();
+        open.write_all(b"before").unwrap();
+        open.sync_all().unwrap();
+        let held = holder(
+            Command::new("flock").args(["f", "sh", "-c", "echo held; read line"]).current_dir(&mount.dir),
+            "",
+        );
+        let mut waits = Command::new("flock").args(["f", "true"]).current_dir(&mount.dir).spawn().unwrap();
+        mount.child.kill().unwrap();
+        mount.child.wait().unwrap();
+        wait_for("the end", || errno(open.metadata()) == Some(libc::ENOTCONN));
+        // With write-back, it is the flush that fails.
+        assert!(open.write_all(b"after").and_then(|()| open.sync_all()).is_err());
+        release(held, "\n");
+        waits.wait().unwrap();
+        drop(open);
+        assert!(Command::new("umount").arg(&mount.dir).status().unwrap().success());
+        assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "before");
+        bench.weft(&["fsck", "vol.img"]).success();
+    }
+}
+
+#[test]
+fn a_mount_by_io_uring_has_no_second_server() {
+    let bench = Bench::with_volume();
+    fs::create_dir(bench.path("mnt")).unwrap();
+    bench
+        .weft(&["mount", "-o", "io_uring,restart", "vol.img", "mnt"])
+        .code(1)
+        .stderr(contains("leave out one of the two"));
 }

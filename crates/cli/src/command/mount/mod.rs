@@ -50,7 +50,8 @@ pub struct MountArgs {
     /// Options as mount(8) has them: ro, suid, dev, noexec, noatime, sync, dirsync, allow_other. Those of fstab that
     /// say nothing to weft are ignored. With remount, what is mounted on the directory changes ro, suid, dev and noexec.
     /// With writeback, the kernel caches data, and what programs write; no other program can use the volume meanwhile.
-    /// With restart, another server goes on when this one is killed
+    /// With restart, another server goes on when this one is killed. With io_uring, the kernel sends requests by io_uring,
+    /// when /sys/module/fuse/parameters/enable_uring is Y
     #[arg(short = 'o', long = "options", value_name = "OPTION,...", value_delimiter = ',')]
     pub options: Vec<String>,
     /// Return when the volume is mounted, and leave a process that serves it without a terminal.
@@ -82,6 +83,13 @@ impl From<FuseError> for CliError {
             FuseError::InUse { .. } => "end these programs",
             FuseError::Refused { .. } => {
                 "make room on the volume, and write these files again; programs that call fsync hear of it"
+            }
+            FuseError::NoRings { source: None, .. } => {
+                "as root, before the mount: 'echo Y >/sys/module/fuse/parameters/enable_uring' (Linux 6.14 with CONFIG_FUSE_IO_URING); or \
+                 leave out -o io_uring"
+            }
+            FuseError::NoRings { .. } => {
+                "'sysctl kernel.io_uring_disabled' shows whether the system refuses io_uring; or leave out -o io_uring"
             }
             FuseError::Thread(_) => "end other programs, or raise the limit of threads (ulimit -u)",
             FuseError::Stopped => "",
@@ -115,6 +123,12 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     named.into_iter().try_for_each(|option| options::apply(&mut choice, option))?;
     choice.read_only |= args.read_only;
     choice.allow_other |= args.allow_other;
+    if choice.io_uring && choice.restart {
+        return Err(CliError::said(
+            "-o restart,io_uring: the kernel cannot give another server what it has sent by io_uring",
+            "leave out one of the two",
+        ));
+    }
     if !remounts.is_empty() {
         return change(args, &choice).map(|()| 0);
     }

@@ -25,7 +25,7 @@ const OF_OTHERS: &[&str] = &[
 
 /// What [`apply`] knows, for the user.
 const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime, sync, async, dirsync, allow_other, \
-     remount, writeback, restart, and what fstab has for others (noauto, nofail, user, ...)";
+     remount, writeback, restart, io_uring, and what fstab has for others (noauto, nofail, user, ...)";
 
 /// Takes one option, or says that there is none.
 pub fn apply(choice: &mut MountChoice, option: &str) -> Result<(), CliError> {
@@ -46,6 +46,7 @@ pub fn apply(choice: &mut MountChoice, option: &str) -> Result<(), CliError> {
         "allow_other" => choice.allow_other = true,
         "writeback" => choice.write_back = true,
         "restart" => choice.restart = true,
+        "io_uring" => choice.io_uring = true,
         "" => {}
         option if OF_OTHERS.contains(&option) => {}
         option if option.starts_with("x-") || option.starts_with("comment=") => {}
