@@ -10,9 +10,10 @@
 use crate::core::State;
 use crate::layout::checkpoint::{CRCS_MAX, Item, RUNS_MAX, SavedInode};
 use crate::layout::frame::{FrameKind, HEADER_BYTES, TRANSACTION_MAX};
-use crate::layout::record::NewInode;
+use crate::layout::record::{FileRun, NewInode};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::state::inode::{Body, Inode};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_core::{Ino, ZoneId};
 use weft_vfs::{FsError, FsResult, TimeSpec};
@@ -131,7 +132,7 @@ impl State {
             self.part_if_full(&mut out)?;
             let mut first = 0;
             while let Some(map) = self.tree.get(Ino(ino)).and_then(Inode::map) {
-                let runs: Vec<_> = map.range(first, u64::MAX).take(RUNS_MAX).collect();
+                let runs: SmallVec<[FileRun; 1]> = map.range(first, u64::MAX).take(RUNS_MAX).collect();
                 let Some(last) = runs.last() else { break };
                 first = last.block + u64::from(last.run.count);
                 runs_saved += runs.len() as u64;

@@ -430,6 +430,7 @@ impl<'a> Chain<'a> {
             listed: &mut state.listed,
             patches: &mut state.patches,
             expected: None,
+            checks_names: self.lenient,
         };
         if self.lost.checkpoint {
             // A part that can be read no more is one that is missing.
@@ -634,6 +635,8 @@ pub(super) struct Loader<'a> {
     patches: &'a mut Patches,
     /// What of each inode other records have to say, where some may be lost.
     pub(super) expected: Option<Vec<Expected>>,
+    /// Names may be there without their inodes.
+    pub(super) checks_names: bool,
 }
 
 /// How much of an inode a checkpoint's other records have.
@@ -687,6 +690,10 @@ impl Loader<'_> {
                 [inode.atime, inode.mtime, inode.ctime] = saved.times;
                 if let Body::Directory(directory) = &mut inode.body {
                     directory.next_cookie = saved.next_cookie.max(1);
+                    if !self.checks_names {
+                        // A directory has a link from each one in it. What is not so, the look at all names finds.
+                        directory.subdirectories = saved.links.saturating_sub(2);
+                    }
                 }
                 Ok(())
             }
@@ -701,7 +708,12 @@ impl Loader<'_> {
                 let ctime = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?.ctime;
                 self.tree.apply(&Record::Xattr { ino, name, value: Some(value), time: ctime }, &mut ())
             }
-            Item::Entry { dir, cookie, ino, name } => self.tree.load_entry(dir, cookie, ino, name),
+            Item::Entry { dir, cookie, ino, name } => {
+                if self.checks_names {
+                    self.tree.note_child(dir, ino)?;
+                }
+                self.tree.load_entry(dir, cookie, ino, name)
+            }
             Item::Block { ino, block, bytes } => {
                 let inode = self.tree.get(ino).ok_or(ApplyError::NoInode(ino.0))?;
                 refuse(inode.kind != FileKind::File, ApplyError::WrongKind(ino.0, "a file"))?;
@@ -821,23 +833,25 @@ fn zeros_behind(dev: &dyn ZonedDevice, run: Run, len: usize) -> bool {
 
 /// What replay leaves to be done: files end where their data does, and files without a name are gone.
 fn settle(state: &mut Restored, zeros_behind: impl Fn(Run, usize) -> bool) {
-    let orphans: Vec<u64> =
-        state.tree.inodes.iter().filter(|(_, inode)| inode.links == 0).map(|(ino, _)| ino).collect();
-    for ino in orphans {
-        state.drop_patches(Ino(ino), 0, u64::MAX);
-        // Freeing an inode that exists cannot fail.
-        let _ = state.tree.apply(&Record::Free { ino: Ino(ino) }, &mut ());
-    }
+    let mut orphans = Vec::new();
     let files: Vec<(u64, u64)> = state
         .tree
         .inodes
         .iter_mut()
         .filter_map(|(ino, inode)| {
             inode.size = inode.disk_size;
+            if inode.links == 0 {
+                orphans.push(ino);
+            }
             let reaches_beyond = inode.map().is_some_and(|map| map.reaches_beyond(inode.size));
             reaches_beyond.then_some((ino, inode.size))
         })
         .collect();
+    for ino in orphans {
+        state.drop_patches(Ino(ino), 0, u64::MAX);
+        // Freeing an inode that exists cannot fail.
+        let _ = state.tree.apply(&Record::Free { ino: Ino(ino) }, &mut ());
+    }
     for (ino, size) in files {
         let ino = Ino(ino);
         // Nothing to apply to is the only way for this to fail.

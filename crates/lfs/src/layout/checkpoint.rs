@@ -7,6 +7,7 @@ use super::record::{
     COUNT_MAX, COUNT_MOUNTED_MAX, FileRun, NewInode, RUN_BYTES, RecordError, block_range, bounded, list,
     name, size, take_node, take_run,
 };
+use smallvec::SmallVec;
 use weft_core::codec::{Encode, Reader, put};
 use weft_core::{BLOCK_BYTES, Ino, ZoneId, refuse};
 use weft_vfs::XATTR_VALUE_MAX;
@@ -61,8 +62,8 @@ pub enum Item<'a> {
     Runs {
         /// The inode.
         ino: Ino,
-        /// Runs.
-        runs: Vec<FileRun>,
+        /// Runs; most files have one.
+        runs: SmallVec<[FileRun; 1]>,
     },
     /// Blocks that a file was promised room for, and that nothing is mapped to.
     Reserved {
@@ -208,6 +209,7 @@ mod tests {
     use super::*;
     use crate::layout::record::Run;
     use proptest::prelude::*;
+    use smallvec::smallvec;
     use weft_core::Tag;
     use weft_vfs::FileKind;
 
@@ -252,7 +254,7 @@ mod tests {
             }),
             Item::Runs {
                 ino: Ino(3),
-                runs: vec![FileRun { block: 1, run: Run { address: 8, count: 1, len: 9 } }],
+                runs: smallvec![FileRun { block: 1, run: Run { address: 8, count: 1, len: 9 } }],
             },
             Item::Reserved { ino: Ino(3), ranges: vec![(2, 5), (9, 1)] },
             Item::Xattr { ino: Ino(3), name: b"user.x", value: b"y" },

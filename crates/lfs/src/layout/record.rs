@@ -393,7 +393,7 @@ impl<'a> Record<'a> {
             EXTENTS => {
                 let (ino, relocated) = (Ino(r.u64()?), r.u8()? != 0);
                 let (size, mtime) = (size(r)?, r.i64()?);
-                let runs = list(r, at, RUN_BYTES, "run count", take_run)?;
+                let runs: Vec<FileRun> = list(r, at, RUN_BYTES, "run count", take_run)?;
                 let blocks = runs.iter().map(|run| u64::from(run.run.count)).sum::<u64>();
                 refuse(blocks * 4 > r.remaining() as u64, bad("CRC count"))?;
                 let crcs = (0..blocks).map(|_| r.u32()).collect::<Result<Vec<_>, _>>()?;
@@ -441,13 +441,13 @@ impl<'a> Record<'a> {
 }
 
 /// Reads the number of a list's entries, and these, each of so many bytes. `at` is the place of the record.
-pub fn list<'a, T>(
+pub fn list<'a, T, L: FromIterator<T>>(
     r: &mut Reader<'a>,
     at: usize,
     entry_bytes: usize,
     what: &'static str,
     take: impl Fn(&mut Reader<'a>) -> Result<T, RecordError>,
-) -> Result<Vec<T>, RecordError> {
+) -> Result<L, RecordError> {
     let count = r.u32()? as usize;
     refuse(count.saturating_mul(entry_bytes) > r.remaining(), RecordError::Bad { at, what })?;
     (0..count).map(|_| take(r)).collect()

@@ -233,11 +233,16 @@ impl Tree {
 
     /// Adds a directory entry as a checkpoint has it; link counts are the checkpoint's.
     pub fn load_entry(&mut self, dir: Ino, cookie: u64, ino: Ino, name: &[u8]) -> Result<(), ApplyError> {
-        let is_dir = self.inode(ino)?.kind == FileKind::Directory;
         let directory = self.dir(dir)?;
         refuse(!directory.insert_at(name, ino, cookie), ApplyError::Exists(ino.0))?;
-        directory.subdirectories += u32::from(is_dir);
         self.saved_bytes += (ENTRY_BYTES + name.len()) as u64;
+        Ok(())
+    }
+
+    /// A directory is about to get a name of an inode, which must be there: counts it if that is a directory, too.
+    pub fn note_child(&mut self, dir: Ino, ino: Ino) -> Result<(), ApplyError> {
+        let is_dir = self.inode(ino)?.kind == FileKind::Directory;
+        self.dir(dir)?.subdirectories += u32::from(is_dir);
         Ok(())
     }
 
