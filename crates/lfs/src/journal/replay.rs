@@ -447,7 +447,7 @@ impl<'a> Chain<'a> {
             salvage::note_partial(&expected, loader.tree, loader.patches, &mut state.lost);
         } else {
             with_payloads(dev, &self.parts, |part, payload| {
-                let loaded = loader.load_part(&payload?, self.lenient, |_| {});
+                let loaded = loader.load_part(payload?, self.lenient, |_| {});
                 loaded.map_err(|error| corrupt(part, error))
             })?;
         }
@@ -480,7 +480,7 @@ impl<'a> Chain<'a> {
                 }
                 payload => payload?,
             };
-            let mut r = Reader::new(&payload);
+            let mut r = Reader::new(payload);
             while r.remaining() > 0 {
                 let record = match Record::decode(&mut r) {
                     Ok(record) => record,

@@ -4,7 +4,8 @@ use crate::error::LfsError;
 use crate::layout::MAJOR;
 use crate::layout::frame::{FrameHeader, FrameKind, HEADER_BYTES};
 use crate::layout::zone_header::{Decoded, HEADER_BLOCKS, ZoneHeader, ZoneKind};
-use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::mpsc;
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_device::{ZoneReport, ZoneState, ZonedDevice};
@@ -46,20 +47,29 @@ impl FoundFrame {
     ///
     /// # Errors
     /// [`LfsError::Corrupt`] when it cannot be read again.
-    pub fn payload(&self, dev: &dyn ZonedDevice) -> Result<Cow<'_, [u8]>, LfsError> {
+    pub fn payload(&self, dev: &dyn ZonedDevice) -> Result<Vec<u8>, LfsError> {
+        let mut raw = Vec::new();
+        let payload = self.read(dev, &mut raw)?;
+        Ok(raw[payload].to_vec())
+    }
+
+    /// Reads it into a buffer; where its payload is there.
+    fn read(&self, dev: &dyn ZonedDevice, raw: &mut Vec<u8>) -> Result<Range<usize>, LfsError> {
         if let Some(payload) = &self.mended {
-            return Ok(Cow::Borrowed(payload));
+            raw.clear();
+            raw.extend_from_slice(payload);
+            return Ok(0..payload.len());
         }
         let corrupt = || LfsError::Corrupt {
             zone: self.zone,
             block: self.block,
             what: "the frame that begins here was whole, and cannot be read again; try once more".to_string(),
         };
-        let mut raw = vec![0; self.header.blocks() as usize * BLOCK_BYTES];
-        dev.read(self.zone, self.block, &mut raw).map_err(|_| corrupt())?;
-        raw.drain(..HEADER_BYTES);
-        raw.truncate(self.header.payload_len as usize);
-        if crc32c(&raw) == self.header.payload_crc { Ok(Cow::Owned(raw)) } else { Err(corrupt()) }
+        raw.resize(self.header.blocks() as usize * BLOCK_BYTES, 0);
+        dev.read(self.zone, self.block, raw).map_err(|_| corrupt())?;
+        let payload = HEADER_BYTES..HEADER_BYTES + self.header.payload_len as usize;
+        let is_whole = raw.get(payload.clone()).is_some_and(|raw| crc32c(raw) == self.header.payload_crc);
+        if is_whole { Ok(payload) } else { Err(corrupt()) }
     }
 }
 
@@ -67,19 +77,38 @@ impl FoundFrame {
 ///
 /// # Errors
 /// What `act` returns, which ends it.
-pub fn with_payloads<'a, E: Send>(
+pub fn with_payloads<E: Send>(
     dev: &dyn ZonedDevice,
-    frames: &[&'a FoundFrame],
-    mut act: impl FnMut(&'a FoundFrame, Result<Cow<'a, [u8]>, LfsError>) -> Result<(), E>,
+    frames: &[&FoundFrame],
+    mut act: impl FnMut(&FoundFrame, Result<&[u8], LfsError>) -> Result<(), E>,
 ) -> Result<(), E> {
+    let mut act = |frame: &FoundFrame, raw: &[u8], read: Result<Range<usize>, LfsError>| {
+        act(frame, read.map(|payload| &raw[payload]))
+    };
     if frames.len() < 2 * READ_AHEAD {
-        return frames.iter().try_for_each(|frame| act(frame, frame.payload(dev)));
+        let mut raw = Vec::new();
+        return frames.iter().try_for_each(|frame| {
+            let read = frame.read(dev, &mut raw);
+            act(frame, &raw, read)
+        });
     }
     std::thread::scope(|scope| {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(READ_AHEAD);
-        // It ends when nobody takes any more.
-        scope.spawn(move || frames.iter().try_for_each(|frame| sender.send((*frame, frame.payload(dev)))));
-        receiver.into_iter().try_for_each(|(frame, payload)| act(frame, payload))
+        let (sender, receiver) = mpsc::sync_channel(READ_AHEAD);
+        let (returns, returned) = mpsc::channel::<Vec<u8>>();
+        scope.spawn(move || {
+            frames.iter().try_for_each(|frame| {
+                let mut raw = returned.try_recv().unwrap_or_default();
+                let read = frame.read(dev, &mut raw);
+                // It ends when nobody takes any more.
+                sender.send((*frame, raw, read))
+            })
+        });
+        receiver.into_iter().try_for_each(|(frame, raw, read)| {
+            let done = act(frame, &raw, read);
+            // At the end, nobody takes it back.
+            let _ = returns.send(raw);
+            done
+        })
     })
 }
 
