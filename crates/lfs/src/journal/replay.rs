@@ -20,6 +20,7 @@ use crate::layout::frame::{FrameHeader, FrameKind};
 use crate::layout::record::{COUNT_MOUNTED_MAX, FileRun, Record, Run};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::layout::{BLOCK, footer};
+use crate::state::directory::Directory;
 use crate::state::inode::Body;
 use crate::state::names;
 use crate::state::tree::Tree;
@@ -267,6 +268,29 @@ impl<'a> Walk<'a> {
 }
 
 impl<'a> Chain<'a> {
+    /// The first part of the checkpoint that begins with a name, in the order in which a checkpoint is written: inodes, then names.
+    fn first_names(&self, dev: &dyn ZonedDevice) -> Result<usize, LfsError> {
+        let (mut from, mut to) = (0, self.parts.len());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let payload = self.parts.get(middle).map(|part| part.payload(dev)).transpose()?;
+            let first = payload.as_deref().map(|payload| Item::decode(&mut Reader::new(payload)));
+            match first {
+                Some(Ok(
+                    Item::Volume { .. }
+                    | Item::Inode(_)
+                    | Item::Runs { .. }
+                    | Item::Reserved { .. }
+                    | Item::Xattr { .. },
+                )) => {
+                    from = middle + 1;
+                }
+                _ => to = middle,
+            }
+        }
+        Ok(from)
+    }
+
     fn find(scan: &'a Scan, salvage: bool) -> Result<Chain<'a>, LfsError> {
         let numbers = Numbers::of(scan, salvage);
         let mut lost = salvage::Lost::default();
@@ -446,9 +470,25 @@ impl<'a> Chain<'a> {
             salvage::adopt(again, &mut loader, &mut state.lost);
             salvage::note_partial(&expected, loader.tree, loader.patches, &mut state.lost);
         } else {
-            with_payloads(dev, &self.parts, |part, payload| {
-                let loaded = loader.load_part(payload?, self.lenient, |_| {});
-                loaded.map_err(|error| corrupt(part, error))
+            let names = if self.lenient { self.parts.len() } else { self.first_names(dev)? };
+            let (inodes, names) = self.parts.split_at(names);
+            // A second thread gathers the names meanwhile.
+            let gathered = std::thread::scope(|scope| {
+                let gathered = scope.spawn(|| gather_names(dev, names));
+                with_payloads(dev, inodes, |part, payload| {
+                    let loaded = loader.load_part(payload?, self.lenient, |_| {});
+                    loaded.map_err(|error| corrupt(part, error))
+                })?;
+                gathered.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })?;
+            for (dir, entries) in gathered.directories {
+                let adopted = loader.tree.adopt_entries(dir, entries);
+                adopted.map_err(|error| at_end(format!("names of a directory: {error}")))?;
+            }
+            let mut skip = gathered.bytes;
+            with_payloads(dev, &names[gathered.parts..], |part, payload| {
+                let behind = payload?.get(std::mem::take(&mut skip)..).unwrap_or(&[]);
+                loader.load_part(behind, false, |_| {}).map_err(|error| corrupt(part, error))
             })?;
         }
         let volume = loader.volume.take();
@@ -637,6 +677,36 @@ pub(super) struct Loader<'a> {
     pub(super) expected: Option<Vec<Expected>>,
     /// Names may be there without their inodes.
     pub(super) checks_names: bool,
+}
+
+/// The names at the beginning of parts of a checkpoint.
+#[derive(Default)]
+struct Names {
+    directories: FxHashMap<Ino, Directory>,
+    /// So many parts have nothing else; of the next one, so many bytes.
+    parts: usize,
+    bytes: usize,
+}
+
+/// Gathers names from parts, up to the first record that is something else.
+fn gather_names(dev: &dyn ZonedDevice, parts: &[&FoundFrame]) -> Result<Names, LfsError> {
+    let mut names = Names::default();
+    for part in parts {
+        let payload = part.payload(dev)?;
+        let mut r = Reader::new(&payload);
+        while r.remaining() > 0 {
+            names.bytes = r.position();
+            // What cannot be read, or does not fit, is found by whoever goes on from here.
+            let Ok(Item::Entry { dir, cookie, ino, name }) = Item::decode(&mut r) else { return Ok(names) };
+            let entries = names.directories.entry(dir).or_insert_with(|| Directory::new(dir));
+            if !entries.insert_at(name, ino, cookie) {
+                return Ok(names);
+            }
+        }
+        names.parts += 1;
+        names.bytes = 0;
+    }
+    Ok(names)
 }
 
 /// How much of an inode a checkpoint's other records have.

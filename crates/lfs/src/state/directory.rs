@@ -147,6 +147,17 @@ impl Directory {
         true
     }
 
+    /// Takes over the entries of another directory, with cookies higher than those here. False when one of them does not fit.
+    pub fn adopt(&mut self, other: Directory) -> bool {
+        if self.last > 0 {
+            return other.after(0).all(|(cookie, name, ino)| self.insert_at(name, ino, cookie));
+        }
+        let Directory { parent, next_cookie, subdirectories, .. } = *self;
+        *self =
+            Directory { parent, next_cookie: next_cookie.max(other.next_cookie), subdirectories, ..other };
+        true
+    }
+
     /// Removes an entry.
     pub fn remove(&mut self, name: &[u8]) -> Option<Entry> {
         let Directory { index, entries, .. } = self;

@@ -239,6 +239,14 @@ impl Tree {
         Ok(())
     }
 
+    /// Puts the entries of a checkpoint that were gathered beside it into a directory.
+    pub fn adopt_entries(&mut self, dir: Ino, entries: Directory) -> Result<(), ApplyError> {
+        let bytes: usize = entries.after(0).map(|(_, name, _)| ENTRY_BYTES + name.len()).sum();
+        refuse(!self.dir(dir)?.adopt(entries), ApplyError::Exists(dir.0))?;
+        self.saved_bytes += bytes as u64;
+        Ok(())
+    }
+
     /// A directory is about to get a name of an inode, which must be there: counts it if that is a directory, too.
     pub fn note_child(&mut self, dir: Ino, ino: Ino) -> Result<(), ApplyError> {
         let is_dir = self.inode(ino)?.kind == FileKind::Directory;
