@@ -27,6 +27,8 @@ const CHANGED: u64 = 0;
 const SETTLED: u64 = 1;
 /// A server has ended before the change was durable, and nobody has been told.
 const LOST: u64 = 2;
+/// A change of names or attributes: whatever inode is made durable, the core makes these durable, too.
+const NAMED: u64 = 3;
 
 /// The entries.
 #[derive(Clone, Copy)]
@@ -66,7 +68,9 @@ impl<'a> Changes<'a> {
     fn note(&self, ino: Ino, time: u64, kind: u64) {
         let Some([ino_there, time_there]) = self.entry(self.0[0].fetch_add(1, AcqRel)) else { return };
         let old = time_there.load(Relaxed);
-        if ino_there.swap(0, AcqRel) != 0 && old & 3 == CHANGED && old >> KIND_BITS >= self.0[1].load(Relaxed)
+        if ino_there.swap(0, AcqRel) != 0
+            && matches!(old & 3, CHANGED | NAMED)
+            && old >> KIND_BITS >= self.0[1].load(Relaxed)
         {
             self.0[2].store(monotonic_ns(), Relaxed);
         }
@@ -74,7 +78,12 @@ impl<'a> Changes<'a> {
         ino_there.store(ino.0, Release);
     }
 
-    /// An inode has been changed, at this time or later.
+    /// Names or attributes of an inode have been changed, at this time or later.
+    pub fn named(&self, ino: Ino, time: u64) {
+        self.note(ino, time, NAMED);
+    }
+
+    /// Data of an inode have been changed, at this time or later.
     pub fn changed(&self, ino: Ino, time: u64) {
         self.note(ino, time, CHANGED);
     }
@@ -107,7 +116,7 @@ impl<'a> Changes<'a> {
             is_incomplete: self.0[2].load(Acquire) >= all_durable_before.max(1),
             ..Recent::default()
         };
-        let mut changed = FxHashMap::default();
+        let (mut changed, mut named) = (FxHashMap::default(), FxHashMap::default());
         let count = self.count();
         for number in count.saturating_sub(ENTRIES as u64)..count {
             let Some([ino, time]) = self.entry(number) else { continue };
@@ -115,9 +124,13 @@ impl<'a> Changes<'a> {
             let (time, kind) = (time >> KIND_BITS, time & 3);
             match kind {
                 _ if ino == 0 => {}
-                CHANGED if time < all_durable_before => {}
+                CHANGED | NAMED if time < all_durable_before => {}
                 _ => {
-                    let of_kind = if kind == SETTLED { &mut recent.settled } else { &mut changed };
+                    let of_kind = match kind {
+                        SETTLED => &mut recent.settled,
+                        NAMED => &mut named,
+                        _ => &mut changed,
+                    };
                     let last = of_kind.entry(ino).or_insert(0);
                     *last = time.max(*last);
                 }
@@ -125,8 +138,11 @@ impl<'a> Changes<'a> {
         }
         // Entries are made after what they tell of, so that the times alone say what an fsync has covered.
         changed.retain(|ino, time| recent.settled.get(ino).is_none_or(|settled| *time >= *settled));
-        recent.unsure = changed.into_keys().map(Ino).collect();
+        let names_durable_before = recent.settled.values().copied().max().unwrap_or(0);
+        named.retain(|_, time| *time >= names_durable_before);
+        recent.unsure = changed.into_keys().chain(named.into_keys()).map(Ino).collect();
         recent.unsure.sort_unstable();
+        recent.unsure.dedup();
         recent
     }
 }
@@ -162,6 +178,19 @@ mod tests {
         assert_eq!(unsure(), [7], "what is lost does not become durable");
         changes.settled(Ino(7), monotonic_ns() + 1);
         assert!(unsure().is_empty());
+    }
+
+    #[test]
+    fn names_are_durable_with_any_inode() {
+        let memory = memory();
+        let changes = Changes::new(&memory);
+        changes.named(Ino(1), 10);
+        changes.named(Ino(2), 30);
+        changes.changed(Ino(3), 10);
+        changes.settled(Ino(4), 20);
+        assert_eq!(changes.recent().unsure, [Ino(2), Ino(3)]);
+        changes.all_settled(30);
+        assert_eq!(changes.recent().unsure, [Ino(2)]);
     }
 
     #[test]

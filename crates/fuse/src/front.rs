@@ -664,12 +664,19 @@ impl Front {
                 // The kernel does not say who may keep set-id bits.
                 let kills = head.uid != 0;
                 let had_set_id = kills && self.keeps_set_id(request);
-                self.ask_with(request, capabilities(kills), |session| {
-                    session.fallocate(file, mode, range.offset, range.len)?;
+                let end = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+                    // No byte changes.
+                    0 => range.offset,
                     // Those that the kernel passes on move nothing.
-                    self.show(request, session, file, range.offset..range.offset.saturating_add(range.len))
-                })?;
+                    _ => range.offset.saturating_add(range.len),
+                };
+                let done = self.ask_with(request, capabilities(kills), |session| {
+                    session.fallocate(file, mode, range.offset, range.len)?;
+                    self.show(request, session, file, range.offset..end)
+                });
+                // An error may come after a first change.
                 self.handles.note_written(range.handle);
+                done?;
                 if had_set_id {
                     self.attr_changed(ino);
                 }
@@ -847,8 +854,10 @@ impl Front {
         let attr = self.ask_with(request, capabilities(kills), |session| {
             session.set_attr(inode(ino), libc::AT_EMPTY_PATH, &change)?;
             session.stat(inode(ino), libc::AT_EMPTY_PATH)
-        })?;
+        });
+        // An error may come after a first change.
         self.handles.note_changed(ino);
+        let attr = attr?;
         // Kernels before 6.16 would keep them even if others have come since.
         answer.put(&attr_out(&attr, Duration::ZERO));
         Ok(())
@@ -1002,7 +1011,9 @@ impl Front {
                 session.set_flags(file, flags ^ libc::O_APPEND)?;
             }
             let size = session.write(file, Position::At(offset), data)?;
-            self.show(request, session, file, offset..offset + size as u64)?;
+            // What is appended lies where the file ended, and is new to every map.
+            let end = if now & libc::O_APPEND != 0 { offset } else { offset + size as u64 };
+            self.show(request, session, file, offset..end)?;
             if is_sync && flags & (libc::O_SYNC | libc::O_DSYNC) == 0 {
                 session.fsync(file)?;
             }
@@ -1026,7 +1037,9 @@ impl Front {
         file: FileRef,
         bytes: Range<u64>,
     ) -> Result<(), Error> {
-        if request.alone.get() == 0 { session.show_in_maps(file, bytes) } else { Ok(()) }
+        // Others may have come since the request did.
+        let is_alone = request.alone.get() != 0 && request.alone.get() == self.volume.watcher_alone();
+        if is_alone { Ok(()) } else { session.show_in_maps(file, bytes) }
     }
 
     /// Whether the kernel may keep set-id bits of an inode, which it would not ask for again after the server has cleared them.

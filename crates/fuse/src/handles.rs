@@ -13,7 +13,7 @@
 //! A number is a place and how often it was used before: a server may be given again what the last one has done, such as the end of
 //! a number, when the place is another file's already.
 
-use crate::abi::LockIn;
+use crate::abi::{LK_FLOCK, LockIn};
 use crate::changes::{self, Changes};
 use crate::channel::Errno;
 use crate::kept_locks::{self, Index, KeptLocks};
@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use weft_client::FileRef;
 use weft_client::proto::is_writable;
 use weft_core::{Ino, refuse};
+use weft_server::ops::Error;
 use weft_sys::SharedMemory;
 use weft_sys::clock::monotonic_ns;
 
@@ -81,6 +82,10 @@ pub struct Handles {
     outlives: bool,
     /// Inodes with changes that were lost when a server ended, of which nobody has been told.
     untold: Mutex<FxHashSet<Ino>>,
+    /// When these were found.
+    found: AtomicU64,
+    /// Writes so far.
+    writes: AtomicU64,
     locks: Mutex<Index>,
 }
 
@@ -96,7 +101,15 @@ struct Free {
 impl Handles {
     /// For a mount without anything open. `outlives`: another server may go on with it.
     pub fn new(kept: Kept, outlives: bool) -> Handles {
-        Handles { kept, free: Mutex::default(), outlives, untold: Mutex::default(), locks: Mutex::default() }
+        Handles {
+            kept,
+            free: Mutex::default(),
+            outlives,
+            untold: Mutex::default(),
+            found: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            locks: Mutex::default(),
+        }
     }
 
     /// Whether another server may go on with the mount.
@@ -132,20 +145,23 @@ impl Handles {
         Changes::new(self.words().get(CHANGES_AT..LOCKS_AT).unwrap_or(&[]))
     }
 
-    /// An inode has been changed, and it is not known to be durable.
+    /// Names or attributes of an inode have been changed, and it is not known to be durable.
     pub fn note_changed(&self, ino: Ino) {
         if self.outlives {
-            self.changes().changed(ino, monotonic_ns());
+            self.changes().named(ino, monotonic_ns());
         }
     }
 
-    /// Makes everything durable by `act`, when something has changed since `seen`, which is so many changes. How many there are.
+    /// Makes everything durable by `act`, when something has changed since `seen`, which is so many changes. How many of them are
+    /// durable.
     pub fn settle_all(&self, seen: u64, act: impl FnOnce() -> Result<(), Errno>) -> u64 {
-        let (begun, count) = (monotonic_ns(), self.changes().count());
+        let begun = monotonic_ns();
+        let count = self.changes().count().wrapping_add(self.writes.load(Relaxed));
         // What cannot be made durable is told to the programs otherwise.
-        if count != seen && act().is_ok() {
-            self.changes().all_settled(begun);
+        if count == seen || act().is_err() {
+            return seen;
         }
+        self.changes().all_settled(begun);
         count
     }
 
@@ -223,6 +239,7 @@ impl Handles {
             && let Ok(slot) = self.slot(handle)
         {
             slot.written.store(monotonic_ns(), Relaxed);
+            self.writes.fetch_add(1, Relaxed);
         }
     }
 
@@ -243,9 +260,16 @@ impl Handles {
     }
 
     /// Locks by `act`; what is granted so is kept. `lock` has the kernel's number of the open file.
-    pub fn locks<E>(&self, lock: &LockIn, act: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+    pub fn locks(&self, lock: &LockIn, act: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
         self.with_locks(|locks| {
-            act()?;
+            let done = act();
+            if let (true, Err(Error::Waits | Error::Errno(libc::EAGAIN)), Ok(slot)) =
+                (lock.flags & LK_FLOCK != 0, &done, self.slot(lock.handle))
+            {
+                // As in Linux, what the open file had is given back before another lock is taken.
+                locks.unlocked(Ino(slot.ino.load(Relaxed)), lock.handle);
+            }
+            done?;
             if let Ok(slot) = self.slot(lock.handle)
                 && !locks.granted(Ino(slot.ino.load(Relaxed)), lock)
             {
@@ -308,7 +332,8 @@ impl Handles {
     fn told(&self, slot: &Slot<'_>) {
         let ino = Ino(slot.ino.load(Relaxed));
         if self.untold.lock().remove(&ino) {
-            self.changes().settled(ino, monotonic_ns());
+            // Not what was changed since.
+            self.changes().settled(ino, self.found.load(Relaxed));
         }
     }
 
@@ -378,6 +403,7 @@ impl Handles {
         }
         // As long as nobody is told, whatever becomes durable.
         unsure.iter().for_each(|ino| self.changes().lost(*ino));
+        self.found.store(monotonic_ns() + 1, Relaxed);
         let mut inodes: Vec<Ino> = all.into_iter().map(|(_, ino, _)| ino).collect();
         inodes.sort_unstable();
         inodes.dedup();

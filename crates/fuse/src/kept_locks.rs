@@ -6,11 +6,12 @@
 //!                         number of the entry
 //! ```
 //!
-//! An entry is a request that was granted. Taken in the order of their numbers, the entries lead to what is held: a later one of
-//! the same owner counts for its range, and replaces those that lie within.
+//! An entry is a request that was granted. Taken in the order of their numbers, the entries of an owner lead to what it holds: a later
+//! one counts for its range, and replaces those that lie within.
 
 use crate::abi::{LK_FLOCK, LockIn};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use weft_core::Ino;
 
@@ -41,10 +42,10 @@ pub struct KeptLocks<'a> {
     index: Option<&'a mut Index>,
 }
 
-/// Whether two requests are about locks of the same owner. Those of whole files are the open file's.
-fn are_of_one(a: &LockIn, b: &LockIn) -> bool {
-    let whole = |lock: &LockIn| lock.flags & LK_FLOCK;
-    whole(a) == whole(b) && if whole(a) != 0 { a.handle == b.handle } else { a.owner == b.owner }
+/// Whose a lock is: whether it is one of the whole file, which is the open file's, and whose.
+fn owner_of(lock: &LockIn) -> (bool, u64) {
+    let is_whole = lock.flags & LK_FLOCK != 0;
+    (is_whole, if is_whole { lock.handle } else { lock.owner })
 }
 
 fn is_unlock(lock: &LockIn) -> bool {
@@ -85,12 +86,25 @@ impl<'a> KeptLocks<'a> {
     /// A request was granted; `lock` has the number that the kernel knows the open file by. False when there is no room.
     pub fn granted(&mut self, ino: Ino, lock: &LockIn) -> bool {
         let (mut replaced, mut cuts) = (Vec::new(), false);
+        let mut of_owner = Vec::new();
         for place in self.known(ino) {
-            let Some((_, old)) = self.read(place).filter(|(_, old)| are_of_one(old, lock)) else { continue };
+            let Some((number, old)) = self.read(place).filter(|(_, old)| owner_of(old) == owner_of(lock))
+            else {
+                continue;
+            };
+            of_owner.push((number, old, place));
             if lock.start <= old.start && old.end <= lock.end {
                 replaced.push(place);
             } else {
                 cuts |= lock.start <= old.end && old.start <= lock.end;
+            }
+        }
+        if is_unlock(lock) && cuts {
+            of_owner.sort_unstable_by_key(|(number, ..)| *number);
+            let requests = of_owner.iter().map(|(_, old, _)| old).chain([lock]);
+            if held(requests).is_empty() {
+                replaced = of_owner.iter().map(|(.., place)| *place).collect();
+                cuts = false;
             }
         }
         // First: with the old ones, it says the same.
@@ -147,6 +161,11 @@ impl<'a> KeptLocks<'a> {
         self.remove(ino, &gone);
     }
 
+    /// The open file has no lock of the whole file any more.
+    pub fn unlocked(&mut self, ino: Ino, handle: u64) {
+        self.remove_where(ino, |lock| lock.flags & LK_FLOCK != 0 && lock.handle == handle);
+    }
+
     /// An owner of record locks has none on this inode any more.
     pub fn closed(&mut self, ino: Ino, owner: u64) {
         self.remove_where(ino, |lock| lock.flags & LK_FLOCK == 0 && lock.owner == owner);
@@ -157,10 +176,10 @@ impl<'a> KeptLocks<'a> {
         self.remove_where(ino, |lock| lock.handle == handle);
     }
 
-    /// After a server has ended: all requests that lead to what was held, in their order. `ino_of` says of which inode an open file is;
-    /// those of others are given up.
+    /// After a server has ended: what was held. `ino_of` says of which inode an open file is; locks of others are given up.
     pub fn restore(&mut self, ino_of: impl Fn(u64) -> Option<Ino>) -> Vec<LockIn> {
-        let (mut index, mut all) = (Index::default(), Vec::new());
+        let mut index = Index::default();
+        let mut all: Vec<(u64, Ino, LockIn)> = Vec::new();
         for place in 0..LOCKS_MAX as u32 {
             let number = self.entry(place).map_or(0, |entry| entry[LOCK_WORDS - 1].load(Acquire));
             // Places are used from the first on.
@@ -171,7 +190,7 @@ impl<'a> KeptLocks<'a> {
             match self.read(place).and_then(|(number, lock)| Some((ino_of(lock.handle)?, number, lock))) {
                 Some((ino, number, lock)) => {
                     index.of_inode.entry(ino).or_default().push(place);
-                    all.push((number, lock));
+                    all.push((number, ino, lock));
                 }
                 None => {
                     if let Some([handle, ..]) = self.entry(place) {
@@ -184,9 +203,39 @@ impl<'a> KeptLocks<'a> {
         if let Some(there) = &mut self.index {
             **there = index;
         }
-        all.sort_unstable_by_key(|(number, _)| *number);
-        all.into_iter().map(|(_, lock)| lock).collect()
+        all.sort_unstable_by_key(|(number, ..)| *number);
+        let mut owners: BTreeMap<(Ino, (bool, u64)), Vec<LockIn>> = BTreeMap::new();
+        for (_, ino, lock) in all {
+            owners.entry((ino, owner_of(&lock))).or_default().push(lock);
+        }
+        // What each holds in the end: on the way, the requests of two may have been in each other's way.
+        owners.values().flat_map(held).collect()
     }
+}
+
+/// What an owner holds after these requests.
+fn held<'a>(requests: impl IntoIterator<Item = &'a LockIn>) -> Vec<LockIn> {
+    let mut held: Vec<LockIn> = Vec::new();
+    for request in requests {
+        let mut left = Vec::new();
+        for old in held {
+            if request.end < old.start || old.end < request.start {
+                left.push(old);
+                continue;
+            }
+            if old.start < request.start {
+                left.push(LockIn { end: request.start - 1, ..old });
+            }
+            if request.end < old.end {
+                left.push(LockIn { start: request.end + 1, ..old });
+            }
+        }
+        if !is_unlock(request) {
+            left.push(*request);
+        }
+        held = left;
+    }
+    held
 }
 
 #[cfg(test)]
@@ -205,10 +254,15 @@ mod tests {
         pad: 0,
     };
 
+    /// Open files have the numbers of their inodes.
+    fn ino_of(handle: u64) -> Option<Ino> {
+        Some(Ino(handle & 0xff))
+    }
+
     /// What a server finds that comes after another one: start, end and kind of each lock.
     fn found(words: &[AtomicU64]) -> Vec<(u64, u64, i32)> {
         let mut index = Index::default();
-        let locks = KeptLocks::new(words, Some(&mut index)).restore(|_| Some(Ino(1)));
+        let locks = KeptLocks::new(words, Some(&mut index)).restore(ino_of);
         locks.iter().map(|lock| (lock.start, lock.end, lock.kind as i32)).collect()
     }
 
@@ -219,26 +273,61 @@ mod tests {
         let mut locks = KeptLocks::new(&words, Some(&mut index));
         let (read, write, none) = (libc::F_RDLCK, libc::F_WRLCK, libc::F_UNLCK);
         let of = |start, end, kind: i32| LockIn { start, end, kind: kind as u32, ..LOCK };
-        assert!(locks.granted(Ino(1), &LOCK));
-        assert!(locks.granted(Ino(1), &of(10, 19, none)));
-        assert!(locks.granted(Ino(1), &LockIn { owner: 11, ..of(10, 19, read) }));
-        assert!(locks.granted(Ino(2), &of(0, 5, read)));
-        assert_eq!(found(&words), [(0, 99, write), (10, 19, none), (10, 19, read), (0, 5, read)]);
-        let first = KeptLocks::new(&words, Some(&mut Index::default())).restore(|_| Some(Ino(1)))[0];
-        assert_eq!(first.as_bytes(), LOCK.as_bytes());
+        let on = |ino: u64, lock: LockIn| LockIn { handle: 1 << 32 | ino, ..lock };
+        let (one, two) = (Ino(1), Ino(2));
+        assert!(locks.granted(one, &on(1, LOCK)));
+        assert!(locks.granted(one, &on(1, of(10, 19, none))));
+        assert!(locks.granted(one, &LockIn { owner: 11, ..on(1, of(10, 19, read)) }));
+        assert!(locks.granted(two, &on(2, of(0, 5, read))));
+        assert_eq!(found(&words), [(0, 9, write), (20, 99, write), (10, 19, read), (0, 5, read)]);
+        let whole = KeptLocks::new(&words, Some(&mut Index::default())).restore(ino_of)[3];
+        assert_eq!(whole.as_bytes(), on(2, of(0, 5, read)).as_bytes());
         // What an unlock leaves nothing of needs no entry.
-        assert!(locks.granted(Ino(1), &of(0, 200, none)));
+        assert!(locks.granted(one, &on(1, of(0, 200, none))));
         assert_eq!(found(&words), [(10, 19, read), (0, 5, read)]);
-        locks.closed(Ino(1), 10);
-        locks.closed(Ino(1), 11);
+        locks.closed(one, 10);
+        locks.closed(one, 11);
         assert_eq!(found(&words), [(0, 5, read)]);
-        let whole = LockIn { flags: LK_FLOCK, owner: 77, end: i64::MAX as u64, ..LOCK };
-        assert!(locks.granted(Ino(2), &whole));
-        assert!(locks.granted(Ino(2), &LockIn { kind: read as u32, ..whole }));
-        locks.closed(Ino(2), 77);
+        // Nor does one of parts.
+        assert!(locks.granted(one, &on(1, of(0, 9, write))));
+        assert!(locks.granted(one, &on(1, of(0, 4, none))) && locks.granted(one, &on(1, of(5, 9, none))));
+        assert_eq!(index_len(&locks), 1);
+        let whole = LockIn { flags: LK_FLOCK, owner: 77, end: i64::MAX as u64, ..on(2, LOCK) };
+        assert!(locks.granted(two, &whole));
+        assert!(locks.granted(two, &LockIn { kind: read as u32, ..whole }));
+        locks.closed(two, 77);
         assert_eq!(found(&words), [(0, 5, read), (0, i64::MAX as u64, read)]);
-        locks.released(Ino(2), LOCK.handle);
+        locks.unlocked(two, whole.handle);
+        assert_eq!(
+            found(&words),
+            [(0, 5, read)],
+            "another lock of the whole file was asked for, and refused"
+        );
+        locks.released(two, whole.handle);
         assert!(found(&words).is_empty() && index.of_inode.is_empty());
+    }
+
+    fn index_len(locks: &KeptLocks<'_>) -> usize {
+        locks.index.as_ref().unwrap().of_inode.values().map(Vec::len).sum()
+    }
+
+    #[test]
+    fn what_two_owners_hold_in_the_end_is_found_though_their_requests_were_in_each_others_way() {
+        let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
+        let mut index = Index::default();
+        let mut locks = KeptLocks::new(&words, Some(&mut index));
+        let (write, none) = (libc::F_WRLCK, libc::F_UNLCK);
+        for (owner, start, end, kind) in [
+            (10, 0, 99, write),
+            (10, 50, 99, none),
+            (11, 60, 200, write),
+            (11, 60, 99, none),
+            (10, 50, 99, write),
+        ] {
+            let lock = LockIn { owner, start, end, kind: kind as u32, handle: 1 << 32 | 1, ..LOCK };
+            assert!(locks.granted(Ino(1), &lock));
+        }
+        assert_eq!(found(&words), [(0, 49, write), (50, 99, write), (100, 200, write)]);
     }
 
     #[test]

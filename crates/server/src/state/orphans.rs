@@ -13,10 +13,11 @@
 
 use super::volume::Volume;
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,8 @@ pub struct Orphans {
     expected: AtomicU64,
     /// `expected` when a look that found none of it any more began.
     settled: AtomicU64,
+    /// What maps of an inode do not show yet: a program had its pages locked.
+    pub(super) missed: Mutex<FxHashMap<Ino, Range<u64>>>,
     /// Inodes whose pages a thread is changing: one at a time does.
     at_work: Mutex<FxHashSet<Ino>>,
     /// One of them is free again.

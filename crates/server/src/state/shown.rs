@@ -20,7 +20,7 @@ use weft_vfs::SeekTarget;
 /// Bytes taken over at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 /// For how long a program may have the lock of the base: it asks the server meanwhile, and may have been stopped.
-const PATIENCE: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_millis(20);
 /// Between two looks at the lock.
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -38,8 +38,13 @@ impl Orphans {
         let name = name_of(&attr);
         let _alone = self.lock_pages(open.ino);
         let (Ok(pages), Ok(base)) = (dir.file(&name), dir.file(&format!("{name}{BASE}"))) else { return };
-        if let Err(error) = show_in(volume, open, (&pages, &base), changed) {
-            tracing::warn!(ino = %open.ino, %error, "a map may go on to show what its file had before");
+        // With what could not be shown before.
+        let missed = self.missed.lock().remove(&open.ino);
+        let changed = missed
+            .map_or(changed.clone(), |missed| changed.start.min(missed.start)..changed.end.max(missed.end));
+        if let Err(error) = show_in(volume, open, (&pages, &base), changed.clone()) {
+            tracing::warn!(ino = %open.ino, %error, "a map shows what its file had before, until the next write");
+            self.missed.lock().insert(open.ino, changed);
         }
     }
 }

@@ -136,7 +136,12 @@ pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), E
     }
     let act = |client: &Client| client.fallocate(file, mode, offset, len);
     let moves = mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0;
-    let end = if moves { u64::MAX } else { offset.saturating_add(len) };
+    let end = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+        _ if moves => u64::MAX,
+        // No byte changes: what was stored to a map and not yet written back stays.
+        0 => offset,
+        _ => offset.saturating_add(len),
+    };
     if moves && pages::any() {
         // What was stored to a page moves with it.
         pages::before_read(file)?;
