@@ -27,7 +27,7 @@ LEFT_OUT="
 "
 # Tests whose failure is known: name, mode (both, default or writeback), reason.
 KNOWN="
-277   both the kernel shows the time of a change by chattr once it asks again for what it has kept
+277   writeback the kernel keeps times of files by itself, and does not see the time of a change by chattr
 424   both the kernel does not ask for flags by statx
 079 553   writeback the kernel keeps writes, and times, of files that become immutable or are for appends
 003   both strictatime means relatime; with writeback, the kernel answers reads of what it keeps
