@@ -47,7 +47,8 @@ G
   "$D/bin/go" build -o hello . && ./hello "$GOROOT/src/crypto"
   CGO_ENABLED=1 "$D/bin/go" build -o with-cgo . && ./with-cgo "$GOROOT/src/crypto"
   # Names and outcome without the time.
-  (cd "$GOROOT/src" && "$D/bin/go" test os io/fs path/filepath archive/tar archive/zip io/ioutil os/exec internal/poll 2>&1 || true) >tests
+  # The kernel lets programs wait for regular files of any FUSE mount by epoll, which the test that is left out does not expect.
+  (cd "$GOROOT/src" && "$D/bin/go" test -skip '^TestNonpollableDeadline$' os io/fs path/filepath archive/tar archive/zip io/ioutil os/exec internal/poll 2>&1 || true) >tests
   cat tests >&2
   grep -E '^(ok|FAIL|---|\?)' tests | sed -E 's/[0-9.]+s\)?$//; s/\(cached\)//' || true
 }
