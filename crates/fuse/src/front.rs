@@ -1,20 +1,23 @@
 //! Requests of the kernel as calls of a session.
 
+mod attributes;
+mod restart;
+
 use crate::MountChoice;
 use crate::abi::{
     self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
-    GetxattrIn, GetxattrOut, InHeader, InitIn, InitOut, InterruptIn, InvalInodeOut, IoctlIn, IoctlOut,
-    LinkIn, LockIn, LseekIn, LseekOut, MkdirIn, MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In,
-    RenameIn, SetAttrIn, SetxattrIn, StatfsOut, WriteIn, WriteOut, can, fattr, fopen, notice, op,
+    InHeader, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn,
+    MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, WriteIn, WriteOut, can,
+    fattr, fopen, notice, op,
 };
-use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out, time_spec};
+use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
 use crate::entries::{Entries, recall};
-use crate::handles::{Handles, Restored};
+use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::openers::Openers;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -25,10 +28,10 @@ use std::time::{Duration, Instant};
 use weft_client::FileRef;
 use weft_client::proto::{ITSELF, with_umask};
 use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino, refuse};
-use weft_server::ops::{At, Base, Caller, Change, Error, Position, Read, Session};
+use weft_server::ops::{At, Base, Caller, Error, Position, Read, Session};
 use weft_server::{Process, Volume, Watcher};
-use weft_vfs::{Attr, InodeFlags, NAME_MAX, TimeSpec, XFlags, flag_request};
-use zerocopy::{FromBytes, IntoBytes};
+use weft_vfs::{Attr, InodeFlags};
+use zerocopy::FromBytes;
 
 /// How long the kernel keeps names and attributes while the mount alone uses the volume.
 const KEPT: Duration = Duration::from_secs(3600);
@@ -269,84 +272,9 @@ impl Front {
         self.volume.set_device(device);
     }
 
-    /// Whether another server can go on with the mount.
-    pub fn can_resume(&self) -> bool {
-        let needed = can::HAS_RESEND | can::INC_EPOCH;
-        self.handles.agreed().is_some_and(|agreed| agreed & needed == needed)
-    }
-
     /// Whether requests come by io_uring, too; none before the kernel was asked.
     pub fn agrees_on_rings(&self) -> Option<bool> {
         self.handles.agreed().map(|agreed| agreed & can::OVER_IO_URING != 0)
-    }
-
-    /// Whether the mount had another server before.
-    pub fn is_resumed(&self) -> bool {
-        self.handles.agreed().is_some()
-    }
-
-    /// Goes on after another server: opens what was open by way of the mount, has the kernel forget what it has kept, and give again
-    /// the requests that the last server had read.
-    ///
-    /// Returns the inodes of which the kernel may keep data that is lost.
-    pub fn resume(&self, channel: &Channel) -> Vec<Ino> {
-        self.agree(self.handles.agreed().unwrap_or(0));
-        self.volume.set_device(self.handles.device());
-        let caller = caller(0, 0, Capabilities::ALL);
-        let session = Session::new(&self.volume, &self.process, &caller);
-        let Restored { inodes, lost, changed } = self.handles.restore(|ino, flags| {
-            let at = At { dir: Base::Inode(ino, b""), path: ITSELF };
-            let opened = session.open(at, flags, 0, self.openers.of(std::process::id()));
-            opened.ok().map(|(open, _)| open.file)
-        });
-        let lost = lost + self.locks.restore(&session, &self.handles);
-        let unsure = changed.len();
-        tracing::warn!(inodes = inodes.len(), lost, unsure, "open files were found again");
-        warn_of(channel.tell(notice::INC_EPOCH));
-        // The kernel knows them, and has looked up none of them by a name of this server's. The root it never looks up.
-        forgets(channel, Ino::ROOT);
-        for ino in inodes.into_iter().filter(|ino| *ino != Ino::ROOT) {
-            self.nodes.meet(ino, Ino::ROOT, b"");
-            forgets(channel, ino);
-        }
-        for ino in &changed {
-            forgets(channel, *ino);
-        }
-        warn_of(channel.tell(notice::RESEND));
-        if self.writes_back.load(Relaxed) { changed } else { Vec::new() }
-    }
-
-    /// The kernel reads the data of these inodes anew, after it has written what it has to write of them: not to be called by who
-    /// answers requests.
-    pub fn forget_data(&self, inodes: &[Ino]) {
-        let Some(channel) = self.channel.get() else { return };
-        for ino in inodes {
-            let told = channel.notify(notice::INVAL_INODE, &InvalInodeOut { ino: ino.0, offset: 0, len: 0 });
-            if told.as_ref().err().is_none_or(|error| error.kind() != io::ErrorKind::NotFound) {
-                warn_of(told);
-            }
-        }
-    }
-
-    /// Whether another server may go on with the mount.
-    pub fn outlives(&self) -> bool {
-        self.handles.outlives()
-    }
-
-    /// Makes everything durable every few seconds, until the mount ends, so that another server knows what may be lost.
-    pub fn settle(&self) {
-        let caller = caller(0, 0, Capabilities::ALL);
-        let session = Session::new(&self.volume, &self.process, &caller);
-        let mut seen = 0;
-        let mut ended = self.ended.lock();
-        while !*ended {
-            MutexGuard::unlocked(&mut ended, || {
-                seen = self.handles.settle_all(seen, || Ok(session.sync(None)?));
-            });
-            if !*ended {
-                self.ends.wait_for(&mut ended, SETTLED_EVERY);
-            }
-        }
     }
 
     /// The kernel can do this.
@@ -827,42 +755,6 @@ impl Front {
         })
     }
 
-    fn set_attr(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let (set, _) = request.argument::<SetAttrIn>()?;
-        let ino = Ino(request.head.node);
-        let has = |field: u32| set.valid & field != 0;
-        let time = |now, given, seconds, nanos| match (has(now), has(given)) {
-            (true, _) => Some(TimeSpec::now()),
-            (false, true) => Some(time_spec(seconds, nanos)),
-            (false, false) => None,
-        };
-        // To files that are for appends, too.
-        let touch = has(fattr::ATIME_NOW) && has(fattr::MTIME_NOW);
-        let change = Change {
-            size: has(fattr::SIZE).then_some(set.size),
-            perm: has(fattr::MODE).then_some(set.mode & 0o7777),
-            uid: has(fattr::UID).then_some(set.uid),
-            gid: has(fattr::GID).then_some(set.gid),
-            atime: time(fattr::ATIME_NOW, fattr::ATIME, set.atime, set.atime_nsec).filter(|_| !touch),
-            mtime: time(fattr::MTIME_NOW, fattr::MTIME, set.mtime, set.mtime_nsec).filter(|_| !touch),
-            ctime: time(0, fattr::CTIME, set.ctime, set.ctime_nsec),
-            touch,
-        };
-        // The kernel sets KILL_SUIDGID for each change of an owner or a group, and does not say who may keep the bits that can stay.
-        let changes_owner = has(fattr::UID) || has(fattr::GID);
-        let kills = if changes_owner { request.head.uid != 0 } else { has(fattr::KILL_SUIDGID) };
-        let attr = self.ask_with(request, capabilities(kills), |session| {
-            session.set_attr(inode(ino), libc::AT_EMPTY_PATH, &change)?;
-            session.stat(inode(ino), libc::AT_EMPTY_PATH)
-        });
-        // An error may come after a first change.
-        self.handles.note_changed(ino);
-        let attr = attr?;
-        // Kernels before 6.16 would keep them even if others have come since.
-        answer.put(&attr_out(&attr, Duration::ZERO));
-        Ok(())
-    }
-
     /// Flags by which the server opens what the kernel opens by these: of what it keeps, the kernel reads the rest of blocks that are
     /// written, and knows itself where a file ends.
     fn flags(&self, flags: u32) -> i32 {
@@ -1102,108 +994,6 @@ impl Front {
             }
         }
     }
-
-    fn statfs(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let stats = self.ask(request, |session| session.statfs())?;
-        let blocks = |bytes: u64| bytes / BLOCK_BYTES as u64;
-        let free = blocks(stats.free_bytes);
-        answer.put(&StatfsOut {
-            blocks: blocks(stats.total_bytes),
-            free,
-            available: free,
-            files: stats.inodes + stats.free_inodes,
-            free_files: stats.free_inodes,
-            block_bytes: BLOCK_BYTES as u32,
-            name_max: NAME_MAX as u32,
-            fragment_bytes: BLOCK_BYTES as u32,
-            ..StatfsOut::default()
-        });
-        Ok(())
-    }
-
-    /// What `lsattr` and `chattr` ask for. The kernel has checked who may set what.
-    fn ioctl(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let (ask, data) = request.argument::<IoctlIn>()?;
-        // No command has room for so much.
-        refuse(ask.out_size > IOCTL_BYTES_MAX, Errno(libc::EINVAL))?;
-        let (at, flags) = (inode(Ino(request.head.node)), libc::AT_EMPTY_PATH);
-        let has = || self.ask(request, |session| Ok(session.stat(at, flags)?.marks.flags));
-        let set = |new: u32, mask: u32| {
-            self.ask(request, |session| session.set_inode_flags(at, flags, new, mask))?;
-            // The kernel does not know that the time of the last change moves.
-            self.handles.note_changed(Ino(request.head.node));
-            self.attr_changed(Ino(request.head.node));
-            Ok::<_, Errno>(())
-        };
-        let mut told = match ask.command {
-            flag_request::GET => has()?.bits().as_bytes().to_vec(),
-            flag_request::GET_X => XFlags::of(has()?).0.as_bytes().to_vec(),
-            flag_request::SET => {
-                let (new, _) = u32::read_from_prefix(data).map_err(|_| Errno(libc::EINVAL))?;
-                set(new, u32::MAX)?;
-                Vec::new()
-            }
-            flag_request::SET_X => {
-                let (words, _) = <[u32; 7]>::read_from_prefix(data).map_err(|_| Errno(libc::EINVAL))?;
-                let (new, mask) = XFlags(words).flags().ok_or(Errno(libc::EOPNOTSUPP))?;
-                set(new.bits(), mask.bits())?;
-                Vec::new()
-            }
-            _ => return Err(Errno(libc::ENOTTY)),
-        };
-        told.resize(ask.out_size as usize, 0);
-        answer.put(&IoctlOut::default());
-        answer.put_bytes(&told);
-        Ok(())
-    }
-
-    fn xattr(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let at = inode(Ino(request.head.node));
-        let flags = libc::AT_EMPTY_PATH;
-        match request.head.opcode {
-            op::SETXATTR => {
-                let (set, rest) = request.argument::<SetxattrIn>()?;
-                let (name, value) = name(rest)?;
-                let value = value.get(..set.size as usize).ok_or(Errno(libc::EIO))?;
-                let (how, kills) = (set.flags as i32, set.setxattr_flags & abi::SETXATTR_ACL_KILL_SGID != 0);
-                self.ask_with(request, capabilities(kills), |session| {
-                    session.set_xattr(at, flags, name, value, how)
-                })?;
-                self.handles.note_changed(Ino(request.head.node));
-                Ok(())
-            }
-            op::REMOVEXATTR => {
-                let (name, _) = name(request.body())?;
-                self.ask(request, |session| session.remove_xattr(at, flags, name))?;
-                self.handles.note_changed(Ino(request.head.node));
-                Ok(())
-            }
-            op::GETXATTR => {
-                let (get, rest) = request.argument::<GetxattrIn>()?;
-                let (name, _) = name(rest)?;
-                let value = self.ask(request, |session| session.get_xattr(at, flags, name))?;
-                put_sized(answer, get.size, &value)
-            }
-            _ => {
-                let (list, _) = request.argument::<GetxattrIn>()?;
-                // Which names a user may see, the kernel leaves to the server.
-                let sees_all = request.head.uid == 0;
-                let rights = if sees_all { Capabilities::ALL } else { Capabilities::from_bits(0) };
-                let names = self.ask_with(request, rights, |session| session.list_xattr(at, flags))?;
-                put_sized(answer, list.size, &names)
-            }
-        }
-    }
-}
-
-/// The answer to a question for extended attributes: with a size of 0, how long it would be.
-fn put_sized(answer: &mut Answer<'_>, size: u32, value: &[u8]) -> Result<(), Errno> {
-    match size {
-        0 => answer.put(&GetxattrOut { size: value.len() as u32, pad: 0 }),
-        size if value.len() > size as usize => return Err(Errno(libc::ERANGE)),
-        _ => answer.put_bytes(value),
-    }
-    Ok(())
 }
 
 /// Whether the kernel gives a request once more, which a server had read that has ended.
