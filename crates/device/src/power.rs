@@ -235,6 +235,10 @@ impl ZonedDevice for PowerCut {
         self.look(|| self.device.read(zone, at, out))
     }
 
+    fn will_read(&self, places: &[(ZoneId, u32, u32)]) {
+        self.device.will_read(places);
+    }
+
     fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
         // No open zone outlives a loss of power, so there is nothing to remember of it, or of its closing.
         self.change(zone, || self.device.open(zone), None)

@@ -15,9 +15,11 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weft_core::BLOCK_BYTES;
 use weft_core::units::format_size;
-use weft_sys::file::{DirectFile, LockedFile, free_bytes, is_record_locked, memory_file};
+use weft_core::{BLOCK_BYTES, ZoneId};
+use weft_sys::file::{
+    DirectFile, LockedFile, free_bytes, is_record_locked, memory_file, read_would_wait, will_read,
+};
 
 /// Bytes that creation writes at once, and after which it reports progress.
 const CREATE_CHUNK_BYTES: usize = 4 << 20;
@@ -248,6 +250,18 @@ impl Image {
             }
         }
         Ok(())
+    }
+
+    /// Has the kernel read what it does not cache of these places, all at once.
+    pub fn will_read(&self, places: &[(ZoneId, u32, u32)]) {
+        // One place tells of the others: blocks that are read together were often written together.
+        let Some(&(zone, at, _)) = places.last() else { return };
+        if read_would_wait(&self.frame.file, self.offset(zone.0, at)) {
+            for &(zone, at, blocks) in places {
+                let bytes = u64::from(blocks) * BLOCK_BYTES as u64;
+                will_read(&self.frame.file, self.offset(zone.0, at), bytes);
+            }
+        }
     }
 
     fn offset(&self, zone: u32, at: u32) -> u64 {

@@ -223,6 +223,10 @@ pub trait ZonedDevice: Send + Sync {
     /// Reads whole written blocks.
     fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError>;
 
+    /// Says which blocks are read next, one place after the other: first block and how many. A device that has to wait for
+    /// its medium can begin with all of them.
+    fn will_read(&self, _places: &[(ZoneId, u32, u32)]) {}
+
     /// Opens a zone explicitly.
     fn open(&self, zone: ZoneId) -> Result<(), DeviceError>;
 

@@ -38,6 +38,10 @@ fn tags() -> [Tag; 7] {
 struct Tagged {
     inner: Arc<PowerCut>,
     tags: Mutex<HashMap<(ZoneId, u32), Tag>>,
+    /// Places that were announced and not yet read.
+    announced: Mutex<Vec<(ZoneId, u32, u32)>>,
+    /// Reads that were not announced.
+    sudden: Mutex<usize>,
 }
 
 impl Tagged {
@@ -62,12 +66,25 @@ impl Tagged {
 
 impl ZonedDevice for Tagged {
     crate::pass_on! {
-        inner => shape report read open close finish reset flush;
+        inner => shape report open close finish reset flush;
     }
 
     fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
         self.keep(zone, at, data, tag);
         self.inner.write(zone, at, data, tag)
+    }
+    fn read(&self, zone: ZoneId, at: u32, out: &mut [u8]) -> Result<(), DeviceError> {
+        let place = (zone, at, (out.len() / BLOCK) as u32);
+        let mut announced = self.announced.lock().unwrap();
+        match announced.iter().position(|announced| *announced == place) {
+            Some(found) => drop(announced.swap_remove(found)),
+            None => *self.sudden.lock().unwrap() += 1,
+        }
+        self.inner.read(zone, at, out)
+    }
+    fn will_read(&self, places: &[(ZoneId, u32, u32)]) {
+        self.announced.lock().unwrap().extend_from_slice(places);
+        self.inner.will_read(places);
     }
     fn append(&self, zone: ZoneId, data: &[u8], tag: &Tag) -> Result<u32, DeviceError> {
         let at = self.inner.append(zone, data, tag)?;
@@ -79,7 +96,12 @@ impl ZonedDevice for Tagged {
 fn mounted() -> (Arc<Tagged>, Lfs) {
     let (inner, fs) = fresh(&small(16 << 20, 512 << 10));
     fs.unmount().unwrap();
-    let device = Arc::new(Tagged { inner, tags: Mutex::default() });
+    let device = Arc::new(Tagged {
+        inner,
+        tags: Mutex::default(),
+        announced: Mutex::default(),
+        sudden: Mutex::default(),
+    });
     let fs = Lfs::mount(device.clone(), options()).unwrap();
     (device, fs)
 }
@@ -160,6 +182,34 @@ fn every_block_of_a_file_has_its_tag_when_written_when_copied_and_after_a_restar
     }
     check(&device, &fs, &files);
     let_the_cleaner_work(&device, &fs, &files, churn, &mut rng);
+}
+
+#[test]
+fn a_device_learns_of_all_pieces_of_a_read_before_the_first_is_read() {
+    let (device, fs) = mounted();
+    let file = create(&fs, "file", Tag::default());
+    let end = FILE_BLOCKS as usize * BLOCK;
+    // Written backwards, so that no block lies behind the one before it; and a piece of a block at the end.
+    for block in (0..FILE_BLOCKS).rev() {
+        fs.write_through(file, block * BLOCK as u64, &[block as u8; BLOCK]).unwrap();
+    }
+    fs.write(file, end as u64, b"end").unwrap();
+    fs.sync().unwrap();
+    // Reads, and counts what of that the device was not told before.
+    let sudden = |offset: usize, bytes: usize| {
+        *device.sudden.lock().unwrap() = 0;
+        let mut out = vec![0; bytes];
+        assert_eq!(fs.read(file, offset as u64, &mut out).unwrap(), bytes);
+        for (at, byte) in (offset..).zip(&out) {
+            let wanted = if at < end { (at / BLOCK) as u8 } else { b"end"[at - end] };
+            assert_eq!(*byte, wanted, "at {at}");
+        }
+        assert_eq!(*device.announced.lock().unwrap(), [], "announced, and not read");
+        *device.sudden.lock().unwrap()
+    };
+    assert_eq!(sudden(0, end + 3), 0);
+    assert_eq!(sudden(100, 2 * BLOCK), 0);
+    assert_eq!(sudden(BLOCK, BLOCK), 1, "one piece is no news");
 }
 
 #[test]

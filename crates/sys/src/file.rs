@@ -215,6 +215,21 @@ pub fn drop_cached(file: &File, offset: u64, bytes: u64) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, bytes as i64, libc::POSIX_FADV_DONTNEED) };
 }
 
+/// Tells the kernel that a range is read soon. It begins to read what it does not cache, and does not wait for it.
+pub fn will_read(file: &File, offset: u64, bytes: u64) {
+    // SAFETY: advice on an open descriptor. That it may be ignored costs time, nothing else.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset as i64, bytes as i64, libc::POSIX_FADV_WILLNEED) };
+}
+
+/// Whether a read of the byte at `offset` would have to wait for the medium, as far as the file system tells.
+pub fn read_would_wait(file: &File, offset: u64) -> bool {
+    let mut byte = 0_u8;
+    let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    // SAFETY: one vector, which describes a byte of this frame.
+    let read = unsafe { libc::preadv2(file.as_raw_fd(), &part, 1, offset as libc::off_t, libc::RWF_NOWAIT) };
+    read < 0 && io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock
+}
+
 /// Moves a file's position by `whence` (`SEEK_DATA` and `SEEK_HOLE` are the ones that the standard library lacks); returns it.
 pub fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<u64> {
     let offset = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::ENXIO))?;

@@ -233,6 +233,14 @@ impl ZonedDevice for ZonedModel {
         self.totals.counted(self.read_blocks(zone, at, out))
     }
 
+    fn will_read(&self, places: &[(ZoneId, u32, u32)]) {
+        if let Some(image) = self.store.image()
+            && places.iter().all(|&(zone, at, blocks)| self.cell(zone, at, blocks).is_ok())
+        {
+            image.will_read(places);
+        }
+    }
+
     fn open(&self, zone: ZoneId) -> Result<(), DeviceError> {
         self.totals.counted(self.open_zone(zone))
     }

@@ -397,6 +397,13 @@ impl Lfs {
 
     /// Without the lock: reads off the device and verifies.
     fn fetch(&self, fetches: &[Fetch], out: &mut [u8]) -> FsResult<()> {
+        if fetches.len() > 1 {
+            let places = fetches.iter().map(|f| {
+                let (zone, at) = self.shared.zone_block(f.device_block);
+                (zone, at, (f.offset + f.len).div_ceil(BLOCK_BYTES) as u32)
+            });
+            self.shared.dev.will_read(&places.collect::<Vec<_>>());
+        }
         let mut bounce = Vec::new();
         for f in fetches {
             let target = &mut out[f.at..f.at + f.len];
