@@ -1,8 +1,9 @@
 //! Arguments that several commands share: the modelled device, and where data goes.
 
 use crate::error::CliError;
+use crate::sys::heap;
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weft_core::units::{format_size, parse_size, size_argument};
 use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
@@ -167,6 +168,57 @@ pub struct PlacementArgs {
     /// Maximum size of the memory that weft shares with programs for names, block maps and buffers [default: 1G]
     #[arg(long, value_name = "BYTES", value_parser = parse_shared_memory)]
     pub shared_memory: Option<u64>,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
+}
+
+/// A bound on the memory of this process.
+#[derive(Args, PartialEq, Debug, Default)]
+pub struct MemoryArgs {
+    /// Most memory that this process takes for metadata and buffers, without what it shares with programs; what is not in
+    /// use is in a file on the disk [default: as much as the metadata needs]
+    #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
+    pub memory: Option<u64>,
+    /// Directory for that file, which has no name [default: the directory of the image; /var/tmp for a device]
+    #[arg(long, value_name = "DIR", requires = "memory")]
+    pub memory_dir: Option<PathBuf>,
+}
+
+fn parse_memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_size(text).map_err(|error| error.to_string())?;
+    if bytes < heap::BOUND_MIN {
+        return Err(format!(
+            "{} is too little; give {} or more",
+            format_size(bytes),
+            format_size(heap::BOUND_MIN)
+        ));
+    }
+    Ok(bytes)
+}
+
+impl MemoryArgs {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        *self != MemoryArgs::default()
+    }
+
+    /// Bounds the memory of this process, which is about to open a volume, if that was asked for.
+    pub fn apply(&self, volume: &Path) -> Result<(), CliError> {
+        let Some(bytes) = self.memory else { return Ok(()) };
+        let is_image = std::fs::metadata(volume).is_ok_and(|meta| meta.is_file());
+        let beside = std::path::absolute(volume).ok().and_then(|path| Some(path.parent()?.to_path_buf()));
+        let dir = match &self.memory_dir {
+            Some(dir) => dir.clone(),
+            None => beside.filter(|_| is_image).unwrap_or_else(|| PathBuf::from("/var/tmp")),
+        };
+        heap::bound(bytes, &dir).map_err(|error| {
+            CliError::of(
+                &dir,
+                format_args!("the file for what --memory keeps out of memory cannot be made: {error}"),
+                "give a directory on a disk that you may write to by --memory-dir",
+            )
+        })
+    }
 }
 
 /// Least memory that is shared.

@@ -17,7 +17,7 @@ use weft_core::serve::connect_now;
 use weft_device::DeviceError;
 use weft_server::{Server, Volume, other_sockets, socket_path};
 use weft_sys::file::lock_holder;
-use weft_sys::peer;
+use weft_sys::{paging, peer};
 use weft_volume::report::Snapshot;
 use weft_volume::spec::path_of;
 use weft_volume::{MountChoice, Mounted};
@@ -122,15 +122,18 @@ impl Hosted {
 
     /// Stops serving, unmounts, and checks the device's counters.
     pub fn stop(self) -> Result<Snapshot, CliError> {
-        if let Some(link) = &self.link {
+        // Until all of it is given back.
+        let _in_order = paging::in_order();
+        let Hosted { mounted, server, link, .. } = self;
+        if let Some(link) = &link {
             // Before another server can be there. What is left leads nowhere, and the next one takes its place.
             let _ = std::fs::remove_file(link);
         }
-        let volume = self.server.stop();
+        let volume = server.stop();
         let view = volume.program_view();
         drop(volume);
-        self.mounted.close()?;
-        Ok(self.mounted.snapshot(view))
+        mounted.close()?;
+        Ok(mounted.snapshot(view))
     }
 }
 

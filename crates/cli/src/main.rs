@@ -34,6 +34,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
+#[global_allocator]
+static HEAP: sys::heap::Heap = sys::heap::Heap;
+
 fn main() -> ExitCode {
     // Before anything that needs much stack, the command line among it.
     if let Err(error) = sys::limit::lift() {

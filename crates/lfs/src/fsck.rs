@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weft_core::checksum::crc32c;
 use weft_core::{BLOCK_BYTES, Ino, ZoneId};
 use weft_device::{ZoneState, ZonedDevice};
+use weft_sys::paging;
 use weft_vfs::FileKind;
 
 /// Most problems that are listed one by one; the rest is counted.
@@ -98,6 +99,7 @@ impl FsckReport {
 /// Only what keeps the check from being made at all: the device fails, or holds no volume that this version can read.
 /// Damage of a volume is in the report.
 pub fn check(dev: Arc<dyn ZonedDevice>) -> Result<FsckReport, LfsError> {
+    let _in_order = paging::in_order();
     let mut report = FsckReport::default();
     let found = match scan(&*dev) {
         Ok(found) => found,

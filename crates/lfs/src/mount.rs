@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use weft_core::hist::Histogram;
 use weft_core::{Ino, Tag, ZoneId};
 use weft_device::{DeviceError, ZoneState, ZonedDevice, ZonedInfo};
-use weft_sys::SharedMemory;
+use weft_sys::{SharedMemory, paging};
 use weft_vfs::{FsError, TimeSpec};
 
 /// More inodes than are made within the longest time that a change is not durable.
@@ -169,6 +169,7 @@ impl Lfs {
             let what = format!("{}; at least {OPEN_ZONES_MIN} are needed", options.open_zones_max);
             return Err(LfsError::BadOption { name: "open_zones_max", what });
         }
+        let _in_order = paging::in_order();
         let shared = shared(dev, &options)?;
         let found = scan(&*shared.dev)?;
         let mut restored = restore(&*shared.dev, &found, shared.crcs(), options.salvage)?;

@@ -18,6 +18,7 @@ pub mod huge;
 pub mod map;
 pub mod memory;
 pub mod message;
+pub mod paging;
 pub mod peer;
 pub mod prefault;
 pub mod robust;

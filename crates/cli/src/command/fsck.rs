@@ -1,5 +1,6 @@
 //! `weft fsck`: the offline check, with its progress, its findings and its exit status.
 
+use crate::args::MemoryArgs;
 use crate::error::CliError;
 use crate::host::{served_or, wait_until_closed};
 use crate::kind::Kind;
@@ -27,6 +28,8 @@ pub struct FsckArgs {
     /// Show no progress.
     #[arg(short, long)]
     pub quiet: bool,
+    #[command(flatten)]
+    pub memory: MemoryArgs,
     /// The volume: an image file, a zoned block device, or zonefs:DIR.
     pub image: PathBuf,
 }
@@ -35,6 +38,7 @@ pub struct FsckArgs {
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
     wait_until_closed(&args.image);
+    args.memory.apply(&args.image)?;
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
         .map_err(|e| served_or(&args.image, 2, e, |e| CliError::uncheckable(&image, Kind::Volume, e)))?;
     let written =

@@ -210,7 +210,16 @@ fn reach(
                 "leave them out: 'weft format' has set the geometry of the volume",
             ));
         }
-        Spec::Image(path) => host::reach(path, choice)?,
+        Spec::Memory(_) | Spec::MemFs if placement.memory.is_given() => {
+            return Err(CliError::said(
+                format!("{spec}: --memory is an option of volumes on a disk"),
+                "leave it out: all of this volume is in memory",
+            ));
+        }
+        Spec::Image(path) => {
+            placement.memory.apply(path)?;
+            host::reach(path, choice)?
+        }
         Spec::Memory(bytes) => {
             let geometry = geometry.of_volume(Some(*bytes), "")?;
             memory(volume::open_memory(spec.to_string(), Some(&geometry), choice)?)?
@@ -238,7 +247,7 @@ fn reach(
 fn decided_elsewhere(volume: impl Display) -> CliError {
     CliError::said(
         format!("{volume}: another process serves the volume, and placement is decided there"),
-        "leave out --mode, --policy, --seed, --real-time, --drive-cache and --shared-memory, or give them to 'weft serve'",
+        "leave out --mode, --policy, --seed, --real-time, --drive-cache, --shared-memory and --memory, or give them to 'weft serve'",
     )
 }
 

@@ -44,6 +44,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     }
     let signals = Queue::block()?;
     let choice = args.placement.choice();
+    args.placement.memory.apply(&args.volume)?;
     let hosted = match &args.socket {
         Some(socket) => Hosted::on_socket(&args.volume, socket, &choice)?,
         None => match host::reach(&args.volume, &choice)? {

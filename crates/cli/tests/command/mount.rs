@@ -51,6 +51,50 @@ impl Drop for Mounted {
     }
 }
 
+#[test]
+fn a_mount_with_a_bound_on_memory_has_its_metadata_in_a_file_beside_the_image() {
+    let bench = Bench::with_volume();
+    for (options, why) in [
+        (&["--memory", "1M"][..], "is too little; give 64.0 MiB or more"),
+        (&["--memory", "64M", "--memory-dir", "nowhere"], "--memory-dir"),
+        (&["--memory-dir", "."], "--memory"),
+    ] {
+        let args = [&["mount", "vol.img", "."], options].concat();
+        bench.weft(&args).failure().stderr(contains(why));
+    }
+    let kind = Command::new("stat").args(["-f", "-c", "%T"]).arg(bench.dir()).output().unwrap().stdout;
+    if kind == b"tmpfs\n" {
+        bench.weft(&["fsck", "--memory", "64M", "vol.img"]).failure().stderr(contains("in memory itself"));
+        return;
+    }
+    let Some(mut mount) = Mounted::new(&bench, &["--memory", "64M"]) else { return };
+    for number in 0..2000 {
+        fs::write(mount.dir.join(number.to_string()), format!("{number}")).unwrap();
+    }
+    let descriptors = fs::read_dir(format!("/proc/{}/fd", mount.child.id())).unwrap();
+    let beside = bench.dir().canonicalize().unwrap();
+    let unnamed = |file: &PathBuf| file.starts_with(&beside) && file.to_string_lossy().ends_with("(deleted)");
+    let files = descriptors.map(|entry| fs::read_link(entry.unwrap().path()).unwrap());
+    assert_eq!(files.filter(unnamed).count(), 1);
+    assert_eq!(mount.stop(), 0);
+    bench.stdout(&["fsck", "--memory", "64M", "vol.img"]);
+    let files = bench.stdout(&[
+        "run",
+        "-q",
+        "--memory",
+        "64M",
+        "--volume",
+        "vol.img",
+        "--",
+        "sh",
+        "-c",
+        "cat /weft/*",
+    ]);
+    assert_eq!(files.len(), (0..2000).map(|number| format!("{number}").len()).sum::<usize>());
+    let in_memory = ["run", "--memory", "64M", "--volume", "mem:64M", "--", "true"];
+    bench.weft(&in_memory).failure().stderr(contains("--memory is an option of volumes on a disk"));
+}
+
 fn what_is_done_through_the_mount_and_under_the_library_is_one_tree(by: &[&str]) {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, by) else { return };

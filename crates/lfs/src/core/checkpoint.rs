@@ -16,6 +16,7 @@ use crate::state::inode::{Body, Inode};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use weft_core::{Ino, ZoneId};
+use weft_sys::paging;
 use weft_vfs::{FsError, FsResult, TimeSpec};
 
 impl State {
@@ -67,6 +68,7 @@ impl State {
     /// Writes a checkpoint of what memory has. Blocks that only the journal has stand in the checkpoint itself: it may
     /// be written whenever a transaction may begin, and by a mount, which may not journal anything before.
     pub(crate) fn write_checkpoint(&mut self, clean: bool) -> FsResult<()> {
+        let _in_order = paging::in_order();
         self.commit()?;
         self.check_sums()?;
         // The next checkpoint needs its zones.

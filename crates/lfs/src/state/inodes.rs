@@ -5,6 +5,7 @@
 
 use super::inode::Inode;
 use rustc_hash::FxHashMap;
+use weft_sys::paging;
 
 /// Inodes of a page. One that is left alone in its page costs as much memory as 16.
 const PAGE: u64 = 16;
@@ -76,11 +77,22 @@ impl Inodes {
         self.iter().map(|(_, inode)| inode)
     }
 
-    /// All of them, to be changed.
+    /// All of them, to be changed, in the order of their numbers.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut Inode)> {
-        self.pages.iter_mut().flat_map(|(at, page)| {
-            (at * PAGE..).zip(page.iter_mut()).filter_map(|(ino, inode)| Some((ino, inode.as_deref_mut()?)))
-        })
+        let mut pages: Vec<(u64, &mut Page)> =
+            self.pages.iter_mut().map(|(at, page)| (*at, &mut **page)).collect();
+        pages.sort_unstable_by_key(|(at, _)| *at);
+        let numbered = pages.into_iter().flat_map(|(at, page)| (at * PAGE..).zip(page.iter_mut()));
+        numbered.filter_map(|(ino, inode)| Some((ino, inode.as_deref_mut()?)))
+    }
+}
+
+impl Drop for Inodes {
+    /// In the order in which most were made, and so lie in memory: where memory is bounded, each part of it is read once.
+    fn drop(&mut self) {
+        let _in_order = paging::in_order();
+        let mut pages: Vec<_> = std::mem::take(&mut self.pages).into_iter().collect();
+        pages.sort_unstable_by_key(|(at, _)| *at);
     }
 }
 

@@ -160,6 +160,7 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         Role::Server(charge) => charge,
         Role::Done(status) => return Ok(status),
     };
+    args.placement.memory.apply(&served.volume)?;
     let hosted = match charge.device {
         None => served.begin(&args.volume, choice.write_back)?,
         // Of a server that left its directory.
