@@ -5,7 +5,7 @@
 # xfstests.sh DIR [TEST...]     DIR: a built xfstests (or XFSTESTS=DIR); TEST: generic/001, ...; the group quick by default
 #                               MODES: default and writeback (both by default); peers: passthrough_hp, fuse-backend-rs;
 #                               LIMIT: seconds for a test (900); RESULTS: a folder that keeps what the tests print
-# The peers serve a folder of TMPDIR. PASSTHROUGH=DIR: libfuse's built examples; FUSE_PEERS=PROGRAM: the server of suites/fuse-peers
+# The peers serve an ext4 in a file, so that tests that use up all space do not use up the machine's. PASSTHROUGH=DIR: libfuse's built examples; FUSE_PEERS=PROGRAM: the server of suites/fuse-peers
 # (target/release/fuse-peers by default).
 source "$(dirname "$0")/lib.sh"
 DIR=${1:-${XFSTESTS:-}}
@@ -50,7 +50,7 @@ KNOWN="
 "
 
 peer() { case $1 in default | writeback) false ;; esac; }
-# The program that mount(8) calls, as: SOURCE DIR -o OPTIONS. SOURCE is an image; a peer serves the folder SOURCE.files.
+# The program that mount(8) calls, as: SOURCE DIR -o OPTIONS. SOURCE is an image; a peer serves SOURCE.files.
 helper() { # helper MODE
   local server
   case $1 in
@@ -81,12 +81,17 @@ unmount() {
   [ -z "$WATCH" ] || kill "$WATCH" 2>/dev/null || true
   [ -z "$CHECK" ] || end_tree "$CHECK"
   local dir
-  for dir in "$SCRATCH"/*/{scratch,test}; do umount --lazy "$dir" 2>/dev/null || true; done
+  for dir in "$SCRATCH"/*/{scratch,test} "$SCRATCH"/*/*.files; do umount --lazy "$dir" 2>/dev/null || true; done
   rm -f $HELPER
   finish
 }
 trap unmount EXIT
-printf '#!/bin/sh\ndf -T -P "$@" | sed "s/ fuse\\.[^ ]* / fuse /"\n' >"$SCRATCH/df"
+cat >"$SCRATCH/df" <<H
+#!/bin/sh
+# Without names, of the tests' own file systems: another may not answer.
+[ \$# -gt 0 ] || set -- / \$(grep -o " $SCRATCH/[^ ]*" /proc/mounts)
+df -T -P "\$@" | sed 's/ fuse\.[^ ]* / fuse /'
+H
 chmod 755 "$SCRATCH/df"
 
 # end_tree PID: ends a process and all that it has started, the youngest first.
@@ -125,7 +130,13 @@ for mode in $MODES; do
   HELPER=/sbin/mount.fuse.$(type_of "$mode")
   helper "$mode"
   for device in test scratch; do
-    peer "$mode" && { mkdir "$place/$device.img.files"; continue; }
+    if peer "$mode"; then
+      truncate -s 3G "$place/$device.img"
+      mkfs.ext4 -q "$place/$device.img"
+      mkdir "$place/$device.img.files"
+      mount -o loop "$place/$device.img" "$place/$device.img.files"
+      continue
+    fi
     "$WEFT" format --quiet --size 3G --zone-size 4M "$place/$device.img"
     # The tests write little of it.
     fallocate --dig-holes "$place/$device.img" 2>/dev/null || true
@@ -164,7 +175,12 @@ C
   (cd "$results" && sed 's|.*|&.notrun|' "$place/not" | xargs -r cat) | sed "s|$place|DIR|g" | sort | uniq -c | sort -rn | sed 's/^/ /' | head -100
   for device in test scratch; do
     dir=$place/$device
-    peer "$mode" && { umount "$dir" 2>/dev/null || true; rm -rf "$dir.img.files"; continue; }
+    if peer "$mode"; then
+      umount "$dir" 2>/dev/null || true
+      umount --lazy "$dir.img.files"
+      rm "$dir.img"
+      continue
+    fi
     mountpoint -q "$dir" && check "unmount $device, $mode" "$WEFT" unmount "$dir"
     check "weft fsck of $device, $mode" "$WEFT" fsck "$dir.img"
     rm -f "$dir.img"
