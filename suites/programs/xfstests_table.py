@@ -1,5 +1,6 @@
 """Prints a table of what the tests of xfstests did on weft and on its peers.
-   xfstests_table.py RESULTS...     folders that suites/xfstests.sh kept (RESULTS=), each with a folder for each mode"""
+   xfstests_table.py RESULTS...     folders that suites/xfstests.sh kept (RESULTS=), each with a folder for each mode; a later
+   one counts where both ran a test"""
 import collections, pathlib, re, sys
 
 MODES = {"default": "weft", "writeback": "weft writeback", "passthrough_hp": "passthrough_hp", "fuse-backend-rs": "fuse-backend-rs"}
@@ -17,7 +18,7 @@ found = {}
 for folder in map(pathlib.Path, sys.argv[1:]):
     for mode in MODES:
         if (folder / mode / "check.out").exists():
-            found[mode] = outcomes((folder / mode / "check.out").read_text(errors="replace"))
+            found.setdefault(mode, {}).update(outcomes((folder / mode / "check.out").read_text(errors="replace")))
 modes = [mode for mode in MODES if mode in found]
 tests = sorted(set().union(*found.values()))
 ran = [test for test in tests if any(found[mode].get(test, "not run") != "not run" for mode in modes)]
