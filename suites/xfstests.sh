@@ -131,10 +131,11 @@ for mode in $MODES; do
   helper "$mode"
   for device in test scratch; do
     if peer "$mode"; then
-      truncate -s 3G "$place/$device.img"
-      mkfs.ext4 -q "$place/$device.img"
+      # Not by the name of the device, by which the tests would unmount it.
+      truncate -s 3G "$place/$device.ext4"
+      mkfs.ext4 -q "$place/$device.ext4"
       mkdir "$place/$device.img.files"
-      mount -o loop "$place/$device.img" "$place/$device.img.files"
+      mount -o loop "$place/$device.ext4" "$place/$device.img.files"
       continue
     fi
     "$WEFT" format --quiet --size 3G --zone-size 4M "$place/$device.img"
@@ -178,7 +179,7 @@ C
     if peer "$mode"; then
       umount "$dir" 2>/dev/null || true
       umount --lazy "$dir.img.files"
-      rm "$dir.img"
+      rm "$dir.ext4"
       continue
     fi
     mountpoint -q "$dir" && check "unmount $device, $mode" "$WEFT" unmount "$dir"
