@@ -65,7 +65,7 @@ helper() { # helper MODE
 #!/bin/sh
 case ,\$4, in *,remount,*) exec mount -i -o "\$4" "\$2" ;; esac
 ulimit -n \$(ulimit -Hn)
-$server "\$1.files" "\$2" && exec mount -i -o "remount,bind,\$4" "\$2"
+$server "\$1.files" "\$2" && exec mount -i -o "remount,bind,suid,dev,relatime,\$4" "\$2"
 H
   chmod 755 "$HELPER"
 }
