@@ -1,5 +1,6 @@
 /* The large-file and small-file loads of log-structured file systems' papers, on a directory; each prints its figure.
- * lfs_files DIR write|read BYTES_OF_FILE BYTES_OF_CALL seq|random     MB/s, fsync included for writes
+ * lfs_files DIR write|read BYTES_OF_FILE BYTES_OF_CALL seq|random            MB/s, the fsync at the end included for writes
+ * lfs_files DIR synced BYTES_OF_FILE BYTES_OF_CALL seq|random                writes/s, each followed by an fsync
  * lfs_files DIR create|stat|show|delete FILES BYTES                           files/s, the sync at the end included; 1,000 in a directory */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -37,7 +38,7 @@ static char buffer[1 << 20];
 static double large(const char *dir, const char *what, uint64_t bytes, uint64_t call, int random) {
     char path[4096];
     snprintf(path, sizeof path, "%s/large", dir);
-    int reads = !strcmp(what, "read");
+    int reads = !strcmp(what, "read"), synced = !strcmp(what, "synced");
     int file = open(path, reads ? O_RDONLY : O_RDWR | O_CREAT, 0644);
     try(file >= 0, path);
     uint64_t calls = bytes / call;
@@ -46,11 +47,12 @@ static double large(const char *dir, const char *what, uint64_t bytes, uint64_t 
         off_t at = (random ? next() % calls : n) * call;
         ssize_t done = reads ? pread(file, buffer, call, at) : pwrite(file, buffer, call, at);
         try(done == (ssize_t)call, what);
+        try(!synced || !fsync(file), "fsync");
     }
-    try(reads || !fsync(file), "fsync");
+    try(reads || synced || !fsync(file), "fsync");
     double took = now() - begun;
     close(file);
-    return bytes / took / 1e6;
+    return synced ? calls / took : bytes / took / 1e6;
 }
 
 static double small(const char *dir, const char *what, uint64_t files, uint64_t bytes) {
