@@ -78,6 +78,8 @@ macro_rules! __conformance_list {
                 a_listing_continues_after_a_cookie
                 a_cookie_outlives_its_entry
                 a_listing_shows_what_stays_once_while_others_come_and_go
+                a_name_that_gets_another_inode_keeps_its_cookie
+                a_listing_shows_once_what_is_replaced_meanwhile
                 a_directory_is_emptied_while_it_is_listed
                 a_listing_past_the_end_is_empty
             }

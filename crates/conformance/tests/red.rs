@@ -31,6 +31,8 @@ fn each_fault_is_found_by_the_property_that_is_there_for_it() {
         (Fault::CookiesArePositions, "listing::a_cookie_outlives_its_entry"),
         (Fault::CookiesArePositions, "listing::later_entries_come_behind_the_newest_cookie"),
         (Fault::CookiesArePositions, "listing::a_listing_shows_what_stays_once_while_others_come_and_go"),
+        (Fault::ReplacedNamesMove, "listing::a_name_that_gets_another_inode_keeps_its_cookie"),
+        (Fault::ReplacedNamesMove, "listing::a_listing_shows_once_what_is_replaced_meanwhile"),
         (
             Fault::CookiesArePositions,
             "scale::a_directory_of_5000_entries_is_listed_while_entries_are_deleted",

@@ -88,10 +88,11 @@ pub trait FileSystem: Send + Sync {
 
     /// Calls `each` with the entries after `cookie` (0 = from the start; `.` and `..` are not among them) until it
     /// returns false. Cookies grow from entry to entry. An entry's
-    /// cookie stays valid while other entries come and go.
+    /// cookie stays valid while other entries come and go, and is that of the name: it stays the same when a rename, an exchange or a
+    /// whiteout gives the name to another inode.
     fn readdir(&self, dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
 
-    /// The cookie behind which entries of a directory come that are added from now on: no cookie of an entry that it has is larger.
+    /// The cookie behind which entries of a directory come whose names are added from now on: no cookie of an entry that it has is larger.
     fn newest_cookie(&self, dir: Ino) -> FsResult<u64>;
 
     /// Takes an open reference: the inode lives until as many [`release`](FileSystem::release)s, even without a name.

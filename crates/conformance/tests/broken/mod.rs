@@ -28,6 +28,8 @@ pub enum Fault {
     OpenIsNotCounted,
     /// A cookie is a position, which shifts when entries go.
     CookiesArePositions,
+    /// A name that is renamed over goes to the end of the directory.
+    ReplacedNamesMove,
     /// Names are cut to 254 bytes.
     NamesAreCut,
     /// `XattrMode::Create` replaces.
@@ -143,6 +145,14 @@ impl FileSystem for Broken {
     }
 
     fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()> {
+        if self.has(Fault::ReplacedNamesMove)
+            && flags.is_empty()
+            && let Ok(other) = self.inner.lookup(to, new_name)
+            && other.kind != FileKind::Directory
+            && self.inner.lookup(from, name).is_ok_and(|attr| attr.ino != other.ino)
+        {
+            self.inner.unlink(to, new_name)?;
+        }
         let ignored = match self.fault {
             Fault::NoReplaceReplaces => RenameFlags::NO_REPLACE,
             Fault::ExchangeReplaces => RenameFlags::EXCHANGE,

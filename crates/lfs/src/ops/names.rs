@@ -11,6 +11,9 @@ use weft_vfs::{
     RenameFlags, XattrChange,
 };
 
+/// The name of what moves while a whiteout takes its place, within one transaction: one that no program can give.
+const MOVING: &[u8] = b".";
+
 fn check_name(name: &[u8]) -> FsResult<()> {
     refuse(name.len() > NAME_MAX, FsError::NameTooLong)?;
     if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
@@ -248,15 +251,18 @@ impl Lfs {
         }
         let time = state.now();
         state.begin_transaction()?;
-        state.log(&Record::Rename { from, to, name, new_name, exchange, time })?;
+        // A whiteout takes the place of the name in the listing: it is made under another name, and exchanged with it.
+        let moved_from = if whiteout { MOVING } else { name };
         if whiteout {
             let (ino, born_at, tag) = (Ino(state.tree.next_ino), state.volume_bytes, Tag::default());
             let kind = FileKind::CharDevice;
             let node =
                 NewInode { ino, kind, perm: 0, uid: 0, gid: 0, rdev: 0, target: &[], tag, time, born_at };
-            state.log(&Record::Create { dir: from, name, node })?;
+            state.log(&Record::Create { dir: from, name: MOVING, node })?;
+            state.log(&Record::Rename { from, to: from, name, new_name: MOVING, exchange: true, time })?;
             state.stats.group(&tag).files += 1;
         }
+        state.log(&Record::Rename { from, to, name: moved_from, new_name, exchange, time })?;
         match other {
             Some(other) if !exchange => state.free_if_dead(other),
             _ => Ok(()),

@@ -189,7 +189,7 @@ impl Directory {
         *self = Directory { last: self.last, ..left };
     }
 
-    /// Makes an existing name another inode's.
+    /// Makes an existing name another inode's; its cookie stays.
     pub fn replace(&mut self, name: &[u8], ino: Ino) -> Option<Ino> {
         let place = self.place(name)?;
         let before = stored(&self.entries, place).ino;

@@ -335,6 +335,16 @@ impl Tree {
         Ok(entry.ino)
     }
 
+    /// Gives a name to another inode. It keeps its cookie: a listing that has shown it, or has yet to come to it, shows it once.
+    fn replace_name(&mut self, dir: Ino, name: &[u8], ino: Ino, time: i64) -> Result<(), ApplyError> {
+        let replaced = self.dir(dir)?.replace(name, ino).ok_or(ApplyError::NoName(dir.0))?;
+        if self.inode(replaced)?.kind == FileKind::Directory {
+            self.count_subdirectory(dir, u32::saturating_sub)?;
+        }
+        self.lose_name(replaced, time)?;
+        self.touch(dir, time)
+    }
+
     /// An inode lost a name; a directory has only one.
     fn lose_name(&mut self, ino: Ino, time: i64) -> Result<(), ApplyError> {
         let inode = self.inode(ino)?;
@@ -368,12 +378,14 @@ impl Tree {
     ) -> Result<(), ApplyError> {
         // The name has to exist before the one it replaces may go.
         let ino = self.dir(from)?.get(name).ok_or(ApplyError::NoName(from.0))?.ino;
-        if self.dir(to)?.get(new_name).is_some() {
-            let replaced = self.remove_name(to, new_name, time)?;
-            self.lose_name(replaced, time)?;
-        }
+        let replaces = self.dir(to)?.get(new_name).is_some();
+        refuse(from == to && name == new_name, ApplyError::Exists(ino.0))?;
         self.remove_name(from, name, time)?;
-        self.add_name(to, new_name, ino, time)?;
+        if replaces {
+            self.replace_name(to, new_name, ino, time)?;
+        } else {
+            self.add_name(to, new_name, ino, time)?;
+        }
         self.inode(ino)?.ctime = time;
         if self.inode(ino)?.kind == FileKind::Directory {
             self.count_subdirectory(to, u32::saturating_add)?;

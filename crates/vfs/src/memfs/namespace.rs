@@ -213,7 +213,15 @@ impl State {
             self.edit(to, |entries| entries.set(new_name, moved));
             self.move_parent(other, to, from);
         } else {
-            self.edit(from, |entries| entries.remove(name));
+            if flags.contains(RenameFlags::WHITEOUT) {
+                let (node, tag) = (NewNode::Special(FileKind::CharDevice, 0), Tag::default());
+                let args = CreateArgs { node, perm: 0, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
+                let whiteout = self.add_inode(from, &args)?;
+                self.inode_mut(whiteout)?.links = 1;
+                self.edit(from, |entries| entries.set(name, whiteout));
+            } else {
+                self.edit(from, |entries| entries.remove(name));
+            }
             if replaces_directory {
                 self.add_links(to, -1);
             }
@@ -223,11 +231,6 @@ impl State {
             }
         }
         self.move_parent(moved, from, to);
-        if flags.contains(RenameFlags::WHITEOUT) {
-            let (node, tag) = (NewNode::Special(FileKind::CharDevice, 0), Tag::default());
-            let args = CreateArgs { node, perm: 0, uid: 0, gid: 0, tag, open: false, xattrs: &[] };
-            self.create(from, name, &args)?;
-        }
         Ok(())
     }
 
