@@ -21,6 +21,7 @@ mod abi;
 mod attr;
 mod changes;
 mod channel;
+mod directory_locks;
 mod entries;
 mod front;
 mod handles;

@@ -239,15 +239,29 @@ fn locks_exclude_programs_of_the_mount_and_of_the_library(by: &[&str]) {
         assert!(waits.as_mut().unwrap().wait().unwrap().success(), "{first} {second}");
     }
     assert_eq!(said(under("sqlite3 {}/db 'select count(*), sum(a) from t'")), (0, "6|12\n".into()));
-    // Locks of whole files: at once, after a wait, and given up on a signal.
-    for (first, second) in [(0, 1), (1, 0), (1, 1)] {
-        let held = holder(&mut ways[first]("flock {}/lock sh -c 'echo held; read line'"), "");
-        assert_eq!(said(ways[second]("flock -n {}/lock true")), (1, String::new()), "{first} {second}");
-        assert_eq!(said(ways[second]("flock -w 0.2 {}/lock true")).0, 1, "{first} {second}");
-        let waits = ways[second]("flock {}/lock echo had").stdout(Stdio::piped()).spawn().unwrap();
-        release(held, "\n");
-        assert_eq!(waits.wait_with_output().unwrap().stdout, b"had\n", "{first} {second}");
+    // Locks of whole files and of directories: at once, after a wait, and given up on a signal. They can be shared.
+    fs::create_dir(dir.join("dir")).unwrap();
+    for (first, second) in [(0, 1), (1, 0), (1, 1), (0, 0)] {
+        for name in ["lock", "dir"] {
+            let way = |number: usize, script: &str| ways[number](&script.replace("NAME", name));
+            let case = format!("{name} {first} {second}");
+            let held = holder(&mut way(first, "flock {}/NAME sh -c 'echo held; read line'"), "");
+            assert_eq!(said(way(second, "flock -n {}/NAME true")), (1, String::new()), "{case}");
+            assert_eq!(said(way(second, "flock -s -n {}/NAME true")), (1, String::new()), "{case}");
+            assert_eq!(said(way(second, "flock -w 0.2 {}/NAME true")).0, 1, "{case}");
+            let waits = way(second, "flock {}/NAME echo had").stdout(Stdio::piped()).spawn().unwrap();
+            release(held, "\n");
+            assert_eq!(waits.wait_with_output().unwrap().stdout, b"had\n", "{case}");
+            let held = holder(&mut way(first, "flock -s {}/NAME sh -c 'echo held; read line'"), "");
+            assert_eq!(said(way(second, "flock -s -n {}/NAME echo had")), (0, "had\n".into()), "{case}");
+            assert_eq!(said(way(second, "flock -n {}/NAME true")), (1, String::new()), "{case}");
+            release(held, "\n");
+            assert_eq!(said(way(second, "flock -n {}/NAME echo had")), (0, "had\n".into()), "{case}");
+        }
     }
+    // A program under the library that is killed has no lock of a directory any more.
+    assert!(!under("exec flock {}/dir sh -c 'kill -KILL $PPID $$'").status().unwrap().success());
+    assert_eq!(said(through("flock -w 20 {}/dir echo had")), (0, "had\n".into()));
     // A holder that is killed.
     let mut held = holder(&mut through("exec setsid flock {}/lock -c 'echo held; read line'"), "");
     let group = held.id();
@@ -496,6 +510,31 @@ fn a_listing_ends_while_the_program_renames_what_it_finds(by: &[&str]) {
     }
     assert_eq!(found, FILES);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), FILES);
+    assert_eq!(mount.stop(), 0);
+}
+
+fn a_listing_shows_a_name_once_that_is_replaced_meanwhile(by: &[&str]) {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("skipped: no python3");
+        return;
+    }
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, by) else { return };
+    let dir = mount.dir.join("dir");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..2000 {
+        fs::write(dir.join(format!("f{n:04}")), "").unwrap();
+    }
+    // One of the first names and one of the last are replaced again and again.
+    let script = "import os, sys\nd, seen = sys.argv[1], []\nfor n, e in enumerate(os.scandir(d)):\n  seen.append(e.name)\n  \
+                  if n % 100 == 50:\n    for name in ('f0010', 'f1990'):\n      open(d + '/.new', 'w').close()\n      \
+                  os.rename(d + '/.new', d + '/' + name)\nprint(len(seen), len(set(seen)))\n";
+    let by_mount = Command::new("python3").args(["-c", script]).arg(&dir).output().unwrap();
+    let args = ["run", "--quiet", "--volume", "vol.img", "--", "python3", "-c", script, "/weft/dir"];
+    let by_library = bench.process(&args).output().unwrap();
+    for output in [by_mount, by_library] {
+        assert_eq!(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()), "2000 2000\n");
+    }
     assert_eq!(mount.stop(), 0);
 }
 
@@ -1089,6 +1128,7 @@ by_both_ways! {
     users_get_through_the_mount_what_the_bits_give_them,
     locks_exclude_programs_of_the_mount_and_of_the_library,
     a_listing_ends_while_the_program_renames_what_it_finds,
+    a_listing_shows_a_name_once_that_is_replaced_meanwhile,
     what_is_open_when_a_mount_stops_fails_and_the_volume_is_whole,
     inodes_without_names_live_as_long_as_programs_refer_to_them,
     what_the_kernel_has_kept_is_forgotten_before_a_program_of_the_library_changes_it,
