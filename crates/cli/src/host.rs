@@ -15,7 +15,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_core::serve::connect_now;
 use weft_device::DeviceError;
-use weft_server::{Server, Volume, other_sockets, socket_path};
+use weft_server::{Server, Volume, other_sockets, socket_dir, socket_path};
 use weft_sys::file::lock_holder;
 use weft_sys::{paging, peer};
 use weft_volume::report::Snapshot;
@@ -263,7 +263,7 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
     refuse_nested(image)?;
     let missing = |source: io::Error| CliError::Device(DeviceError::Io { path: image.to_path_buf(), source });
     std::fs::metadata(image).map_err(missing)?;
-    let socket = socket_path(image).map_err(|e| CliError::io("a socket for", image, e))?;
+    let socket = socket_path(image).map_err(no_directory)?;
     let begun = Instant::now();
     loop {
         if served_by(&socket).is_some() {
@@ -308,12 +308,21 @@ pub fn wait_until_closed(image: &Path) {
 /// A socket for a volume in memory, which nobody else can name.
 pub fn private_socket() -> Result<PathBuf, CliError> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let dir = socket_path(Path::new("/")).map_err(|e| CliError::io("a socket in", Path::new("/"), e))?;
+    let dir = socket_dir().map_err(no_directory)?;
     let count = COUNT.fetch_add(1, Relaxed);
     if count == 0 {
-        dir.parent().into_iter().for_each(remove_left_sockets);
+        remove_left_sockets(&dir);
     }
-    Ok(dir.with_file_name(format!("mem-{}-{count}.sock", std::process::id())))
+    Ok(dir.join(format!("mem-{}-{count}.sock", std::process::id())))
+}
+
+/// The error of a user for whom no directory of sockets can be made.
+fn no_directory(error: io::Error) -> CliError {
+    CliError::said(
+        format!("no directory for the server's socket: {error}"),
+        "set XDG_RUNTIME_DIR or TMPDIR to a directory of yours that you may write to; 'weft serve' and 'weft mount' also take --socket \
+         PATH",
+    )
 }
 
 /// Removes private sockets of processes that were killed.

@@ -16,10 +16,12 @@ mod error;
 mod fronts;
 pub mod ops;
 mod server;
+mod socket;
 mod state;
 
 pub use error::ServerError;
-pub use server::{Server, other_sockets, socket_path};
+pub use server::Server;
+pub use socket::{other_sockets, socket_dir, socket_dirs, socket_path};
 pub use state::processes::{Peer, Process};
 pub use state::volume::Volume;
 pub use state::watch::{Watcher, acts_for_watcher};

@@ -3,9 +3,8 @@
 use crate::error::ServerError;
 use crate::fronts::slots::Connections;
 use crate::state::volume::Volume;
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -39,56 +38,6 @@ pub struct Server {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     keeper: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
-}
-
-/// The socket of the volume at `image`: the same for everyone who names the same file.
-pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
-    let meta = std::fs::metadata(image)?;
-    let (uid, _) = weft_sys::effective_user();
-    // After 'su' or 'sudo -E', the variable can name the directory of another user: a directory made there would lock that user out.
-    let is_own =
-        |dir: &OsString| std::fs::metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == uid);
-    let dir = match std::env::var_os("XDG_RUNTIME_DIR").filter(is_own) {
-        Some(dir) => PathBuf::from(dir).join("weft"),
-        None => std::env::temp_dir().join(format!("weft-{uid}")),
-    };
-    match std::fs::DirBuilder::new().mode(0o711).create(&dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            let what =
-                format!("{}: {error}; set XDG_RUNTIME_DIR or TMPDIR to a directory of yours", dir.display());
-            return Err(io::Error::new(error.kind(), what));
-        }
-        _ => {}
-    }
-    let owner = std::fs::symlink_metadata(&dir)?;
-    if !owner.is_dir() || owner.uid() != uid {
-        // Somebody else made it to be asked instead of us.
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("{} is not ours", dir.display()),
-        ));
-    }
-    Ok(dir.join(socket_name(&meta)))
-}
-
-fn socket_name(meta: &std::fs::Metadata) -> String {
-    format!("{:x}-{:x}.sock", meta.dev(), meta.ino())
-}
-
-/// Where else this user's server of an image may listen: one that was started with other variables in its environment, such as a
-/// service at boot.
-pub fn other_sockets(image: &Path) -> Vec<PathBuf> {
-    let Ok(meta) = std::fs::metadata(image) else { return Vec::new() };
-    let (uid, _) = weft_sys::effective_user();
-    let dirs = [
-        Path::new("/run/user").join(uid.to_string()).join("weft"),
-        std::env::temp_dir().join(format!("weft-{uid}")),
-        Path::new("/tmp").join(format!("weft-{uid}")),
-        Path::new("/var/tmp").join(format!("weft-{uid}")),
-    ];
-    let is_own =
-        |dir: &PathBuf| std::fs::symlink_metadata(dir).is_ok_and(|dir| dir.is_dir() && dir.uid() == uid);
-    dirs.into_iter().filter(is_own).map(|dir| dir.join(socket_name(&meta))).collect()
 }
 
 /// Makes way for a socket. The volume's device is locked by this process, so a socket that stands there, or a link to one, is

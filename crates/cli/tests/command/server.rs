@@ -1,11 +1,12 @@
 //! A volume that one process serves and others use.
 
-use crate::volume::{Bench, status_of, wait_for};
+use crate::volume::{Bench, shim, status_of, wait_for};
 use predicates::str::contains;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use weft_core::serve::connect_now;
 
@@ -58,7 +59,7 @@ fn spawn_with_stderr(bench: &Bench, args: &[&str]) -> Child {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("weft"));
     let weft = bench.command();
     command.envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(bench.dir());
-    command.args(args).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    command.args(args).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 #[test]
@@ -281,7 +282,7 @@ fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
         command
             .envs(weft.get_envs().filter_map(|(name, value)| Some((name, value?))))
             .current_dir(bench.dir());
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.spawn().unwrap()
     };
     let ignored = |child: &Child| {
@@ -374,7 +375,57 @@ fn the_runtime_directory_of_another_user_is_left_alone() {
     command.env("XDG_RUNTIME_DIR", &theirs).env("TMPDIR", bench.dir());
     command.args(["run", "-q", "--volume", "vol.img", "--", "ls", "/weft"]).assert().success();
     assert_eq!(std::fs::read_dir(&theirs).unwrap().count(), 0);
-    assert!(bench.path("weft-0").is_dir());
+}
+
+#[test]
+fn nobody_keeps_a_user_from_a_server_by_making_its_directory_first() {
+    let bench = Bench::empty();
+    if weft_sys::effective_user().0 != 0 {
+        return;
+    }
+    let open_to = |name: &str, mode| {
+        std::fs::set_permissions(bench.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    std::fs::create_dir_all(bench.path("tmp/weft-54321")).unwrap();
+    open_to("tmp", 0o1777);
+    open_to("", 0o755);
+    let [weft, shim] = [assert_cmd::cargo::cargo_bin("weft"), shim()].map(|file| {
+        let copy = bench.path(file.file_name().unwrap().to_str().unwrap());
+        std::fs::copy(file, &copy).unwrap();
+        copy
+    });
+    std::fs::create_dir(bench.path("home")).unwrap();
+    std::os::unix::fs::chown(bench.path("home"), Some(54321), Some(54321)).unwrap();
+    let command = |args: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=54321", "--regid=54321", "--clear-groups"]).arg(&weft).args(args);
+        command.current_dir(bench.path("home")).env("TMPDIR", bench.path("tmp")).env("WEFT_SHIM", &shim);
+        command.env_remove("XDG_RUNTIME_DIR").stdout(Stdio::piped());
+        command
+    };
+    let stdout = |args: &[&str]| {
+        let output = command(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    stdout(&["run", "-q", "--volume", "mem:64M", "--", "ls", "/weft"]);
+    stdout(&["format", "-q", "--size", "64M", "--zone-size", "1M", "v.img"]);
+    let mut server = Serving { child: command(&["serve", "-q", "--volume", "v.img"]).spawn().unwrap() };
+    let mut line = String::new();
+    BufReader::new(server.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("/tmp/weft-54321."), "{line}");
+    stdout(&["mkdir", "v.img:/d"]);
+    assert_eq!(stdout(&["run", "-q", "--volume", "v.img", "--", "ls", "/weft"]), "d\n");
+    // One directory, also when the first name has become free, and the server is in the other one.
+    std::fs::remove_dir(bench.path("tmp/weft-54321")).unwrap();
+    assert_eq!(stdout(&["ls", "v.img:/"]), "d\n");
+    let made = std::fs::read_dir(bench.path("tmp")).unwrap();
+    assert_eq!(made.filter(|entry| entry.as_ref().unwrap().file_name() != "weft-54321").count(), 1);
+    assert_eq!(server.stop(), 0);
+    // Where no directory can be made, the error says what helps.
+    let output = command(&["ls", "v.img:/"]).env("TMPDIR", "/proc").output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("/proc/weft-54321") && told.contains("XDG_RUNTIME_DIR or TMPDIR"), "{told}");
 }
 
 #[test]
@@ -385,7 +436,7 @@ fn a_server_that_was_started_with_another_environment_is_found() {
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(server.stdout.take().unwrap()), &mut line)
         .unwrap();
-    assert!(line.contains("/weft-") && !line.contains(bench.dir().to_str().unwrap()), "{line}");
+    assert!(line.contains("/weft") && !line.contains(bench.dir().to_str().unwrap()), "{line}");
     bench.weft(&["mkdir", "vol.img:/d"]).success();
     assert_eq!(bench.stdout(&["ls", "vol.img:/"]), "d\n");
     server.kill().unwrap();

@@ -124,7 +124,7 @@ pub fn status_of(mut child: std::process::Child) -> Option<i32> {
 }
 
 /// The preloaded library, as it was built for this test.
-fn shim() -> PathBuf {
+pub fn shim() -> PathBuf {
     let beside_tests = std::env::current_exe().unwrap().with_file_name("libweft_shim.so");
     assert!(beside_tests.is_file(), "{}", beside_tests.display());
     beside_tests
