@@ -568,6 +568,51 @@ fn a_mount_becomes_read_only_and_writable_again() {
 }
 
 #[test]
+fn mount_8_remounts_what_it_finds_in_the_table_of_mounts() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let tools = bench.path("tools");
+    fs::create_dir(&tools).unwrap();
+    for name in ["weft", "mount.fuse.weft"] {
+        symlink(assert_cmd::cargo::cargo_bin("weft"), tools.join(name)).unwrap();
+    }
+    let options = || {
+        let table = fs::read_to_string("/proc/self/mounts").unwrap();
+        let shown = table.lines().find(|line| line.contains(mount.dir.to_str().unwrap())).unwrap();
+        shown.split(' ').nth(3).unwrap().to_owned()
+    };
+    let is_read_only = || options().starts_with("ro,");
+    let shown = options();
+    assert!(shown.contains("user_id=0"), "{shown}");
+    // As mount(8) starts the helper of the type that the kernel shows.
+    for (option, becomes) in [("ro", true), ("rw", false)] {
+        let all = format!("{shown},remount,{option}");
+        let mut helper = Command::new(tools.join("mount.fuse.weft"));
+        helper.args([bench.path("vol.img"), mount.dir.clone()]).args(["-o", &all]);
+        let output = helper.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(is_read_only(), becomes, "{}", options());
+    }
+    // By mount.fuse3 of libfuse, which finds the command in the directories of the system.
+    if Path::new("/sbin/mount.fuse3").exists() && !Path::new("/sbin/mount.fuse.weft").exists() {
+        let script = "set -e; mount --make-rprivate /; mount --bind \"$0\" /usr/local/bin
+            for option in ro rw; do mount -o remount,$option \"$1\"; findmnt -nfo OPTIONS \"$1\"; done";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).args([&tools, &mount.dir]);
+        let output = command.output().unwrap();
+        let becomes = format!("{}\n{shown}\n", shown.replacen("rw,", "ro,", 1));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            becomes,
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    assert_eq!(options(), shown);
+    assert_eq!(mount.stop(), 0);
+}
+
+#[test]
 fn the_kernel_looks_after_locks_of_a_mount_that_has_the_volume_for_itself() {
     let bench = Bench::with_volume();
     let Some(mut mount) = Mounted::new(&bench, &["-o", "writeback"]) else { return };

@@ -120,7 +120,8 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     let source = args.volume.canonicalize().unwrap_or_else(|_| args.volume.clone());
     let mut choice = choice(&source);
     let (remounts, named): (Vec<_>, Vec<_>) = args.options.iter().partition(|option| *option == "remount");
-    named.into_iter().try_for_each(|option| options::apply(&mut choice, option))?;
+    let is_new = |option: &&String| remounts.is_empty() || !options::is_shown(option);
+    named.into_iter().filter(is_new).try_for_each(|option| options::apply(&mut choice, option))?;
     choice.read_only |= args.read_only;
     choice.allow_other |= args.allow_other;
     if choice.io_uring && choice.restart {

@@ -23,6 +23,16 @@ const OF_OTHERS: &[&str] = &[
     "default_permissions",
 ];
 
+/// What the kernel shows of a mount beside its options. mount(8) gives it back with `remount`, where it changes nothing.
+const SHOWN: &[&str] =
+    &["fd", "rootmode", "user_id", "group_id", "max_read", "blksize", "subtype", "fsname", "seclabel"];
+
+/// Whether an option is one that the kernel shows of a mount that is there.
+pub fn is_shown(option: &str) -> bool {
+    let name = option.split_once('=').map_or(option, |(name, _)| name);
+    SHOWN.contains(&name)
+}
+
 /// What [`apply`] knows, for the user.
 const KNOWN: &str = "ro, rw, suid, nosuid, dev, nodev, exec, noexec, noatime, relatime, sync, async, dirsync, allow_other, \
      remount, writeback, restart, io_uring, and what fstab has for others (noauto, nofail, user, ...)";
@@ -73,6 +83,8 @@ mod tests {
         assert!(chosen("noatime").unwrap().no_atime && !chosen("noatime,relatime").unwrap().no_atime);
         let choice = chosen("ro,suid,noexec,rw,x-systemd.automount,noatime").unwrap();
         assert!(!choice.read_only && choice.suid && choice.no_exec && !choice.dev);
+        assert!(is_shown("user_id=0") && is_shown("seclabel") && !is_shown("allow_other") && !is_shown("ro"));
+        assert!(chosen("ro,user_id=0").unwrap_err().to_string().contains("user_id=0"));
         assert!(chosen("ro,compress").unwrap_err().to_string().contains("compress"));
     }
 }
