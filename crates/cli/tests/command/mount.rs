@@ -439,6 +439,24 @@ fn a_volume_is_mounted_on_two_directories() {
     bench.weft(&["fsck", "vol.img"]).success();
 }
 
+#[test]
+fn an_image_that_cannot_be_written_is_not_mounted_and_the_error_says_what_can_be_done() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    assert_eq!(mount.stop(), 0);
+    let script = "mount --make-rprivate /; mount --bind . .; mount -o remount,bind,ro .; cd \"$PWD\"; exec \"$0\" mount -o ro vol.img mnt";
+    let mut command = Command::new("unshare");
+    command
+        .args(["-m", "sh", "-c", script])
+        .arg(assert_cmd::cargo::cargo_bin("weft"))
+        .current_dir(bench.dir());
+    let output = command.output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("cannot be opened for writing") && told.contains("mount a copy of it"), "{told}");
+    assert!(told.contains("export") && told.contains("salvage"), "{told}");
+}
+
 /// A directory that is unmounted at the end.
 struct Given(PathBuf);
 

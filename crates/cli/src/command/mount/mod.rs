@@ -41,7 +41,7 @@ pub struct MountArgs {
     pub volume: PathBuf,
     /// The directory.
     pub dir: PathBuf,
-    /// Let nobody change the volume through the mount.
+    /// Let nobody change the volume through the mount. weft must still be able to write to the image.
     #[arg(short, long)]
     pub read_only: bool,
     /// Let other users use the mount [default: when root mounts]
