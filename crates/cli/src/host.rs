@@ -1,12 +1,13 @@
 //! A volume served by this process, or by another one: whoever comes first serves it, the others are its clients.
 
 use crate::error::CliError;
-use crate::mounted::mounted_on;
+use crate::mounted::{Mounted as Mount, mount_of, mounted_on};
 use crate::say::warn;
 use crate::sys::signal;
 use crate::volume;
 use std::fs::{DirEntry, File};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,8 +16,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use weft_core::serve::connect_now;
 use weft_device::DeviceError;
-use weft_server::{Server, Volume, other_sockets, socket_dir, socket_path};
-use weft_sys::file::lock_holder;
+use weft_server::{Server, Volume, other_sockets, socket_dir, socket_dirs, socket_path};
+use weft_sys::effective_user;
+use weft_sys::file::{LockedFile, lock_holder};
 use weft_sys::{paging, peer};
 use weft_volume::report::Snapshot;
 use weft_volume::spec::path_of;
@@ -25,8 +27,12 @@ use weft_volume::{MountChoice, Mounted};
 /// How long to wait for a process that has the image but does not serve it: it is opening or closing it.
 const BUSY_PATIENCE: Duration = Duration::from_secs(10);
 const BUSY_STEP: Duration = Duration::from_millis(20);
+/// What `statfs` tells of files of FUSE.
+const FUSE_MAGIC: i64 = 0x6573_5546;
 /// How long a volume may be served after its last mount has gone: after that, it is served without one.
 const UNMOUNTED_PATIENCE: Duration = Duration::from_secs(2);
+/// Names of private sockets begin with this; the number of the process follows.
+const PRIVATE: &str = "mem";
 /// A private socket that does not answer after this long is one of a killed process.
 const SOCKET_AGE_MIN: Duration = Duration::from_secs(10);
 /// A server that has not answered after this long is worth a word.
@@ -150,15 +156,20 @@ pub fn served(image: &Path, error: CliError) -> CliError {
     let own = socket_path(&path_of(image)).into_iter();
     let mut sockets = own.chain(other_sockets(&path_of(image)));
     let Some((socket, server)) = sockets.find_map(|at| served_by(&at).map(|server| (at, server))) else {
-        return match mounted_on(&path_of(image)) {
-            Some(dir) => CliError::of(
-                image,
-                format_args!("in use, mounted on {}", dir.display()),
-                format!(
-                    "'weft unmount {}' first; a volume that is mounted with -o writeback is for that mount alone",
-                    dir.display()
-                ),
-            ),
+        let image_path = path_of(image);
+        return match mounted_on(&image_path) {
+            Some(dir) => {
+                let (how, why) = match serves_nobody(&image_path) {
+                    true => (" with -o writeback", "; such a volume is for its mount alone"),
+                    false => ("", ""),
+                };
+                let dir = dir.display();
+                CliError::of(
+                    image,
+                    format_args!("in use, mounted{how} on {dir}"),
+                    format!("'weft unmount {dir}' first{why}"),
+                )
+            }
             None => error,
         };
     };
@@ -171,6 +182,21 @@ pub fn served(image: &Path, error: CliError) -> CliError {
         None => (String::new(), "stop its server, or end the program that it runs".to_string()),
     };
     CliError::of(image, format_args!("in use, served {what}on {}", socket.display()), remedy)
+}
+
+/// Whether a mount has an image, and its server will answer no other command of this user.
+fn is_of_mount_alone(image: &Path) -> bool {
+    let is_of_other = |mount: &Mount| mount.is_of_root() && effective_user().0 != 0;
+    mount_of(image).is_some_and(|mount| is_of_other(&mount) || serves_nobody(image))
+}
+
+/// Whether the process that has an image serves it on a private socket.
+fn serves_nobody(image: &Path) -> bool {
+    let Some(holder) = File::open(image).ok().and_then(|image| lock_holder(&image)) else { return false };
+    let beginning = format!("{PRIVATE}-{holder}-");
+    let entries = socket_dirs().into_iter().flat_map(std::fs::read_dir).flatten().flatten();
+    let mut own = entries.filter(|entry| entry.file_name().as_bytes().starts_with(beginning.as_bytes()));
+    own.any(|entry| served_by(&entry.path()).is_some())
 }
 
 /// The error of an image that could not be opened: who serves it, with this exit status, or what `otherwise` makes of it.
@@ -280,7 +306,7 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
                 if let Some(other) = other_sockets(image).into_iter().find(|at| served_by(at).is_some()) {
                     return Ok(ServerAt::Elsewhere(other));
                 }
-                if begun.elapsed() > BUSY_PATIENCE || signal::was_interrupted() {
+                if begun.elapsed() > BUSY_PATIENCE || signal::was_interrupted() || is_of_mount_alone(image) {
                     return Err(served(image, error));
                 }
                 std::thread::sleep(BUSY_STEP);
@@ -290,13 +316,21 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
     }
 }
 
+/// Whether another process has an image open.
+pub fn is_in_use(image: &File) -> bool {
+    // The locks of files of a mount are with its server, and the kernel does not show them.
+    let is_on_fuse = || rustix::fs::fstatfs(image).is_ok_and(|found| found.f_type == FUSE_MAGIC);
+    let is_locked = || image.try_clone().is_ok_and(|image| matches!(LockedFile::share(image), Ok(None)));
+    lock_holder(image).is_some() || is_on_fuse() && is_locked()
+}
+
 /// Waits while a process closes a volume that has been unmounted: 'umount' returns before.
 pub fn wait_until_closed(image: &Path) {
     let image = &*path_of(image);
     let Ok(file) = File::open(image) else { return };
     let is_served = || socket_path(image).is_ok_and(|socket| served_by(&socket).is_some());
     let begun = Instant::now();
-    while lock_holder(&file).is_some() && mounted_on(image).is_none() && !signal::was_interrupted() {
+    while is_in_use(&file) && mounted_on(image).is_none() && !signal::was_interrupted() {
         let patience = if is_served() { UNMOUNTED_PATIENCE } else { BUSY_PATIENCE };
         if begun.elapsed() > patience {
             break;
@@ -313,7 +347,7 @@ pub fn private_socket() -> Result<PathBuf, CliError> {
     if count == 0 {
         remove_left_sockets(&dir);
     }
-    Ok(dir.join(format!("mem-{}-{count}.sock", std::process::id())))
+    Ok(dir.join(format!("{PRIVATE}-{}-{count}.sock", std::process::id())))
 }
 
 /// The error of a user for whom no directory of sockets can be made.
@@ -331,7 +365,9 @@ fn remove_left_sockets(dir: &Path) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().filter(is_socket);
     for path in entries.map(|entry| entry.path()) {
         let name = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sock"));
-        let process = name.and_then(|name| name.strip_prefix("mem-")?.split_once('-')).map(|(pid, _)| pid);
+        let process = name
+            .and_then(|name| name.strip_prefix(PRIVATE)?.strip_prefix('-')?.split_once('-'))
+            .map(|(pid, _)| pid);
         // Processes of another container have other numbers, but they answer, or have only begun.
         let is_old = |path: &Path| path.metadata()?.modified()?.elapsed().map_err(io::Error::other);
         if process.is_some_and(|pid| pid.parse::<u32>().is_ok() && !Path::new("/proc").join(pid).exists())

@@ -177,6 +177,7 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
 /// The mount beside the program.
 fn mounted(args: &RunArgs, name: &str, hosted: &Hosted) -> Result<Option<Mount>, CliError> {
     let Some(dir) = &args.mount else { return Ok(None) };
+    mount::make_way(dir)?;
     let choice = weft_fuse::MountChoice { read_only: args.read_only, ..mount::choice(Path::new(name)) };
     // The program ends with its server, and so does the mount.
     let kept = Kept::new().map_err(|source| FuseError::Mount { dir: dir.clone(), source })?;

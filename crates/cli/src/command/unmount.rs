@@ -1,11 +1,13 @@
 //! `weft unmount`: unmounts a directory, and waits until the process of the mount has closed the volume.
 
 use crate::error::CliError;
-use crate::mounted::{Mounted, mounted_on, mounts};
+use crate::host::is_in_use;
+use crate::mounted::{Mounted, detach_dead, is_dead, mount_by, mounted_on, mounts};
 use crate::say::warn;
 use crate::sys::signal;
 use clap::Args;
 use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +16,8 @@ use weft_sys::file::lock_holder;
 
 /// Pause between two looks at the server.
 const LOOK: Duration = Duration::from_millis(20);
+/// What to do where nothing is found.
+const LISTS: &str = "'findmnt -t fuse.weft' lists mounted volumes";
 /// A server that takes longer to close the volume is worth a word.
 const CLOSED_SOON: Duration = Duration::from_secs(3);
 
@@ -38,12 +42,20 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
     let seen = asked.canonicalize().unwrap_or(asked);
     let all = mounts()?;
     let is_asked = |mount: &&Mounted| mount.is_volume() && (mount.dir == seen || mount.source == seen);
-    let Some(mount) = all.iter().rev().find(is_asked) else {
-        return Err(CliError::of(
-            &args.dir,
-            "no volume is mounted there",
-            "'findmnt -t fuse.weft' lists mounted volumes",
-        ));
+    let asked_for: Vec<&Mounted> = all.iter().filter(is_asked).collect();
+    let lives = |mount: &&&Mounted| mount.dir == seen || !is_dead(&mount.dir);
+    let named = match &*asked_for {
+        [] | [_] => asked_for.last(),
+        several => several.iter().rev().find(lives).or(several.last()),
+    };
+    // An image that has been renamed since: its server has it by whatever name.
+    let by_server = || File::open(&seen).ok().and_then(|image| mount_by(lock_holder(&image)?));
+    let (found, renamed) = match named {
+        Some(&mount) => (Some(mount), None),
+        None => (None, by_server()),
+    };
+    let Some(mount) = found.or(renamed.as_ref()) else {
+        return Err(not_mounted(&args.dir, &seen));
     };
     if let Some(above) =
         all.iter().rev().find(|other| other.dir == mount.dir).filter(|top| top.source != mount.source)
@@ -54,7 +66,11 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
             format!("unmount that first: 'umount {}'", above.dir.display()),
         ));
     }
-    let unmounted = unmount(&mount.dir, args.lazy).map_err(|error| match error.raw_os_error() {
+    // Programs may be in what a server left that has ended. Asking first would keep a directory in use whose server is stopped.
+    let is_busy = |error: &io::Error| error.raw_os_error() == Some(libc::EBUSY) && is_dead(&mount.dir);
+    let unmounted = unmount(&mount.dir, args.lazy)
+        .or_else(|error| if is_busy(&error) { unmount(&mount.dir, true) } else { Err(error) });
+    let unmounted = unmounted.map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => CliError::of(
             &args.dir,
             "in use by programs",
@@ -68,11 +84,45 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
         mounts().is_ok_and(|all| all.iter().all(|other| other.dir != mount.dir))
     };
     unmounted.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })?;
+    take_off_dead(&mount.source)?;
     if let Some(dir) = mounted_on(&mount.source) {
         warn(format_args!("{} is still mounted on {}", mount.source.display(), dir.display()));
         return Ok(());
     }
-    wait_for_close(&mount.source)
+    wait_for_close(if renamed.is_some() { &seen } else { &mount.source })
+}
+
+/// The error of what is no directory of a mount, and no image of one.
+fn not_mounted(asked: &Path, seen: &Path) -> CliError {
+    let holder = File::open(seen).ok().and_then(|image| lock_holder(&image));
+    let what = match holder {
+        Some(process) => format!("no volume is mounted there; process {process} has the image open"),
+        None => "no volume is mounted there".to_string(),
+    };
+    let remedy =
+        "'findmnt -t fuse.weft' lists mounted volumes; give the directory of an image that has been renamed";
+    CliError::of(asked, what, if holder.is_some() { remedy } else { LISTS })
+}
+
+/// Takes off other mounts of the image whose servers have ended. What is mounted over them stays.
+fn take_off_dead(source: &Path) -> Result<(), CliError> {
+    let all = mounts()?;
+    let mut dirs: Vec<&Path> = Vec::new();
+    for mount in all.iter().filter(|mount| mount.is_volume() && mount.source == source) {
+        if !dirs.contains(&&*mount.dir) {
+            dirs.push(&mount.dir);
+        }
+    }
+    for dir in dirs.into_iter().filter(|dir| is_dead(dir)) {
+        for dead in detach_dead(dir)? {
+            warn(format_args!(
+                "{}: detached a mount of {}, whose server had ended",
+                dir.display(),
+                dead.source.display()
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Waits until nobody serves the volume any more, or the user interrupts.
@@ -80,7 +130,7 @@ fn wait_for_close(volume: &Path) -> Result<(), CliError> {
     // What is no file is in memory, and gone with its server.
     let Ok(image) = File::open(volume) else { return Ok(()) };
     let (begun, mut is_told) = (Instant::now(), false);
-    while lock_holder(&image).is_some() && !signal::was_interrupted() {
+    while is_in_use(&image) && !signal::was_interrupted() {
         if begun.elapsed() > CLOSED_SOON && !is_told {
             is_told = true;
             warn(format_args!(

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// A mount that is given up at the end.
 struct Mounted {
@@ -455,6 +456,101 @@ fn an_image_that_cannot_be_written_is_not_mounted_and_the_error_says_what_can_be
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("cannot be opened for writing") && told.contains("mount a copy of it"), "{told}");
     assert!(told.contains("export") && told.contains("salvage"), "{told}");
+}
+
+/// How many mounts are on a directory, one over the other.
+fn layers(dir: &Path) -> usize {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    table.lines().filter(|line| line.split(' ').nth(1) == dir.to_str()).count()
+}
+
+#[test]
+fn a_mount_whose_server_was_killed_makes_way_and_is_no_mount() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let dir = fs::canonicalize(&mount.dir).unwrap();
+    let kill = |child: &mut Child| {
+        // The kernel keeps the attributes of the directory.
+        fs::metadata(&dir).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(errno(fs::File::create(dir.join("f"))), Some(libc::ENOTCONN));
+    };
+    let begin = |dir: &str| {
+        let mut child =
+            bench.process(&["mount", "-q", "vol.img", dir]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, format!("weft: vol.img is mounted on {dir}\n"));
+        child
+    };
+    kill(&mut mount.child);
+    let mut next = begin("mnt");
+    assert_eq!(layers(&dir), 1);
+    // In use by a program, and of no use to it.
+    let used = fs::File::open(&dir).unwrap();
+    kill(&mut next);
+    let mut told = String::new();
+    next.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(told.matches("mnt: detached a mount of").count(), 1, "{told}");
+    assert_eq!(told.lines().count(), 1, "{told}");
+
+    bench.weft(&["unmount", "mnt"]).success().stderr("");
+    drop(used);
+    assert_eq!(layers(&dir), 0);
+
+    // At once, while the server that was killed still ends.
+    for options in [&["-o", "writeback"][..], &[]] {
+        let mut ends = begin("mnt");
+        fs::metadata(&dir).unwrap();
+        ends.kill().unwrap();
+        bench.weft(&[&["mount", "-q", "--daemon", "vol.img", "mnt"], options].concat()).success();
+        ends.wait().unwrap();
+        bench.weft(&["unmount", "mnt"]).success();
+        assert_eq!(layers(&dir), 0);
+    }
+    // Under a program that is given a mount, too.
+    kill(&mut begin("mnt"));
+    let run = ["run", "-q", "--volume", "vol.img", "--mount", "mnt", "--", "true"];
+    bench.weft(&run).success().stderr(contains("detached a mount of"));
+    assert_eq!(layers(&dir), 0);
+
+    // One that lives elsewhere, and over one that does not.
+    let mut dead = begin("mnt");
+    kill(&mut dead);
+    fs::create_dir(bench.path("other")).unwrap();
+    let other = Given(bench.path("other"));
+    let mut lives = begin("other");
+    fs::write(other.0.join("f"), "text").unwrap();
+    assert!(Command::new("mount").arg("--bind").args([&other.0, &dir]).status().unwrap().success());
+    assert_eq!(layers(&dir), 2);
+    let still = contains("is still mounted on").and(contains("other"));
+    bench.weft(&["unmount", "mnt"]).success().stderr(still.and(contains("detached a mount of")));
+    assert_eq!((layers(&dir), fs::read(other.0.join("f")).unwrap()), (0, b"text".to_vec()));
+    bench.weft(&["unmount", "vol.img"]).success().stderr("");
+    assert_eq!(lives.wait().unwrap().code(), Some(0));
+    bench.weft(&["fsck", "vol.img"]).success();
+}
+
+#[test]
+fn unmount_waits_for_an_image_on_another_mount_and_finds_one_by_its_new_name() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    bench.weft(&["format", "-q", "--size", "16M", "--zone-size", "1M", "mnt/inner.img"]).success();
+    fs::create_dir(bench.path("inner")).unwrap();
+    let inner = Given(bench.path("inner"));
+    for n in 0..3 {
+        bench.weft(&["mount", "-q", "--daemon", "mnt/inner.img", "inner"]).success();
+        fs::write(inner.0.join(format!("f{n}")), vec![n; 1 << 20]).unwrap();
+        bench.weft(&["unmount", "inner"]).success();
+        bench.weft(&["fsck", "mnt/inner.img"]).success();
+    }
+    fs::rename(bench.path("vol.img"), bench.path("new.img")).unwrap();
+    bench.weft(&["unmount", "new.img"]).success();
+    assert_eq!(mount.child.wait().unwrap().code(), Some(0));
+    assert_eq!(layers(&fs::canonicalize(&mount.dir).unwrap()), 0);
+    bench.weft(&["unmount", "new.img"]).code(1).stderr(contains("no volume is mounted there"));
+    bench.weft(&["fsck", "new.img"]).success();
 }
 
 /// A directory that is unmounted at the end.
@@ -1016,10 +1112,13 @@ fn a_volume_that_a_mount_has_for_itself_is_in_use_and_keeps_what_was_written() {
         (meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec(), meta.mode(), meta.size())
     };
     let before = times(&path);
+    // At once, and not after the time that a server may take to open or to close a volume.
+    let begun = Instant::now();
     bench
         .weft(&["ls", "vol.img:/"])
         .failure()
-        .stderr(contains("in use, mounted on").and(contains("weft unmount")));
+        .stderr(contains("in use, mounted with -o writeback on").and(contains("weft unmount")));
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     bench.weft(&["mount", "--socket", "s", "-o", "writeback", "vol.img", "mnt"]).failure();
     drop((file, appended));
     assert_eq!(mount.stop(), 0);

@@ -8,7 +8,7 @@ mod options;
 use crate::args::PlacementArgs;
 use crate::error::CliError;
 use crate::host::{self, Hosted, ServerAt};
-use crate::mounted::{Mounted, mount_of, mounted_on, mounts};
+use crate::mounted::{Mounted, detach_dead, mount_of, mounted_on, mounts};
 use crate::report::SnapshotText;
 use crate::say;
 use crate::sys::signal::Queue;
@@ -76,6 +76,9 @@ pub struct MountArgs {
 impl From<FuseError> for CliError {
     fn from(error: FuseError) -> CliError {
         let remedy = match &error {
+            FuseError::Mount { source, .. } if source.raw_os_error() == Some(libc::ENOTCONN) => {
+                "the server of what is mounted there has ended: 'umount -l DIR' takes it off"
+            }
             FuseError::Mount { .. } => {
                 "give an existing directory that you may write to; without root, the mount needs fusermount3 (package fuse3)"
             }
@@ -136,6 +139,7 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     if args.fake {
         return Ok(0);
     }
+    make_way(&args.dir)?;
     let is_dir = std::fs::metadata(&args.dir).and_then(|meta| match meta.is_dir() {
         true => Ok(()),
         false => Err(std::io::Error::from_raw_os_error(libc::ENOTDIR)),
@@ -185,6 +189,21 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         say::say(SnapshotText(&after.since(&before)));
     }
     Ok(unmounted.map(|()| 0)?)
+}
+
+/// Takes off what servers that have ended left on a directory.
+///
+/// # Errors
+/// The kernel or `fusermount3` refuses.
+pub fn make_way(dir: &Path) -> Result<(), CliError> {
+    for dead in detach_dead(dir)? {
+        say::warn(format_args!(
+            "{}: detached a mount of {}, whose server had ended",
+            dir.display(),
+            dead.source.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a volume is mounted already on another directory, and now on this one, too: one server serves both.
