@@ -6,13 +6,12 @@ mod restart;
 use crate::MountChoice;
 use crate::abi::{
     self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
-    InHeader, InitIn, InitOut, InterruptIn, InvalInodeOut, LK_FLOCK, LinkIn, LockIn, LseekIn, LseekOut,
-    MkdirIn, MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, WriteIn, WriteOut,
-    can, fattr, fopen, notice, op,
+    InHeader, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn,
+    MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, WriteIn, WriteOut, can,
+    fattr, fopen, notice, op,
 };
 use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
-use crate::directory_locks::DirectoryLocks;
 use crate::entries::{Entries, recall};
 use crate::handles::Handles;
 use crate::locks::Locks;
@@ -101,7 +100,6 @@ pub struct Front {
     nodes: Nodes,
     entries: Entries,
     locks: Locks,
-    directory_locks: DirectoryLocks,
     openers: Openers,
     handles: Handles,
     channel: OnceLock<Arc<Channel>>,
@@ -184,15 +182,6 @@ impl Watcher for Front {
     fn keeps(&self, ino: Ino) -> bool {
         self.nodes.keep(ino)
     }
-
-    fn lock_directory(&self, dir: Ino, file: FileRef, path: &[u8], exclusive: bool) -> bool {
-        self.has_stopped.load(Relaxed)
-            || self.directory_locks.lock((dir, self.volume.device()), file, path, exclusive)
-    }
-
-    fn unlock_directory(&self, file: FileRef) {
-        self.directory_locks.drop(file);
-    }
 }
 
 /// Has the kernel forget the attributes of an inode; false when it does not know it, or not yet.
@@ -244,7 +233,6 @@ impl Front {
             nodes: Nodes::default(),
             entries: Entries::default(),
             locks,
-            directory_locks: DirectoryLocks::new(dir),
             openers: Openers::default(),
             handles,
             channel: OnceLock::new(),
@@ -326,7 +314,6 @@ impl Front {
         self.ends.notify_all();
         if !self.has_stopped.swap(true, Relaxed) {
             self.locks.end();
-            self.directory_locks.drop_all();
             self.volume.end_process(&self.process, None);
             self.nodes.forget_all().into_iter().for_each(|ino| self.volume.release_kept(ino));
         }
@@ -531,9 +518,6 @@ impl Front {
             op::SETLK | op::SETLKW => {
                 let (lock, _) = request.argument::<LockIn>()?;
                 let waits = head.opcode == op::SETLKW;
-                if lock.flags & LK_FLOCK != 0 {
-                    self.directory_locks.kernel_asks(ino);
-                }
                 return self.with_session(request, Capabilities::ALL, |session| {
                     self.locks.set(session, &self.handles, head.unique, &lock, waits)
                 });

@@ -21,7 +21,6 @@ mod abi;
 mod attr;
 mod changes;
 mod channel;
-mod directory_locks;
 mod entries;
 mod front;
 mod handles;

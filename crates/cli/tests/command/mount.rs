@@ -240,29 +240,22 @@ fn locks_exclude_programs_of_the_mount_and_of_the_library(by: &[&str]) {
         assert!(waits.as_mut().unwrap().wait().unwrap().success(), "{first} {second}");
     }
     assert_eq!(said(under("sqlite3 {}/db 'select count(*), sum(a) from t'")), (0, "6|12\n".into()));
-    // Locks of whole files and of directories: at once, after a wait, and given up on a signal. They can be shared.
-    fs::create_dir(dir.join("dir")).unwrap();
+    // Locks of whole files: at once, after a wait, and given up on a signal. They can be shared.
     for (first, second) in [(0, 1), (1, 0), (1, 1), (0, 0)] {
-        for name in ["lock", "dir"] {
-            let way = |number: usize, script: &str| ways[number](&script.replace("NAME", name));
-            let case = format!("{name} {first} {second}");
-            let held = holder(&mut way(first, "flock {}/NAME sh -c 'echo held; read line'"), "");
-            assert_eq!(said(way(second, "flock -n {}/NAME true")), (1, String::new()), "{case}");
-            assert_eq!(said(way(second, "flock -s -n {}/NAME true")), (1, String::new()), "{case}");
-            assert_eq!(said(way(second, "flock -w 0.2 {}/NAME true")).0, 1, "{case}");
-            let waits = way(second, "flock {}/NAME echo had").stdout(Stdio::piped()).spawn().unwrap();
-            release(held, "\n");
-            assert_eq!(waits.wait_with_output().unwrap().stdout, b"had\n", "{case}");
-            let held = holder(&mut way(first, "flock -s {}/NAME sh -c 'echo held; read line'"), "");
-            assert_eq!(said(way(second, "flock -s -n {}/NAME echo had")), (0, "had\n".into()), "{case}");
-            assert_eq!(said(way(second, "flock -n {}/NAME true")), (1, String::new()), "{case}");
-            release(held, "\n");
-            assert_eq!(said(way(second, "flock -n {}/NAME echo had")), (0, "had\n".into()), "{case}");
-        }
+        let case = format!("{first} {second}");
+        let held = holder(&mut ways[first]("flock {}/lock sh -c 'echo held; read line'"), "");
+        assert_eq!(said(ways[second]("flock -n {}/lock true")), (1, String::new()), "{case}");
+        assert_eq!(said(ways[second]("flock -s -n {}/lock true")), (1, String::new()), "{case}");
+        assert_eq!(said(ways[second]("flock -w 0.2 {}/lock true")).0, 1, "{case}");
+        let waits = ways[second]("flock {}/lock echo had").stdout(Stdio::piped()).spawn().unwrap();
+        release(held, "\n");
+        assert_eq!(waits.wait_with_output().unwrap().stdout, b"had\n", "{case}");
+        let held = holder(&mut ways[first]("flock -s {}/lock sh -c 'echo held; read line'"), "");
+        assert_eq!(said(ways[second]("flock -s -n {}/lock echo had")), (0, "had\n".into()), "{case}");
+        assert_eq!(said(ways[second]("flock -n {}/lock true")), (1, String::new()), "{case}");
+        release(held, "\n");
+        assert_eq!(said(ways[second]("flock -n {}/lock echo had")), (0, "had\n".into()), "{case}");
     }
-    // A program under the library that is killed has no lock of a directory any more.
-    assert!(!under("exec flock {}/dir sh -c 'kill -KILL $PPID $$'").status().unwrap().success());
-    assert_eq!(said(through("flock -w 20 {}/dir echo had")), (0, "had\n".into()));
     // A holder that is killed.
     let mut held = holder(&mut through("exec setsid flock {}/lock -c 'echo held; read line'"), "");
     let group = held.id();

@@ -2,18 +2,13 @@
 
 use super::Error::Errno;
 use super::{Result, Session};
-use crate::state::locks::{Owner, Refused, Waiter};
+use crate::state::locks::{Owner, Refused};
 use crate::state::open_files::OpenFile;
-use crate::state::watch::Watcher;
 use std::sync::Arc;
 use std::time::Duration;
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::{FileRef, LockRange};
 use weft_core::refuse;
-use weft_vfs::FileKind;
-
-/// After so long, who waits for a directory that a program of another front has locked asks again.
-const ASK_BESIDE: Duration = Duration::from_millis(10);
 
 /// To whom a record lock belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,49 +38,7 @@ impl Session<'_> {
         let waiter = (operation & libc::LOCK_NB == 0).then(|| self.process.waiter(thread));
         let (ino, owner) = (open.inode.ino, Owner::File(open.file.0));
         let set = || self.volume.locks.set_whole(ino, owner, exclusive, waiter.as_ref());
-        let watcher = self.volume.watch.beside(self.process.id);
-        if let (Some(watcher), None) = (&watcher, exclusive) {
-            watcher.unlock_directory(open.file);
-        }
-        self.while_open(open.file, || {
-            self.past_ended_processes(set, is_refused)?;
-            match (&watcher, exclusive) {
-                (Some(watcher), Some(exclusive)) => {
-                    self.lock_beside(&open, &**watcher, exclusive, waiter.as_ref())
-                }
-                _ => Ok(()),
-            }
-        })
-    }
-
-    /// Has a directory that an open file has locked locked for the programs of another front, too.
-    fn lock_beside(
-        &self,
-        open: &OpenFile,
-        watcher: &dyn Watcher,
-        exclusive: bool,
-        waiter: Option<&Waiter>,
-    ) -> Result<()> {
-        let ino = open.inode.ino;
-        if self.volume.fs.getattr(ino)?.kind != FileKind::Directory {
-            return Ok(());
-        }
-        let (path, _) = self.path_of(open.file)?;
-        if watcher.lock_directory(ino, open.file, &path, exclusive) {
-            return Ok(());
-        }
-        self.volume.locks.set_whole(ino, Owner::File(open.file.0), None, None)?;
-        let Some(waiter) = waiter else { return Err(Refused::Held.into()) };
-        // Nothing tells when it is free: the waiter asks again after a while.
-        let peer = waiter.peer.clone();
-        let asks_again = move || {
-            std::thread::sleep(ASK_BESIDE);
-            peer.locks_changed();
-        };
-        if std::thread::Builder::new().name("weft-lock-again".into()).spawn(asks_again).is_err() {
-            waiter.peer.locks_changed();
-        }
-        Err(super::Error::Waits)
+        self.while_open(open.file, || Ok(self.past_ended_processes(set, is_refused)?))
     }
 
     /// The record lock in the way of `range`; one of the kind `F_UNLCK` when there is none.

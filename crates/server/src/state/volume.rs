@@ -35,7 +35,7 @@ pub struct Volume {
     pub(crate) mounted: Arc<Mounted>,
     pub(crate) fs: Arc<dyn Core>,
     device: Arc<AtomicU64>,
-    pub(crate) watch: Arc<Watch>,
+    pub(super) watch: Arc<Watch>,
     pub(crate) direct: Option<DirectImage>,
     id: u64,
     /// Tells this server from others of the same volume; not 0.
@@ -239,10 +239,6 @@ impl Volume {
     /// The last reference to an open file is gone. Returns the write-back error that it has not reported, if it could
     /// write and `reports`.
     pub(crate) fn close(&self, open: &OpenFile, reports: bool) -> Option<i32> {
-        // Whoever then finds the directory free in the table is to find it free beside it.
-        if let Some(watcher) = self.watch.any() {
-            watcher.unlock_directory(open.file);
-        }
         self.locks.drop_owner(Owner::File(open.file.0));
         let may_have_written = is_writable(open.flags);
         if may_have_written {

@@ -18,7 +18,6 @@ use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
-use weft_client::FileRef;
 use weft_core::{Ino, Tag};
 use weft_vfs::{
     Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
@@ -37,15 +36,6 @@ pub trait Watcher: Send + Sync {
     /// An inode is about to lose what may be its last name. Whether the front keeps it from now on, until it gives it back
     /// ([`Volume::release_kept`](super::volume::Volume::release_kept)).
     fn keeps(&self, ino: Ino) -> bool;
-
-    /// An open file of another process has been given the lock of a directory (`flock`), and programs that the front serves are to find
-    /// it locked; the directory has this path. False when one of them has locked it: the open file then has no lock.
-    ///
-    /// Called without locks of the server. It may wait for requests of its own front.
-    fn lock_directory(&self, dir: Ino, file: FileRef, path: &[u8], exclusive: bool) -> bool;
-
-    /// An open file is about to give back the lock of a directory, if it has one, or to be closed.
-    fn unlock_directory(&self, file: FileRef);
 }
 
 thread_local! {
@@ -101,8 +91,7 @@ impl Watch {
         self.alone.store(time, SeqCst);
     }
 
-    /// The watcher, when there is one.
-    pub fn any(&self) -> Option<Arc<dyn Watcher>> {
+    fn any(&self) -> Option<Arc<dyn Watcher>> {
         (self.own.load(Acquire) != NONE).then(|| self.watcher.read().as_ref()?.upgrade()).flatten()
     }
 
@@ -110,11 +99,6 @@ impl Watch {
     /// this is the same afterwards.
     pub fn alone(&self) -> u64 {
         self.alone.load(SeqCst)
-    }
-
-    /// The watcher, for another process than its own.
-    pub fn beside(&self, process: u32) -> Option<Arc<dyn Watcher>> {
-        self.any().filter(|_| self.own.load(Relaxed) != u64::from(process))
     }
 
     /// A process is about to begin.
