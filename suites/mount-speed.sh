@@ -81,7 +81,7 @@ cold() { sync; echo 3 >/proc/sys/vm/drop_caches; }
 # row NAME COMMAND...: notes the figure that the command prints.
 row() {
   local name=$1 figure; shift
-  figure=$("$@") || { echo "failed: $name, $side" >&2; return 0; }
+  figure=$("$@") || { echo "failed: $name, $side" >&2; FAILURES=$((FAILURES + 1)); return 0; }
   printf '%s\t%s\t%s\n' "$name" "$side" "$figure" >>"$SCRATCH/figures"
 }
 files() { "${RUN[@]}" "$P" "$D" "$@"; }
@@ -160,6 +160,7 @@ case $rows in *" tree "*)
   echo "tree: $(tar tf "$SCRATCH/tree.tar" | wc -l) entries, $(stat -c %s "$SCRATCH/tree.tar") bytes" ;;
 esac
 : >"$SCRATCH/figures"
+FAILURES=0
 for ((round = 0; round < ROUNDS; round++)); do
   for side in "${sides[@]}"; do
     begin "$side"
@@ -185,3 +186,4 @@ for name, by_side in found.items():
     cells = [f"{statistics.median(by_side[side]):,.{digits}f}" if side in by_side else "" for side in sides]
     print(f"| {name} | " + " | ".join(cells) + " |")
 PY
+[ "$FAILURES" = 0 ] || { echo "$FAILURES measurements failed" >&2; exit 1; }

@@ -202,20 +202,30 @@ impl MemoryArgs {
         *self != MemoryArgs::default()
     }
 
+    /// The same, wherever the process will be: the directory for the file is said.
+    pub fn of_volume(&self, volume: &Path) -> Result<MemoryArgs, CliError> {
+        if self.memory.is_none() {
+            return Ok(MemoryArgs::default());
+        }
+        let volume = volume.canonicalize().unwrap_or_else(|_| volume.to_path_buf());
+        let is_image = std::fs::metadata(&volume).is_ok_and(|meta| meta.is_file());
+        let beside = volume.parent().filter(|_| is_image).unwrap_or_else(|| Path::new("/var/tmp"));
+        let dir = self.memory_dir.as_deref().unwrap_or(beside);
+        let dir = std::path::absolute(dir).map_err(|error| CliError::io("find", dir, error))?;
+        Ok(MemoryArgs { memory_dir: Some(dir), ..*self })
+    }
+
     /// Bounds the memory of this process, which is about to open a volume, if that was asked for.
     pub fn apply(&self, volume: &Path) -> Result<(), CliError> {
-        let Some(bytes) = self.memory else { return Ok(()) };
-        let is_image = std::fs::metadata(volume).is_ok_and(|meta| meta.is_file());
-        let beside = std::path::absolute(volume).ok().and_then(|path| Some(path.parent()?.to_path_buf()));
-        let dir = match &self.memory_dir {
-            Some(dir) => dir.clone(),
-            None => beside.filter(|_| is_image).unwrap_or_else(|| PathBuf::from("/var/tmp")),
+        let MemoryArgs { memory: Some(bytes), memory_dir: Some(dir) } = self.of_volume(volume)? else {
+            return Ok(());
         };
         heap::bound(bytes, &dir).map_err(|error| {
             CliError::of(
                 &dir,
-                format_args!("the file for what --memory keeps out of memory cannot be made: {error}"),
-                "give a directory on a disk that you may write to by --memory-dir",
+                format_args!("memory cannot be bounded (--memory) by a file there: {error}"),
+                "give a directory on ext4 or XFS that you may write to by --memory-dir; the limits on address space and processes \
+                 (ulimit -v, -u) must leave room, too",
             )
         })
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 use weft_fuse::unmount;
+use weft_sys::effective_user;
 
 /// What the kernel shows as the type of a mounted volume.
 const TYPE: &[u8] = b"fuse.weft";
@@ -31,6 +32,11 @@ impl Mounted {
         self.kind == TYPE
     }
 
+    /// Whether its source is what it says, as far as this user is concerned: root does not believe others.
+    pub fn is_believed(&self) -> bool {
+        self.is_of_root() || effective_user().0 != 0
+    }
+
     /// Whether root has mounted it. What others mount may be anything, whatever it is called.
     pub fn is_of_root(&self) -> bool {
         self.options.split(|&byte| byte == b',').any(|option| option == b"user_id=0")
@@ -46,7 +52,7 @@ pub fn mounted_on(volume: &Path) -> Option<PathBuf> {
 pub fn mount_of(volume: &Path) -> Option<Mounted> {
     let volume = volume.canonicalize().ok()?;
     let all = mounts().ok()?;
-    let is_it = |mount: &Mounted| mount.is_volume() && mount.source == volume;
+    let is_it = |mount: &Mounted| mount.is_volume() && mount.source == volume && mount.is_believed();
     all.into_iter().rev().find(|mount| is_it(mount) && !is_dead(&mount.dir))
 }
 

@@ -31,7 +31,9 @@ pub fn mount(dir: &Path, choice: &MountChoice) -> io::Result<File> {
 /// Unmounts a directory; with `detaches` also one that is in use: those who use it keep what they have open.
 pub fn unmount(dir: &Path, detaches: bool) -> io::Result<()> {
     if effective_user().0 == 0 {
-        let flags = if detaches { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        // A name that leads elsewhere by now must not lead root there.
+        let mut flags = UnmountFlags::NOFOLLOW;
+        flags.set(UnmountFlags::DETACH, detaches);
         return Ok(rustix::mount::unmount(dir, flags)?);
     }
     let lazily = if detaches { "-uz" } else { "-u" };

@@ -41,7 +41,8 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
     // A server that has gone leaves a mount that cannot be looked at: then the name has to do.
     let seen = asked.canonicalize().unwrap_or(asked);
     let all = mounts()?;
-    let is_asked = |mount: &&Mounted| mount.is_volume() && (mount.dir == seen || mount.source == seen);
+    let is_source = |mount: &Mounted| mount.source == seen && mount.is_believed();
+    let is_asked = |mount: &&Mounted| mount.is_volume() && (mount.dir == seen || is_source(mount));
     let asked_for: Vec<&Mounted> = all.iter().filter(is_asked).collect();
     let lives = |mount: &&&Mounted| mount.dir == seen || !is_dead(&mount.dir);
     let named = match &*asked_for {
@@ -84,7 +85,9 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
         mounts().is_ok_and(|all| all.iter().all(|other| other.dir != mount.dir))
     };
     unmounted.or_else(|error| if is_gone(&error) { Ok(()) } else { Err(error) })?;
-    take_off_dead(&mount.source)?;
+    if let Err(error) = take_off_dead(&mount.source) {
+        warn(format_args!("{}: another mount whose server has ended stays: {error}", mount.source.display()));
+    }
     if let Some(dir) = mounted_on(&mount.source) {
         warn(format_args!("{} is still mounted on {}", mount.source.display(), dir.display()));
         return Ok(());
@@ -108,7 +111,8 @@ fn not_mounted(asked: &Path, seen: &Path) -> CliError {
 fn take_off_dead(source: &Path) -> Result<(), CliError> {
     let all = mounts()?;
     let mut dirs: Vec<&Path> = Vec::new();
-    for mount in all.iter().filter(|mount| mount.is_volume() && mount.source == source) {
+    let is_it = |mount: &&Mounted| mount.is_volume() && mount.source == source && mount.is_believed();
+    for mount in all.iter().filter(is_it) {
         if !dirs.contains(&&*mount.dir) {
             dirs.push(&mount.dir);
         }

@@ -18,7 +18,7 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use talc::DefaultBinning;
 use talc::base::Talc;
 use talc::base::binning::Binning;
@@ -37,11 +37,15 @@ const PAGE: usize = 4096;
 /// Pause between two looks at how much is in memory, and for each so many bytes of the bound.
 const PAUSE: Duration = Duration::from_millis(20);
 const BOUND_OF_PAUSE: u64 = 256 << 20;
+/// How long a full disk is not asked again.
+const FULL_PATIENCE: Duration = Duration::from_secs(5);
 /// Faults after which it is worth a look.
 const FAULTS_MIN: usize = 64;
 
-/// What `statfs` says of a ramfs.
+/// What `statfs` says of some file systems.
 const RAMFS_MAGIC: libc::__fsword_t = 0x8584_58f6;
+const BCACHEFS_MAGIC: libc::__fsword_t = 0xca45_1a4e;
+const ZFS_MAGIC: libc::__fsword_t = 0x2fc1_2fc1;
 
 /// The system call that counts cached pages of a file (Linux 6.5).
 const CACHESTAT: libc::c_long = 451;
@@ -72,6 +76,8 @@ static PAGER: Mutex<Pager> = Mutex::new(Pager::new());
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 /// Whether more is in memory than may be, and pages are leaving it.
 static OVER: AtomicBool = AtomicBool::new(false);
+/// Whether memory is gone through in order now.
+static IN_ORDER: AtomicBool = AtomicBool::new(false);
 /// Whether the file could not grow.
 static FULL: AtomicBool = AtomicBool::new(false);
 
@@ -98,6 +104,8 @@ struct Pager {
     mapped: usize,
     /// Region of the first hand.
     hand: usize,
+    /// When the file could not grow.
+    refused: Option<Instant>,
     /// One byte a page of a region.
     pages: [u8; REGION / PAGE],
 }
@@ -184,10 +192,7 @@ unsafe impl Source for Spill {
         let wanted = layout.size().checked_add(layout.align()).ok_or(())?;
         // Room for the tags at its ends, too.
         let bytes = wanted.checked_add(PAGE).ok_or(())?.next_multiple_of(GROWTH);
-        let Some(begin) = lock(&PAGER).grow(bytes) else {
-            FULL.store(true, Relaxed);
-            return Err(());
-        };
+        let begin = lock(&PAGER).grow(bytes).map_err(drop)?;
         let end = begin.wrapping_add(bytes);
         // SAFETY: these bytes were just mapped, behind those of the heap, and nobody else knows of them.
         let end = unsafe {
@@ -203,36 +208,42 @@ unsafe impl Source for Spill {
 
 impl Pager {
     const fn new() -> Pager {
-        Pager { file: -1, usage: -1, bound: 0, mapped: 0, hand: 0, pages: [0; REGION / PAGE] }
+        Pager { file: -1, usage: -1, bound: 0, mapped: 0, hand: 0, refused: None, pages: [0; REGION / PAGE] }
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
         ptr::with_exposed_provenance_mut(BEGIN.load(Relaxed) + offset)
     }
 
-    /// Maps more of the file, which grows; where that begins. None when the disk is full.
-    fn grow(&mut self, bytes: usize) -> Option<*mut u8> {
+    /// Maps more of the file, which grows; where that begins. When the disk is full, it is not asked again for a while.
+    fn grow(&mut self, bytes: usize) -> io::Result<*mut u8> {
         let (offset, begin) = (self.mapped, self.at(self.mapped));
-        if bytes > SPACE - offset {
-            return None;
+        if bytes > SPACE - offset || self.refused.is_some_and(|since| since.elapsed() < FULL_PATIENCE) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         // SAFETY: system calls on an own file, and on addresses that were reserved for this mapping and are not used yet. What
         // is given room here is never found missing by a store.
         unsafe {
             if libc::fallocate(self.file, 0, offset as i64, bytes as i64) != 0 {
-                return None;
+                let error = io::Error::last_os_error();
+                // What it got of a full disk is of no use, and others may need it.
+                libc::ftruncate(self.file, offset as i64);
+                self.refused = Some(Instant::now());
+                FULL.store(true, Relaxed);
+                return Err(error);
             }
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let access = libc::PROT_READ | libc::PROT_WRITE;
             if libc::mmap(begin.cast(), bytes, access, flags, self.file, offset as i64) == libc::MAP_FAILED {
-                return None;
+                return Err(io::Error::last_os_error());
             }
-            libc::madvise(begin.cast(), bytes, advice(paging::is_in_order()));
+            libc::madvise(begin.cast(), bytes, advice(IN_ORDER.load(Relaxed)));
         }
         self.mapped += bytes;
         MAPPED.store(self.mapped, Relaxed);
+        self.refused = None;
         self.make_room();
-        Some(begin)
+        Ok(begin)
     }
 
     /// Bytes of these regions that are in memory.
@@ -273,7 +284,8 @@ impl Pager {
 
     /// Has pages leave while more than the bound is in memory, or until all have had their chance.
     fn make_room(&mut self) {
-        let room = self.bound.saturating_sub(self.others());
+        // What the file could not take is in other memory. The mapping must stay usable nonetheless.
+        let room = self.bound.saturating_sub(self.others()).max(self.bound / 4);
         let regions = self.mapped / REGION;
         let mut cached = self.count(0..regions);
         if cached <= room {
@@ -328,6 +340,7 @@ fn advice(in_order: bool) -> libc::c_int {
 }
 
 fn advise(in_order: bool) {
+    IN_ORDER.store(in_order, Relaxed);
     let begin = ptr::with_exposed_provenance_mut(BEGIN.load(SeqCst));
     // SAFETY: advice on what is mapped.
     unsafe { libc::madvise(begin, MAPPED.load(SeqCst), advice(in_order)) };
@@ -351,7 +364,8 @@ fn unnamed(dir: &Path) -> io::Result<File> {
     let file = match options.clone().custom_flags(libc::O_TMPFILE).open(dir) {
         // A file system without such files.
         Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR)) => {
-            let path = dir.join(format!(".weft-memory-{}", std::process::id()));
+            let random = u64::from_ne_bytes(weft_sys::file::random()?);
+            let path = dir.join(format!(".weft-memory-{random:016x}"));
             let file = options.create_new(true).open(&path)?;
             std::fs::remove_file(&path)?;
             file
@@ -364,8 +378,13 @@ fn unnamed(dir: &Path) -> io::Result<File> {
         libc::fstatfs(file.as_raw_fd(), &raw mut found);
         found.f_type
     };
-    let is_memory = kind == libc::TMPFS_MAGIC || kind == RAMFS_MAGIC;
-    if is_memory { Err(io::Error::other("this file system is in memory itself")) } else { Ok(file) }
+    // What was given room there may find none when it is overwritten, which would end the process.
+    let copies = [libc::BTRFS_SUPER_MAGIC, BCACHEFS_MAGIC, ZFS_MAGIC].contains(&kind);
+    match kind {
+        libc::TMPFS_MAGIC | RAMFS_MAGIC => Err(io::Error::other("this file system is in memory itself")),
+        _ if copies => Err(io::Error::other("this file system copies what is overwritten")),
+        _ => Ok(file),
+    }
 }
 
 /// From now on, at most `bound` bytes of what this process allocates are in memory; the rest is in a file without a name in `dir`. For
@@ -374,7 +393,10 @@ fn unnamed(dir: &Path) -> io::Result<File> {
 /// # Errors
 /// The file cannot be made, or there is no address space.
 pub fn bound(bound: u64, dir: &Path) -> io::Result<()> {
+    assert_eq!(BEGIN.load(SeqCst), 0, "memory is bounded once");
     let file = unnamed(dir)?;
+    // The first part of it, so that what refuses is found now.
+    weft_sys::file::allocate(&file, 0, GROWTH as u64)?;
     let usage = File::open("/proc/self/statm")?;
     // SAFETY: it takes addresses that are free.
     let begin = unsafe {

@@ -1,15 +1,27 @@
 //! Processes of this command's own.
 
 use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a thread may take to end.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A copy of this process; `None` in the copy, its number in the one that goes on.
 ///
 /// # Errors
 /// What the system says. A process with several threads is refused: a copy would have but one, and whatever locks the others held.
 pub fn fork() -> io::Result<Option<u32>> {
-    let threads = std::fs::read_dir("/proc/self/task")?.count();
-    if threads != 1 {
-        return Err(io::Error::other(format!("{threads} threads run")));
+    // A thread that has given its answer takes a moment to end.
+    let begun = Instant::now();
+    loop {
+        let threads = std::fs::read_dir("/proc/self/task")?.count();
+        if threads == 1 {
+            break;
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(io::Error::other(format!("{threads} threads run")));
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
     // SAFETY: there is no other thread, so that the copy is a whole process.
     match unsafe { libc::fork() } {

@@ -5,7 +5,7 @@ pub mod helper;
 mod keeper;
 mod options;
 
-use crate::args::PlacementArgs;
+use crate::args::{MemoryArgs, PlacementArgs};
 use crate::error::CliError;
 use crate::host::{self, Hosted, ServerAt};
 use crate::mounted::{Mounted, detach_dead, mount_of, mounted_on, mounts};
@@ -165,7 +165,11 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         Role::Server(charge) => charge,
         Role::Done(status) => return Ok(status),
     };
-    args.placement.memory.apply(&served.volume)?;
+    match served.memory.apply(&served.volume) {
+        // A mount goes on as it can.
+        Err(error) if charge.device.is_some() => say::warn(error),
+        applied => applied?,
+    }
     let hosted = match charge.device {
         None => served.begin(&args.volume, choice.write_back)?,
         // Of a server that left its directory.
@@ -279,6 +283,7 @@ struct Served {
     volume: PathBuf,
     socket: Option<PathBuf>,
     choice: VolumeChoice,
+    memory: MemoryArgs,
 }
 
 impl Served {
@@ -296,7 +301,8 @@ impl Served {
             }
             None => source.to_path_buf(),
         };
-        Ok(Served { volume, socket, choice })
+        let memory = args.placement.memory.of_volume(source)?;
+        Ok(Served { volume, socket, choice, memory })
     }
 
     /// Serves the volume in this process, for nobody else if it is alone.
