@@ -37,6 +37,7 @@ const PAGE: usize = 4096;
 /// Pause between two looks at how much is in memory, and for each so many bytes of the bound.
 const PAUSE: Duration = Duration::from_millis(20);
 const BOUND_OF_PAUSE: u64 = 256 << 20;
+const PAUSES_MAX: u64 = 100;
 /// How long a full disk is not asked again.
 const FULL_PATIENCE: Duration = Duration::from_secs(5);
 /// Faults after which it is worth a look.
@@ -388,7 +389,7 @@ fn unnamed(dir: &Path) -> io::Result<File> {
 }
 
 /// From now on, at most `bound` bytes of what this process allocates are in memory; the rest is in a file without a name in `dir`. For
-/// once, and before there are other threads. Where the disk is full, memory takes what the file cannot.
+/// once. Where the disk is full, memory takes what the file cannot.
 ///
 /// # Errors
 /// The file cannot be made, or there is no address space.
@@ -415,7 +416,7 @@ pub fn bound(bound: u64, dir: &Path) -> io::Result<()> {
         let mut told = false;
         let mut faults_before = 0;
         // To count takes longer the more there is.
-        let pause = PAUSE * (1 + (bound / BOUND_OF_PAUSE) as u32);
+        let pause = PAUSE * (1 + (bound / BOUND_OF_PAUSE).min(PAUSES_MAX) as u32);
         loop {
             std::thread::sleep(pause);
             // Without faults, nothing has come into memory.

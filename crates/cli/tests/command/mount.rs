@@ -1,7 +1,9 @@
 //! A volume that is mounted: programs that no library reaches see the files of those that it reaches, at the same time.
 
+mod locks;
 mod restart;
 
+use self::locks::locks_exclude_programs_of_the_mount_and_of_the_library;
 use crate::volume::{Bench, wait_for};
 use predicates::prelude::*;
 use predicates::str::contains;
@@ -204,66 +206,6 @@ fn holder(command: &mut Command, ask: &str) -> Child {
 fn release(mut child: Child, ask: &str) {
     child.stdin.take().unwrap().write_all(ask.as_bytes()).unwrap();
     assert!(child.wait().unwrap().success());
-}
-
-fn locks_exclude_programs_of_the_mount_and_of_the_library(by: &[&str]) {
-    let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, by) else { return };
-    let dir = mount.dir.clone();
-    // The same program by both ways: `{}` is the directory.
-    let under = |script: &str| {
-        let script = script.replace("{}", "/weft");
-        bench.process(&["run", "--quiet", "--volume", "vol.img", "--", "sh", "-c", &script])
-    };
-    let through = |script: &str| {
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(script.replace("{}", dir.to_str().unwrap()));
-        command
-    };
-    let ways: [&dyn Fn(&str) -> Command; 2] = [&under, &through];
-    let said = |mut command: Command| {
-        let output = command.output().unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.code().unwrap(), String::from_utf8(text).unwrap())
-    };
-    // Record locks.
-    assert_eq!(said(through("sqlite3 {}/db 'create table t(a)'")), (0, String::new()));
-    for (first, second) in [(0, 1), (1, 0), (1, 1)] {
-        let held = holder(
-            &mut ways[first]("sqlite3 {}/db"),
-            "begin immediate;\ninsert into t values(1);\nselect 'held';\n",
-        );
-        let (code, text) = said(ways[second]("sqlite3 {}/db 'insert into t values(2)'"));
-        assert!(code != 0 && text.contains("database is locked"), "{first} {second}: {code} {text}");
-        let mut waits = ways[second]("sqlite3 -cmd '.timeout 30000' {}/db 'insert into t values(3)'").spawn();
-        release(held, "commit;\n");
-        assert!(waits.as_mut().unwrap().wait().unwrap().success(), "{first} {second}");
-    }
-    assert_eq!(said(under("sqlite3 {}/db 'select count(*), sum(a) from t'")), (0, "6|12\n".into()));
-    // Locks of whole files: at once, after a wait, and given up on a signal. They can be shared.
-    for (first, second) in [(0, 1), (1, 0), (1, 1), (0, 0)] {
-        let case = format!("{first} {second}");
-        let held = holder(&mut ways[first]("flock {}/lock sh -c 'echo held; read line'"), "");
-        assert_eq!(said(ways[second]("flock -n {}/lock true")), (1, String::new()), "{case}");
-        assert_eq!(said(ways[second]("flock -s -n {}/lock true")), (1, String::new()), "{case}");
-        assert_eq!(said(ways[second]("flock -w 0.2 {}/lock true")).0, 1, "{case}");
-        let waits = ways[second]("flock {}/lock echo had").stdout(Stdio::piped()).spawn().unwrap();
-        release(held, "\n");
-        assert_eq!(waits.wait_with_output().unwrap().stdout, b"had\n", "{case}");
-        let held = holder(&mut ways[first]("flock -s {}/lock sh -c 'echo held; read line'"), "");
-        assert_eq!(said(ways[second]("flock -s -n {}/lock echo had")), (0, "had\n".into()), "{case}");
-        assert_eq!(said(ways[second]("flock -n {}/lock true")), (1, String::new()), "{case}");
-        release(held, "\n");
-        assert_eq!(said(ways[second]("flock -n {}/lock echo had")), (0, "had\n".into()), "{case}");
-    }
-    // A holder that is killed.
-    let mut held = holder(&mut through("exec setsid flock {}/lock -c 'echo held; read line'"), "");
-    let group = held.id();
-    assert!(said(through(&format!("kill -s KILL -- -{group}"))).0 == 0);
-    held.wait().unwrap();
-    assert_eq!(said(under("flock -w 20 {}/lock echo had")), (0, "had\n".into()));
-    assert_eq!(mount.stop(), 0);
-    bench.weft(&["fsck", "vol.img"]).success();
 }
 
 #[test]
@@ -716,22 +658,6 @@ fn mount_8_remounts_what_it_finds_in_the_table_of_mounts() {
         );
     }
     assert_eq!(options(), shown);
-    assert_eq!(mount.stop(), 0);
-}
-
-#[test]
-fn the_kernel_looks_after_locks_of_a_mount_that_has_the_volume_for_itself() {
-    let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &["-o", "writeback"]) else { return };
-    let file = fs::File::create(mount.dir.join("f")).unwrap();
-    let other = fs::File::open(mount.dir.join("f")).unwrap();
-    file.lock().unwrap();
-    assert!(other.try_lock().is_err());
-    let inode = format!(":{} ", file.metadata().unwrap().ino());
-    assert!(fs::read_to_string("/proc/locks").unwrap().contains(&inode));
-    drop(file);
-    other.try_lock().unwrap();
-    drop(other);
     assert_eq!(mount.stop(), 0);
 }
 
@@ -1291,33 +1217,6 @@ by_both_ways! {
     what_the_kernel_has_kept_is_forgotten_before_a_program_of_the_library_changes_it,
     flags_of_open_files_count_as_they_are_and_stores_to_maps_stay_in_place,
     lists_and_flags_let_users_do_through_the_mount_what_they_let_them_do_on_ext4,
-}
-
-#[test]
-fn programs_that_wait_for_locks_hold_up_no_others_of_their_processor() {
-    let Some(option) = by_io_uring() else { return };
-    let bench = Bench::with_volume();
-    let Some(mut mount) = Mounted::new(&bench, &option) else { return };
-    let on_one = |script: &str| {
-        let mut command = Command::new("taskset");
-        command.args(["-c", "0", "bash", "-c", script]).current_dir(&mount.dir);
-        command
-    };
-    let held = holder(&mut on_one("flock lock sh -c 'echo held; read line'"), "");
-    let all = "for i in {1..30}; do flock lock sh -c 'echo x >>had' & done; wait";
-    let mut waiting = on_one(all).spawn().unwrap();
-    // More than a queue has threads at first.
-    let tasks = format!("/proc/{}/task", mount.child.id());
-    wait_for("more threads", || fs::read_dir(&tasks).unwrap().count() > 40);
-    assert!(
-        on_one("echo other >other && cat other && ! timeout 0.2 flock lock true").status().unwrap().success()
-    );
-    assert!(!mount.dir.join("had").exists());
-    release(held, "\n");
-    assert!(waiting.wait().unwrap().success());
-    assert_eq!(fs::read_to_string(mount.dir.join("had")).unwrap(), "x\n".repeat(30));
-    assert_eq!(mount.stop(), 0);
-    bench.weft(&["fsck", "vol.img"]).success();
 }
 
 #[test]
