@@ -105,6 +105,11 @@ impl<'a> Answer<'a> {
         self.len
     }
 
+    /// As it was when it had so many bytes.
+    pub fn cut(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
     /// Adds a structure.
     pub fn put<T: IntoBytes + Immutable>(&mut self, value: &T) {
         self.put_bytes(value.as_bytes());
@@ -209,12 +214,13 @@ impl Channel {
     }
 
     /// Answers requests, one after the other, as long as they are short; one that may take long is the last, and another thread
-    /// answers those that follow. False when the mount has ended.
+    /// answers those that follow. `handle` is also given what it calls before it waits for other requests. False when the mount has
+    /// ended.
     pub fn serve(
         &self,
         buffers: &mut Buffers,
         is_short: impl Fn(&Request<'_>) -> bool,
-        handle: impl Fn(&Request<'_>, &mut Answer<'_>) -> Result<Outcome, Errno>,
+        handle: impl Fn(&Request<'_>, &mut Answer<'_>, &mut dyn FnMut()) -> Result<Outcome, Errno>,
     ) -> io::Result<bool> {
         let mut turn = Some(self.turn.lock());
         while let Some(rhythm) = turn.as_deref_mut() {
@@ -225,7 +231,7 @@ impl Channel {
                     turn = None;
                 }
                 forgets = matches!(request.head.opcode, op::FORGET | op::BATCH_FORGET);
-                handle(request, answer)
+                handle(request, answer, &mut || turn = None)
             };
             if !self.answer(received, buffers, handle)? {
                 return Ok(false);

@@ -3,7 +3,6 @@
 mod attributes;
 mod restart;
 
-use crate::MountChoice;
 use crate::abi::{
     self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
     InHeader, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn,
@@ -17,12 +16,13 @@ use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::openers::Openers;
+use crate::{MountChoice, THREADS};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use weft_client::FileRef;
@@ -30,6 +30,7 @@ use weft_client::proto::{ITSELF, with_umask};
 use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino, refuse};
 use weft_server::ops::{At, Base, Caller, Error, Position, Read, Session};
 use weft_server::{Process, Volume, Watcher};
+use weft_sys::clock::monotonic_ns;
 use weft_vfs::{Attr, InodeFlags};
 use zerocopy::FromBytes;
 
@@ -47,6 +48,7 @@ const AGAIN: [Duration; 4] = [
 ];
 /// The kernel keeps no data, and the server orders writes.
 const DIRECT: u32 = fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES;
+const NO_ROOM: Result<Outcome, Errno> = Err(Errno(libc::ENOSPC));
 const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 /// How often everything is made durable where another server may go on.
 const SETTLED_EVERY: Duration = Duration::from_secs(5);
@@ -63,6 +65,11 @@ const QUICK_READ: Duration = Duration::from_micros(100);
 /// The kernel has passed on what it kept when it has written nothing for so long, and the longest wait for that.
 const QUIET: Duration = Duration::from_millis(200);
 const QUIET_MAX: Duration = Duration::from_secs(60);
+/// The kernel gives up the last use of a file that is closed, and then its inode, by requests that nobody waits for: on a full volume,
+/// what needs room waits so long after a name was removed, as so many threads do at most. Others serve the kernel meanwhile.
+const ROOM_COMES: Duration = Duration::from_millis(200);
+const ROOM_PAUSE: Duration = Duration::from_millis(2);
+const WAITING_MAX: usize = THREADS - 1;
 /// Requests that the kernel may send ahead of programs, and of how many it holds back others.
 const BACKGROUND_MAX: u16 = 64;
 const CONGESTION: u16 = 48;
@@ -115,6 +122,10 @@ pub struct Front {
     kept_writes: AtomicU64,
     /// Of these, those that could not be stored.
     refused_writes: AtomicU64,
+    /// When a name was removed the last time, in nanoseconds of the system's monotonic clock.
+    removed: AtomicU64,
+    /// Threads that wait for room.
+    waiting: AtomicUsize,
     /// Requests are to come by io_uring, too.
     has_rings: bool,
     /// The last read waited for the device.
@@ -242,6 +253,8 @@ impl Front {
             writes_back: AtomicBool::new(choice.write_back),
             kept_writes: AtomicU64::new(0),
             refused_writes: AtomicU64::new(0),
+            removed: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
             has_rings: choice.io_uring,
             reads_wait: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
@@ -458,12 +471,13 @@ impl Front {
         self.locks.interrupt(&Session::new(&self.volume, &self.process, &caller), unique, channel);
     }
 
-    /// Answers a request.
+    /// Answers a request; calls `waits` before it waits until the kernel has given up what was removed, by other requests.
     pub fn handle(
         &self,
         request: &Request<'_>,
         answer: &mut Answer<'_>,
         channel: &Channel,
+        waits: &mut dyn FnMut(),
     ) -> Result<Outcome, Errno> {
         // Done twice, an exchange is undone, and a whiteout replaces what was moved.
         let once = request.head.opcode == op::RENAME2
@@ -471,7 +485,24 @@ impl Front {
                 rename.flags & (RENAME_EXCHANGE | libc::RENAME_WHITEOUT) != 0
             });
         refuse(once && is_resent(request), Errno(libc::EIO))?;
-        let outcome = self.answer(request, answer, channel);
+        let empty = answer.len();
+        let mut outcome = self.answer(request, answer, channel);
+        if outcome == NO_ROOM && self.room_may_come() {
+            if self.waiting.fetch_add(1, Relaxed) < WAITING_MAX {
+                waits();
+                while outcome == NO_ROOM && self.room_may_come() {
+                    std::thread::sleep(ROOM_PAUSE);
+                    answer.cut(empty);
+                    outcome = self.answer(request, answer, channel);
+                }
+            }
+            self.waiting.fetch_sub(1, Relaxed);
+        }
+        if let Err(Errno(errno)) = outcome
+            && self.is_kept_write(request)
+        {
+            self.lose_write(request, errno);
+        }
         match outcome {
             // The kernel has kept an inode that went with the last server: it looks the name up again.
             Err(Errno(libc::ENOENT)) if names_inode(request) => Err(Errno(libc::ESTALE)),
@@ -482,6 +513,33 @@ impl Front {
                 Err(Errno(libc::EIO))
             }
             outcome => outcome,
+        }
+    }
+
+    fn note_removed(&self) {
+        self.removed.store(monotonic_ns(), Relaxed);
+    }
+
+    fn room_may_come(&self) -> bool {
+        let removed = self.removed.load(Relaxed);
+        removed != 0 && monotonic_ns().saturating_sub(removed) < ROOM_COMES.as_nanos() as u64
+    }
+
+    /// Whether a program wrote before what is written now, to a file that is not lost altogether.
+    fn is_kept_write(&self, request: &Request<'_>) -> bool {
+        request.head.opcode == op::WRITE
+            && !self.has_stopped.load(Relaxed)
+            && request.argument().is_ok_and(|(write, _): (WriteIn, _)| {
+                write.write_flags & abi::WRITE_CACHE != 0 && self.handles.file(write.handle).is_ok()
+            })
+    }
+
+    /// The kernel had kept what cannot be stored: whoever wrote it may not ask.
+    fn lose_write(&self, request: &Request<'_>, errno: i32) {
+        let first = self.refused_writes.fetch_add(1, SeqCst) == 0;
+        if first || errno != libc::ENOSPC {
+            let ino = request.head.node;
+            tracing::error!(ino, errno, "what a program has written cannot be stored, and is lost");
         }
     }
 
@@ -540,6 +598,7 @@ impl Front {
                 let (name, _) = name(request.body())?;
                 let flags = if head.opcode == op::RMDIR { libc::AT_REMOVEDIR } else { 0 };
                 self.at_name(request, Place { dir: ino, name }, |session, at| session.unlink(at, flags))?;
+                self.note_removed();
                 self.handles.note_changed(ino);
                 self.entries.remove(ino, name);
             }
@@ -739,6 +798,8 @@ impl Front {
                 self.entries.moved(from_dir, old_name);
             }
             session.rename(from, to, flags)?;
+            // Perhaps the one that had the new name.
+            self.note_removed();
             self.handles.note_changed(from_dir);
             self.handles.note_changed(to_dir);
             // For the paths that are told; somebody may have renamed them again.
@@ -875,19 +936,7 @@ impl Front {
             let in_place = Position::InPlace { offset, old: None };
             let position = if writes_back { Position::Kept(offset) } else { in_place };
             self.kept_writes.fetch_add(1, SeqCst);
-            self.ask(request, |session| session.write(file, position, data)).inspect_err(
-                |Errno(errno)| {
-                    let first = self.refused_writes.fetch_add(1, SeqCst) == 0;
-                    if first || *errno != libc::ENOSPC {
-                        let (ino, errno) = (request.head.node, *errno);
-                        tracing::error!(
-                            ino,
-                            errno,
-                            "what a program has written cannot be stored, and is lost"
-                        );
-                    }
-                },
-            )?;
+            self.ask(request, |session| session.write(file, position, data))?;
             self.handles.note_written(write.handle);
             answer.put(&WriteOut { size: write.size, pad: 0 });
             return Ok(());

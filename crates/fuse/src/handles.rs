@@ -45,8 +45,10 @@ const LOCKED: u64 = 1 << 33;
 const UNSURE: u64 = 1 << 34;
 /// It cannot be used any more.
 const LOST: u64 = 1 << 35;
-/// It was opened after the loss: one `close` tells of it, too.
+/// It was opened after the loss.
 const LATER: u64 = 1 << 36;
+/// A `close` has told of a loss before it was opened.
+const CLOSE_TOLD: u64 = 1 << 37;
 
 /// A number that no `FileRef` is, for a file that could not be opened again.
 const NO_FILE: FileRef = FileRef(u64::MAX);
@@ -226,6 +228,9 @@ impl Handles {
         if ino != 0 {
             self.with_locks(|locks| locks.released(Ino(ino), handle));
         }
+        if slot.state.load(Relaxed) & CLOSE_TOLD != 0 {
+            self.told(&slot);
+        }
         if slot.ino.swap(0, AcqRel) == 0 {
             return Err(Errno(libc::EBADF));
         }
@@ -317,7 +322,7 @@ impl Handles {
         let slot = self.slot(handle)?;
         let begun = monotonic_ns();
         let done = act();
-        let was_unsure = slot.state.fetch_and(!UNSURE, Relaxed) & UNSURE != 0;
+        let was_unsure = slot.state.fetch_and(!(UNSURE | CLOSE_TOLD), Relaxed) & UNSURE != 0;
         if was_unsure {
             self.told(&slot);
             return Err(Errno(libc::EIO));
@@ -337,8 +342,9 @@ impl Handles {
         }
     }
 
-    /// A descriptor is closed: whether something that was written may be lost, and no `fsync` has told so. Each `close` tells it: a
-    /// process that has only inherited one may be the first. Who has opened the file since then is told once.
+    /// A descriptor is closed: whether something that was written may be lost, and no `fsync` has told so. Each `close` tells it: the
+    /// first may be a program's start in a new process, which has inherited the descriptor and tells nobody. When the file was
+    /// opened after the loss, and is closed altogether, those that open it from then on are not told.
     pub fn tells_close(&self, handle: u64) -> bool {
         let Ok(slot) = self.slot(handle) else { return false };
         let state = slot.state.load(Relaxed);
@@ -346,8 +352,7 @@ impl Handles {
             return false;
         }
         if state & LATER != 0 {
-            slot.state.fetch_and(!UNSURE, Relaxed);
-            self.told(&slot);
+            slot.state.fetch_or(CLOSE_TOLD, Relaxed);
         }
         true
     }
@@ -389,7 +394,7 @@ impl Handles {
             let is_lost = state & LOST != 0 || locked.contains(ino);
             let file = if is_lost { None } else { open(*ino, flags) };
             lost += usize::from(file.is_none());
-            let later = if state & LATER != 0 { state & (UNSURE | LATER) } else { 0 };
+            let later = if state & LATER != 0 { state & (UNSURE | LATER | CLOSE_TOLD) } else { 0 };
             let mut now = later | u64::from(flags as u32);
             if unsure.contains(ino) {
                 now |= UNSURE;
@@ -547,8 +552,20 @@ mod tests {
         let open = |ino, flags| handles.add(FileRef(1), Ino(ino), flags).unwrap();
         let (reader, writer, dir) = (open(2, libc::O_RDONLY), open(2, libc::O_RDWR), open(3, libc::O_RDONLY));
         assert!(!handles.tells_close(reader));
-        assert!(handles.tells_close(writer) && !handles.tells_close(writer));
+        assert!(
+            handles.tells_close(writer) && handles.tells_close(writer),
+            "the first may be of a new process"
+        );
+        let also = open(2, libc::O_RDWR);
+        assert!(handles.tells_close(writer));
+        handles.remove(writer).unwrap();
         assert!(!handles.tells_close(open(2, libc::O_RDWR)), "it has been told");
+        assert_eq!(
+            handles.settled(also, || Ok(())),
+            Err(Errno(libc::EIO)),
+            "a close of another does not count"
+        );
+        assert!(!handles.tells_close(also));
         assert_eq!(handles.settled(dir, || Ok(())), Err(Errno(libc::EIO)));
         assert_eq!(handles.settled(open(3, libc::O_RDONLY), || Ok(())), Ok(()));
         let handles = again(handles);

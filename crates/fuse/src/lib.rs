@@ -353,7 +353,7 @@ fn serve(shared: &Shared) {
         let served = shared.channel.serve(
             &mut buffers,
             |request| shared.front.is_short(request),
-            |request, answer| shared.front.handle(request, answer, &shared.channel),
+            |request, answer, waits| shared.front.handle(request, answer, &shared.channel, waits),
         );
         match served {
             Ok(true) => shared.begin_rings(shared.front.agrees_on_rings()),

@@ -289,11 +289,11 @@ impl Rings {
             names[..bytes].copy_from_slice(&payload[..bytes]);
             let request = Request::of_parts(*request, argument, &names[..bytes]);
             let mut answer = Answer::new(payload, 0);
-            (self.front.handle(&request, &mut answer, &self.channel), answer.len())
+            (self.front.handle(&request, &mut answer, &self.channel, &mut || ()), answer.len())
         } else {
             let request = Request::of_parts(*request, argument, &payload[..bytes]);
             let mut written = Answer::new(answer, 0);
-            let outcome = self.front.handle(&request, &mut written, &self.channel);
+            let outcome = self.front.handle(&request, &mut written, &self.channel, &mut || ());
             let len = written.len();
             payload[..len].copy_from_slice(&answer[..len]);
             (outcome, len)

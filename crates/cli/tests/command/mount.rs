@@ -1088,11 +1088,16 @@ fn a_volume_that_is_full_says_so_to_the_flush_of_what_the_kernel_kept() {
     let piece = vec![1; 1 << 20];
     let failed = (0..4096).find_map(|_| file.write_all(&piece).and_then(|()| file.sync_data()).err());
     assert_eq!(failed.unwrap().raw_os_error(), Some(libc::ENOSPC));
-    drop(file);
     fs::remove_file(&path).unwrap();
-    let mut file = fs::File::create(mount.dir.join("small")).unwrap();
-    file.write_all(&piece).and_then(|()| file.sync_all()).unwrap();
-    drop(file);
+    // The kernel says a moment later that a file is closed altogether.
+    let closes = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        drop(file);
+    });
+    let mut small = fs::File::create(mount.dir.join("small")).unwrap();
+    small.write_all(&piece).and_then(|()| small.sync_all()).unwrap();
+    closes.join().unwrap();
+    drop(small);
     assert_ne!(mount.stop(), 0, "it says that something is lost");
     bench.weft(&["fsck", "vol.img"]).success();
 }
