@@ -1,6 +1,7 @@
 //! Files: locks, space, direct and gathered writes, memory files, random numbers, the identity of this boot.
 
 use crate::checked;
+use crate::uring::Rings;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -135,26 +136,35 @@ pub fn open_again(file: &impl AsFd, options: &OpenOptions) -> io::Result<File> {
 
 /// A second descriptor of a file, for writes past the page cache that are durable when they return.
 #[derive(Debug)]
-pub struct DirectFile(File);
+pub struct DirectFile {
+    file: File,
+    rings: Option<Rings>,
+}
 
 impl DirectFile {
     /// Opens the same file once more; fails where the file system has no direct writes.
     pub fn of(file: &File) -> io::Result<DirectFile> {
-        open_again(file, OpenOptions::new().write(true).custom_flags(libc::O_DIRECT)).map(DirectFile)
+        let file = open_again(file, OpenOptions::new().write(true).custom_flags(libc::O_DIRECT))?;
+        Ok(DirectFile { file, rings: Rings::new() })
     }
 
     /// The descriptor itself.
     pub fn file(&self) -> &File {
-        &self.0
+        &self.file
     }
 
     /// Writes `bytes`, which begin at a page's address, at `offset`. They are durable when this returns; of
     /// the rest of the file it says nothing. An error leaves open what was written.
     pub fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.rings.as_ref().is_some_and(|rings| rings.write_durably(&self.file, bytes, offset).is_ok()) {
+            return Ok(());
+        }
+        // The same bytes again: a plain call says for certain what is wrong.
         let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: one vector, which describes a live slice that the kernel only reads from.
-        let wrote =
-            unsafe { libc::pwritev2(self.0.as_raw_fd(), &part, 1, offset as libc::off_t, libc::RWF_DSYNC) };
+        let wrote = unsafe {
+            libc::pwritev2(self.file.as_raw_fd(), &part, 1, offset as libc::off_t, libc::RWF_DSYNC)
+        };
         match usize::try_from(wrote) {
             Ok(n) if n == bytes.len() => Ok(()),
             Ok(n) => Err(io::Error::other(format!("wrote {n} of {} bytes", bytes.len()))),

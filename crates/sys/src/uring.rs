@@ -65,6 +65,28 @@ impl Rings {
         Ok(results)
     }
 
+    /// Writes bytes at an offset, durable when this returns. Unlike in a plain call, whoever writes elsewhere in the file does not wait
+    /// for the medium: ext4 holds the inode's lock only until a direct write is under way.
+    pub fn write_durably(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut ring = self.take()?;
+        let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), bytes.as_ptr(), bytes.len() as u32)
+            .offset(offset)
+            .rw_flags(libc::RWF_DSYNC)
+            .build();
+        // SAFETY: the bytes are borrowed until this function returns, which is after the completion.
+        if unsafe { ring.submission().push(&entry) }.is_err() {
+            return Err(io::Error::other("the ring is full"));
+        }
+        let mut written = 0;
+        wait(&mut ring, 1, |_, result| written = result);
+        self.idle.lock().push(ring);
+        match usize::try_from(written) {
+            Ok(n) if n == bytes.len() => Ok(()),
+            Ok(n) => Err(io::Error::other(format!("wrote {n} of {} bytes", bytes.len()))),
+            Err(_) => Err(io::Error::from_raw_os_error(-written)),
+        }
+    }
+
     /// Begins a write of whole pages at these addresses, one after the other, from page `first` of a file on. No more than 1024 pages.
     ///
     /// # Safety
