@@ -18,7 +18,8 @@ use std::sync::Arc;
 use weft_core::units::format_size;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_sys::file::{
-    DirectFile, LockedFile, free_bytes, is_record_locked, memory_file, read_would_wait, will_read,
+    DirectFile, LockedFile, drop_cached, free_bytes, is_record_locked, memory_file, read_would_wait,
+    will_read,
 };
 
 /// Bytes that creation writes at once, and after which it reports progress.
@@ -370,7 +371,10 @@ fn fill_with_zeros(file: &File, total: u64, progress: &mut dyn FnMut(u64, u64)) 
     file.set_len(0)?;
     progress(0, total);
     write_zeros(file, 0, total, &mut |done| progress(done, total))?;
-    file.sync_all()
+    file.sync_all()?;
+    // Of no use to anybody, and kept in pieces so large that ext4 is slow to write a block of one.
+    drop_cached(file, 0, total);
+    Ok(())
 }
 
 /// Writes zeros, so that the range has its room on the disk; calls `progress` with the bytes that are written.
