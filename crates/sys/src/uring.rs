@@ -194,6 +194,13 @@ mod tests {
         for (read, page) in out.chunks(PAGE_BYTES).enumerate() {
             assert!(page.iter().all(|byte| *byte == [3, 1, 3, 0][read % 4]), "read {read}");
         }
+        rings.write_durably(&file, &raw[PAGE_BYTES..2 * PAGE_BYTES], 0).unwrap();
+        let mut first = [(0, &mut out[..PAGE_BYTES])];
+        assert_eq!(rings.read_all(&file, &mut first).unwrap(), [PAGE_BYTES as i32]);
+        assert!(out[..PAGE_BYTES].iter().all(|byte| *byte == 2));
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let refused = rings.write_durably(&full, &raw[..PAGE_BYTES], 0).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
         let mut last = [(5, &mut out[..PAGE_BYTES])];
         assert_eq!(rings.read_all(&file, &mut last).unwrap(), [0], "beyond the end");
     }
