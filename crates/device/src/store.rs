@@ -18,8 +18,8 @@ use std::sync::Arc;
 use weft_core::units::format_size;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_sys::file::{
-    DirectFile, LockedFile, drop_cached, free_bytes, is_record_locked, memory_file, read_would_wait,
-    will_read,
+    DirectFile, LockedFile, allocate, drop_cached, free_bytes, is_record_locked, memory_file,
+    read_would_wait, will_read,
 };
 
 /// Bytes that creation writes at once, and after which it reports progress.
@@ -286,6 +286,9 @@ fn flush_log(frame: &Frame, header: &Header) -> Option<Box<FlushLog>> {
         Ok(direct) => {
             let session = frame.session.opens;
             let (offset, bytes) = (header::log_offset(&header.geometry), log::log_bytes(&header.geometry));
+            // A write of a process that was killed may be under way yet, and would come over an entry of this one. This takes room that
+            // is there; file systems let direct writes end before.
+            let _ = allocate(&frame.file, offset, bytes);
             Some(Box::new(FlushLog::new(direct, header.id, session, offset, bytes)))
         }
         Err(error) => {

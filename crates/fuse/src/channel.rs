@@ -1,14 +1,15 @@
 //! Requests from `/dev/fuse`, and the answers. What comes by io_uring instead, `rings.rs` serves.
 
+use crate::EXTRA_MAX;
 use crate::abi::{InHeader, OutHeader, op};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use weft_server::ops::Error;
@@ -153,12 +154,45 @@ const SOON: Duration = Duration::from_micros(100);
 /// While others answer most requests, inodes that are forgotten gather for so long: the kernel then tells of them at once.
 const GATHER: Duration = Duration::from_millis(1);
 
+/// As many threads wait for what others ask for at most: others stay that answer.
+const WAITING_MAX: usize = EXTRA_MAX;
+
 /// When requests come.
 struct Rhythm {
     answered: Instant,
     is_quick: bool,
     /// The last one was that inodes are forgotten, and more of that is likely.
     forgets: bool,
+}
+
+/// The right to wait for requests.
+struct Turn<'a> {
+    channel: &'a Channel,
+    rhythm: Option<MutexGuard<'a, Rhythm>>,
+    /// Called when nobody is left that waits for requests.
+    none_is_left: &'a dyn Fn(),
+}
+
+impl<'a> Turn<'a> {
+    fn of(channel: &'a Channel, none_is_left: &'a dyn Fn()) -> Turn<'a> {
+        channel.ready.fetch_add(1, SeqCst);
+        Turn { channel, rhythm: Some(channel.turn.lock()), none_is_left }
+    }
+
+    /// Another thread may wait for requests.
+    fn give_up(&mut self) {
+        if self.rhythm.take().is_some() && self.channel.ready.fetch_sub(1, SeqCst) == 1 {
+            (self.none_is_left)();
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if self.rhythm.take().is_some() {
+            self.channel.ready.fetch_sub(1, SeqCst);
+        }
+    }
 }
 
 /// The connection with the kernel.
@@ -168,6 +202,10 @@ pub struct Channel {
     has_rings: AtomicBool,
     /// Those who wait for answers to requests that others answer here, by the numbers of these; none any more when the mount has ended.
     expected: Mutex<Option<FxHashMap<u64, Sender<Errno>>>>,
+    /// Threads that wait for what others ask for.
+    waiting: AtomicUsize,
+    /// Threads that wait for requests, or for their turn to do so.
+    ready: AtomicUsize,
     /// Held by the one thread that waits for requests: the kernel would wake several in turn, each asleep on some processor.
     turn: Mutex<Rhythm>,
 }
@@ -178,7 +216,19 @@ impl Channel {
         rustix::io::ioctl_fionbio(&device, true)?;
         let rhythm = Rhythm { answered: Instant::now(), is_quick: false, forgets: false };
         let (has_rings, expected) = (AtomicBool::new(false), Mutex::new(Some(FxHashMap::default())));
-        Ok(Channel { device, has_rings, expected, turn: Mutex::new(rhythm) })
+        Ok(Channel {
+            device,
+            has_rings,
+            expected,
+            waiting: AtomicUsize::new(0),
+            ready: AtomicUsize::new(0),
+            turn: Mutex::new(rhythm),
+        })
+    }
+
+    /// How many threads wait for requests, or for their turn to do so.
+    pub fn ready(&self) -> usize {
+        self.ready.load(SeqCst)
     }
 
     /// Most requests come by rings from now on.
@@ -214,29 +264,43 @@ impl Channel {
     }
 
     /// Answers requests, one after the other, as long as they are short; one that may take long is the last, and another thread
-    /// answers those that follow. `handle` is also given what it calls before it waits for other requests. False when the mount has
-    /// ended.
+    /// answers those that follow: `none_is_left` is called when there is none. `handle` is also given what it asks before it waits for
+    /// what others ask for. False when the mount has ended.
     pub fn serve(
         &self,
         buffers: &mut Buffers,
         is_short: impl Fn(&Request<'_>) -> bool,
-        handle: impl Fn(&Request<'_>, &mut Answer<'_>, &mut dyn FnMut()) -> Result<Outcome, Errno>,
+        handle: impl Fn(&Request<'_>, &mut Answer<'_>, &mut dyn FnMut() -> bool) -> Result<Outcome, Errno>,
+        none_is_left: &dyn Fn(),
     ) -> io::Result<bool> {
-        let mut turn = Some(self.turn.lock());
-        while let Some(rhythm) = turn.as_deref_mut() {
+        let mut turn = Turn::of(self, none_is_left);
+        while let Some(rhythm) = turn.rhythm.as_deref_mut() {
             let received = self.receive(&mut buffers.request, rhythm);
             let mut forgets = false;
             let handle = |request: &Request<'_>, answer: &mut Answer<'_>| {
                 if !is_short(request) {
-                    turn = None;
+                    turn.give_up();
                 }
                 forgets = matches!(request.head.opcode, op::FORGET | op::BATCH_FORGET);
-                handle(request, answer, &mut || turn = None)
+                let mut waits = false;
+                let outcome = handle(request, answer, &mut || {
+                    waits = self.waiting.fetch_add(1, Relaxed) < WAITING_MAX;
+                    if waits {
+                        turn.give_up();
+                    } else {
+                        self.waiting.fetch_sub(1, Relaxed);
+                    }
+                    waits
+                });
+                if waits {
+                    self.waiting.fetch_sub(1, Relaxed);
+                }
+                outcome
             };
             if !self.answer(received, buffers, handle)? {
                 return Ok(false);
             }
-            if let Some(rhythm) = &mut turn {
+            if let Some(rhythm) = &mut turn.rhythm {
                 rhythm.answered = Instant::now();
                 rhythm.forgets = forgets;
             }

@@ -3,6 +3,7 @@
 mod attributes;
 mod restart;
 
+use crate::MountChoice;
 use crate::abi::{
     self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
     InHeader, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn,
@@ -11,18 +12,18 @@ use crate::abi::{
 };
 use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
-use crate::entries::{Entries, recall};
+use crate::entries::{Entries, TooMany, recall};
 use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::openers::Openers;
-use crate::{MountChoice, THREADS};
+use crate::room::Room;
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use weft_client::FileRef;
@@ -30,7 +31,6 @@ use weft_client::proto::{ITSELF, with_umask};
 use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino, refuse};
 use weft_server::ops::{At, Base, Caller, Error, Position, Read, Session};
 use weft_server::{Process, Volume, Watcher};
-use weft_sys::clock::monotonic_ns;
 use weft_vfs::{Attr, InodeFlags};
 use zerocopy::FromBytes;
 
@@ -65,11 +65,6 @@ const QUICK_READ: Duration = Duration::from_micros(100);
 /// The kernel has passed on what it kept when it has written nothing for so long, and the longest wait for that.
 const QUIET: Duration = Duration::from_millis(200);
 const QUIET_MAX: Duration = Duration::from_secs(60);
-/// The kernel gives up the last use of a file that is closed, and then its inode, by requests that nobody waits for: on a full volume,
-/// what needs room waits so long after a name was removed, as so many threads do at most. Others serve the kernel meanwhile.
-const ROOM_COMES: Duration = Duration::from_millis(200);
-const ROOM_PAUSE: Duration = Duration::from_millis(2);
-const WAITING_MAX: usize = THREADS - 1;
 /// Requests that the kernel may send ahead of programs, and of how many it holds back others.
 const BACKGROUND_MAX: u16 = 64;
 const CONGESTION: u16 = 48;
@@ -105,7 +100,7 @@ pub struct Front {
     volume: Arc<Volume>,
     process: Arc<Process>,
     nodes: Nodes,
-    entries: Entries,
+    entries: Arc<Entries>,
     locks: Locks,
     openers: Openers,
     handles: Handles,
@@ -122,10 +117,7 @@ pub struct Front {
     kept_writes: AtomicU64,
     /// Of these, those that could not be stored.
     refused_writes: AtomicU64,
-    /// When a name was removed the last time, in nanoseconds of the system's monotonic clock.
-    removed: AtomicU64,
-    /// Threads that wait for room.
-    waiting: AtomicUsize,
+    room: Room,
     /// Requests are to come by io_uring, too.
     has_rings: bool,
     /// The last read waited for the device.
@@ -242,7 +234,7 @@ impl Front {
             volume,
             process,
             nodes: Nodes::default(),
-            entries: Entries::default(),
+            entries: Arc::default(),
             locks,
             openers: Openers::default(),
             handles,
@@ -253,8 +245,7 @@ impl Front {
             writes_back: AtomicBool::new(choice.write_back),
             kept_writes: AtomicU64::new(0),
             refused_writes: AtomicU64::new(0),
-            removed: AtomicU64::new(0),
-            waiting: AtomicUsize::new(0),
+            room: Room::default(),
             has_rings: choice.io_uring,
             reads_wait: AtomicBool::new(false),
             has_stopped: AtomicBool::new(false),
@@ -341,8 +332,27 @@ impl Front {
     /// The same of a name.
     fn kept_name(&self, request: &Request<'_>, place: Place<'_>) -> Duration {
         // Remembered first: others who come from now on find it.
-        let is_noted = request.alone.get() != 0 && self.entries.add(place.dir, place.name);
-        if is_noted { self.kept(request) } else { Duration::ZERO }
+        if request.alone.get() == 0 {
+            return Duration::ZERO;
+        }
+        match self.entries.add(place.dir, place.name) {
+            Ok(()) => self.kept(request),
+            Err(too_many) => {
+                if too_many == TooMany::MakeRoom {
+                    self.make_room_for_names();
+                }
+                Duration::ZERO
+            }
+        }
+    }
+
+    /// Has the kernel give up some names, in a thread of its own.
+    fn make_room_for_names(&self) {
+        let (Some(channel), entries) = (self.channel.get().cloned(), self.entries.clone()) else { return };
+        let thread = std::thread::Builder::new().name("weft-mount-names".into());
+        if thread.spawn(move || entries.make_room(&channel)).is_err() {
+            self.entries.stay();
+        }
     }
 
     /// What the sender of a request asks for. The kernel has checked that it may.
@@ -383,6 +393,30 @@ impl Front {
         let path = self.nodes.path(place.dir);
         let at = At { dir: Base::Inode(place.dir, &path), path: place.name };
         self.ask(request, |session| act(session, at))
+    }
+
+    /// The same for names that go. The kernel has checked the inodes that it knew by them, and others may have these names by now: whoever
+    /// may not pass sticky directories does not pass them here, either.
+    fn at_name_that_goes<T>(
+        &self,
+        request: &Request<'_>,
+        place: Place<'_>,
+        act: impl Fn(&Session<'_>, At<'_>) -> Result<T, Error>,
+    ) -> Result<T, Errno> {
+        if request.head.uid == 0 {
+            return self.at_name(request, place, act);
+        }
+        let path = self.nodes.path(place.dir);
+        let at = At { dir: Base::Inode(place.dir, &path), path: place.name };
+        let passes = 1 << Capability::Fowner as u32;
+        let without = Capabilities::from_bits(Capabilities::ALL.bits() & !passes);
+        let done = self.ask_with(request, without, |session| act(session, at));
+        match done {
+            Err(Errno(libc::EPERM)) if has_capability(request.head.pid, passes) => {
+                self.ask(request, |session| act(session, at))
+            }
+            done => done,
+        }
     }
 
     /// Answers with what a name leads to after `act`; the kernel will know the inode by it.
@@ -446,7 +480,8 @@ impl Front {
                         && write.write_flags & abi::WRITE_KILL_SUIDGID == 0
                         && write.flags as i32 & (libc::O_SYNC | libc::O_DSYNC) == 0
                 };
-                request.argument().is_ok_and(is_plain)
+                // Programs of the library may be in the middle of a write to the same file.
+                self.volume.watcher_alone() != 0 && request.argument().is_ok_and(is_plain)
             }
             op::OPEN | op::CREATE | op::TMPFILE => {
                 let flags = request.argument::<OpenIn>().map_or(0, |(open, _)| open.flags as i32);
@@ -458,9 +493,14 @@ impl Front {
             }
             // Clients lose the memory by which they write to a file that is changed so.
             op::IOCTL | op::SETXATTR => false,
-            op::FSYNC | op::FSYNCDIR | op::FALLOCATE | op::SETLK | op::SETLKW | op::INIT | op::DESTROY => {
-                false
-            }
+            op::FSYNC
+            | op::FSYNCDIR
+            | op::FALLOCATE
+            | op::LSEEK
+            | op::SETLK
+            | op::SETLKW
+            | op::INIT
+            | op::DESTROY => false,
             _ => true,
         }
     }
@@ -471,13 +511,13 @@ impl Front {
         self.locks.interrupt(&Session::new(&self.volume, &self.process, &caller), unique, channel);
     }
 
-    /// Answers a request; calls `waits` before it waits until the kernel has given up what was removed, by other requests.
+    /// Answers a request. `may_wait` is asked before it waits for what others ask for: that the kernel gives up what was removed.
     pub fn handle(
         &self,
         request: &Request<'_>,
         answer: &mut Answer<'_>,
         channel: &Channel,
-        waits: &mut dyn FnMut(),
+        may_wait: &mut dyn FnMut() -> bool,
     ) -> Result<Outcome, Errno> {
         // Done twice, an exchange is undone, and a whiteout replaces what was moved.
         let once = request.head.opcode == op::RENAME2
@@ -486,19 +526,20 @@ impl Front {
             });
         refuse(once && is_resent(request), Errno(libc::EIO))?;
         let empty = answer.len();
-        let mut outcome = self.answer(request, answer, channel);
-        if outcome == NO_ROOM && self.room_may_come() {
-            if self.waiting.fetch_add(1, Relaxed) < WAITING_MAX {
-                waits();
-                while outcome == NO_ROOM && self.room_may_come() {
-                    std::thread::sleep(ROOM_PAUSE);
-                    answer.cut(empty);
-                    outcome = self.answer(request, answer, channel);
+        let mut outcome = self.answer(request, answer, channel, may_wait);
+        if outcome == NO_ROOM && self.has_done_nothing(request) {
+            self.room.wait(may_wait, || {
+                answer.cut(empty);
+                match self.answer(request, answer, channel, &mut || false) {
+                    // The mount has ended.
+                    Err(Errno(libc::ENOTCONN)) => return true,
+                    again => outcome = again,
                 }
-            }
-            self.waiting.fetch_sub(1, Relaxed);
+                outcome != NO_ROOM
+            });
         }
         if let Err(Errno(errno)) = outcome
+            && errno != libc::ENOTCONN
             && self.is_kept_write(request)
         {
             self.lose_write(request, errno);
@@ -516,19 +557,31 @@ impl Front {
         }
     }
 
-    fn note_removed(&self) {
-        self.removed.store(monotonic_ns(), Relaxed);
-    }
-
-    fn room_may_come(&self) -> bool {
-        let removed = self.removed.load(Relaxed);
-        removed != 0 && monotonic_ns().saturating_sub(removed) < ROOM_COMES.as_nanos() as u64
+    /// Whether a request that found no room has changed nothing, and no error is known of it: it may be tried again. What is made durable
+    /// as well may have been done before.
+    fn has_done_nothing(&self, request: &Request<'_>) -> bool {
+        let opcode = request.head.opcode;
+        let is_plain = match opcode {
+            op::WRITE => request.argument().is_ok_and(|(write, _): (WriteIn, _)| {
+                let is_kept = write.write_flags & abi::WRITE_CACHE != 0;
+                let is_sync = write.flags as i32 & (libc::O_SYNC | libc::O_DSYNC) != 0;
+                // Of what was stored to a map, the error is kept for an fsync.
+                !is_sync && (!is_kept || self.writes_back.load(Relaxed))
+            }),
+            op::FALLOCATE => true,
+            op::CREATE | op::TMPFILE | op::MKNOD | op::MKDIR | op::SYMLINK | op::LINK => !self.syncs_names,
+            _ => false,
+        };
+        let is_sync = |attr: Attr| attr.marks.flags.sync_names();
+        is_plain
+            && self
+                .ask(request, |session| session.stat(inode(Ino(request.head.node)), libc::AT_EMPTY_PATH))
+                .is_ok_and(|attr| !is_sync(attr))
     }
 
     /// Whether a program wrote before what is written now, to a file that is not lost altogether.
     fn is_kept_write(&self, request: &Request<'_>) -> bool {
         request.head.opcode == op::WRITE
-            && !self.has_stopped.load(Relaxed)
             && request.argument().is_ok_and(|(write, _): (WriteIn, _)| {
                 write.write_flags & abi::WRITE_CACHE != 0 && self.handles.file(write.handle).is_ok()
             })
@@ -548,6 +601,7 @@ impl Front {
         request: &Request<'_>,
         answer: &mut Answer<'_>,
         channel: &Channel,
+        may_wait: &mut dyn FnMut() -> bool,
     ) -> Result<Outcome, Errno> {
         let head = &request.head;
         let ino = Ino(head.node);
@@ -597,8 +651,9 @@ impl Front {
             op::UNLINK | op::RMDIR => {
                 let (name, _) = name(request.body())?;
                 let flags = if head.opcode == op::RMDIR { libc::AT_REMOVEDIR } else { 0 };
-                self.at_name(request, Place { dir: ino, name }, |session, at| session.unlink(at, flags))?;
-                self.note_removed();
+                let place = Place { dir: ino, name };
+                self.at_name_that_goes(request, place, |session, at| session.unlink(at, flags))?;
+                self.room.note_removed();
                 self.handles.note_changed(ino);
                 self.entries.remove(ino, name);
             }
@@ -674,7 +729,17 @@ impl Front {
                 let (seek, _) = request.argument::<LseekIn>()?;
                 let file = self.handles.file(seek.handle)?;
                 let (offset, whence) = (seek.offset as i64, seek.whence as i32);
-                let offset = self.ask(request, |session| session.seek(file, offset, whence, true))?;
+                // The kernel passes on what programs have stored to maps, if others can take it meanwhile; else nothing is told of holes.
+                let knows = may_wait() && self.stores_maps(ino);
+                let offset = self.ask(request, |session| match knows {
+                    true => session.seek(file, offset, whence, true),
+                    false => {
+                        let size = session.stat(inode(ino), libc::AT_EMPTY_PATH)?.size;
+                        let offset = u64::try_from(offset).ok().filter(|offset| *offset < size);
+                        let offset = offset.ok_or(Error::Errno(libc::ENXIO))?;
+                        Ok(if whence == libc::SEEK_HOLE { size } else { offset })
+                    }
+                })?;
                 answer.put(&LseekOut { offset });
             }
             op::GETLK => {
@@ -791,15 +856,19 @@ impl Front {
         let (from_dir, to_dir) = (Ino(request.head.node), Ino(new_dir));
         let to_path = self.nodes.path(to_dir);
         let to = At { dir: Base::Inode(to_dir, &to_path), path: new_name };
-        self.at_name(request, Place { dir: from_dir, name: old_name }, |session, from| {
-            // The kernel moves what it has kept of the name.
-            self.entries.moved(to_dir, new_name);
-            if flags & RENAME_EXCHANGE != 0 {
-                self.entries.moved(from_dir, old_name);
+        self.at_name_that_goes(request, Place { dir: from_dir, name: old_name }, |session, from| {
+            // The kernel moves what it has kept of the names.
+            let exchanges = flags & RENAME_EXCHANGE != 0;
+            self.entries.moves((from_dir, old_name), (to_dir, new_name));
+            if exchanges {
+                self.entries.moves((to_dir, new_name), (from_dir, old_name));
             }
             session.rename(from, to, flags)?;
+            if !exchanges {
+                self.entries.remove(from_dir, old_name);
+            }
             // Perhaps the one that had the new name.
-            self.note_removed();
+            self.room.note_removed();
             self.handles.note_changed(from_dir);
             self.handles.note_changed(to_dir);
             // For the paths that are told; somebody may have renamed them again.
@@ -970,6 +1039,13 @@ impl Front {
         Ok(())
     }
 
+    /// Has the kernel write what programs have stored to maps of a file. Whether it has.
+    fn stores_maps(&self, ino: Ino) -> bool {
+        let Some(channel) = self.channel.get() else { return false };
+        let told = channel.notify(notice::INVAL_INODE, &InvalInodeOut { ino: ino.0, offset: 0, len: 0 });
+        told.err().is_none_or(|error| error.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Programs of the library that have mapped the file see these bytes.
     fn show(
         &self,
@@ -978,9 +1054,12 @@ impl Front {
         file: FileRef,
         bytes: Range<u64>,
     ) -> Result<(), Error> {
-        // Others may have come since the request did.
-        let is_alone = request.alone.get() != 0 && request.alone.get() == self.volume.watcher_alone();
-        if is_alone { Ok(()) } else { session.show_in_maps(file, bytes) }
+        if self.is_alone(request) { Ok(()) } else { session.show_in_maps(file, bytes) }
+    }
+
+    /// Whether nobody else uses the volume. Others may have come since the request did.
+    fn is_alone(&self, request: &Request<'_>) -> bool {
+        request.alone.get() != 0 && request.alone.get() == self.volume.watcher_alone()
     }
 
     /// Whether the kernel may keep set-id bits of an inode, which it would not ask for again after the server has cleared them.
@@ -1048,6 +1127,16 @@ impl Front {
 /// Whether the kernel gives a request once more, which a server had read that has ended.
 fn is_resent(request: &Request<'_>) -> bool {
     request.head.unique & abi::UNIQUE_RESEND != 0
+}
+
+/// Whether a process has one of these capabilities, in the user namespace of this one.
+fn has_capability(pid: u32, capabilities: u64) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
+    let process = pid.to_string();
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
+    bits & capabilities != 0 && namespace("self").is_some_and(|own| namespace(&process) == Some(own))
 }
 
 /// Whether a request is about an inode alone, by its number.

@@ -394,7 +394,9 @@ impl Handles {
             let is_lost = state & LOST != 0 || locked.contains(ino);
             let file = if is_lost { None } else { open(*ino, flags) };
             lost += usize::from(file.is_none());
-            let later = if state & LATER != 0 { state & (UNSURE | LATER | CLOSE_TOLD) } else { 0 };
+            // What was written by way of it since it was opened is not of an earlier loss.
+            let is_later = state & LATER != 0 && !recent.may_lack(*ino, slot.written.load(Relaxed));
+            let later = if is_later { state & (UNSURE | LATER | CLOSE_TOLD) } else { 0 };
             let mut now = later | u64::from(flags as u32);
             if unsure.contains(ino) {
                 now |= UNSURE;

@@ -30,11 +30,13 @@ mod mount;
 mod nodes;
 mod openers;
 mod rings;
+mod room;
 
 use channel::{Buffers, Channel};
 use front::Front;
 use handles::Handles;
 pub use handles::Kept;
+use parking_lot::Mutex;
 use rings::Rings;
 use std::ffi::OsString;
 use std::fs::File;
@@ -47,8 +49,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use weft_server::{Volume, acts_for_watcher};
 
-/// Requests that are worked on at the same time.
+/// Threads that answer requests; and how many come and go when all of them wait for something else.
 const THREADS: usize = 4;
+const EXTRA_MAX: usize = 64;
 /// What has just been closed, or is just being looked at, keeps a mount in use for a moment.
 const IN_USE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
@@ -136,9 +139,23 @@ struct Shared {
     front: Arc<Front>,
     channel: Arc<Channel>,
     rings: Option<Arc<Rings>>,
+    /// Threads that came when all others were waiting for something else.
+    extra: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Shared {
+    /// Begins a thread that answers requests, unless there are many.
+    fn add_thread(self: &Arc<Shared>) {
+        let mut extra = self.extra.lock();
+        extra.retain(|thread| !thread.is_finished());
+        if extra.len() < EXTRA_MAX {
+            let shared = self.clone();
+            let thread = thread::Builder::new().name("weft-mount-more".into());
+            // Without it, requests wait for one of the others.
+            extra.extend(thread.spawn(move || serve(&shared, true)));
+        }
+    }
+
     /// The mount has ended.
     fn stop(&self) {
         self.front.stop();
@@ -245,10 +262,10 @@ impl Mount {
             // Before the first request is read: none is to be given twice to this server.
             stale = front.resume(&channel);
         }
-        let shared = Arc::new(Shared { front, channel, rings });
+        let shared = Arc::new(Shared { front, channel, rings, extra: Mutex::default() });
         let mut mount = Mount { shared, threads: Vec::new(), dir, is_mounted: true };
         for number in 0..THREADS {
-            mount.start(format!("weft-mount-{number}"), serve)?;
+            mount.start(format!("weft-mount-{number}"), |shared| serve(shared, false))?;
         }
         mount.start("weft-mount-lock".into(), |shared| shared.front.serve_locks(&shared.channel))?;
         if mount.shared.front.outlives() {
@@ -265,7 +282,11 @@ impl Mount {
         self.shared.front.can_resume().then(|| self.shared.channel.as_fd())
     }
 
-    fn start(&mut self, name: String, run: impl FnOnce(&Shared) + Send + 'static) -> Result<(), FuseError> {
+    fn start(
+        &mut self,
+        name: String,
+        run: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<(), FuseError> {
         let shared = self.shared.clone();
         let thread = thread::Builder::new().name(name).spawn(move || run(&shared));
         self.threads.push(thread.map_err(FuseError::Thread)?);
@@ -294,6 +315,11 @@ impl Mount {
         if unmounted.is_ok() {
             for thread in self.threads.drain(..) {
                 // One that has panicked is at its end, too.
+                let _ = thread.join();
+            }
+            loop {
+                // They may begin others.
+                let Some(thread) = self.shared.extra.lock().pop() else { break };
                 let _ = thread.join();
             }
             if let Some(rings) = &self.shared.rings {
@@ -345,15 +371,16 @@ impl Drop for Mount {
     }
 }
 
-/// Answers requests until the mount ends.
-fn serve(shared: &Shared) {
+/// Answers requests until the mount ends, or enough others wait for them.
+fn serve(shared: &Arc<Shared>, is_extra: bool) {
     acts_for_watcher();
     let mut buffers = Buffers::default();
-    loop {
+    while !(is_extra && shared.channel.ready() >= THREADS) {
         let served = shared.channel.serve(
             &mut buffers,
             |request| shared.front.is_short(request),
-            |request, answer, waits| shared.front.handle(request, answer, &shared.channel, waits),
+            |request, answer, may_wait| shared.front.handle(request, answer, &shared.channel, may_wait),
+            &|| shared.add_thread(),
         );
         match served {
             Ok(true) => shared.begin_rings(shared.front.agrees_on_rings()),

@@ -111,12 +111,19 @@ impl Wanted {
     }
 }
 
-/// Requests that wait, and who holds record locks by way of which open file.
+/// Requests that wait, and interrupts that came before their requests.
 #[derive(Default)]
 struct State {
     waiting: FxHashMap<u64, Wanted>,
     early: VecDeque<u64>,
-    owners: FxHashMap<u64, Vec<u64>>,
+}
+
+/// Who may hold record locks by way of which open file.
+#[derive(Default)]
+struct Owners {
+    by_file: FxHashMap<u64, Vec<u64>>,
+    /// In how many of these lists an owner is.
+    lists: FxHashMap<u64, usize>,
 }
 
 /// The locks of a mount.
@@ -125,16 +132,42 @@ pub struct Locks {
     /// Learns of changes.
     pub kernel: Arc<Kernel>,
     state: Mutex<State>,
+    /// Apart, since each `close` looks here, and those who wait may be many.
+    owners: Mutex<Owners>,
 }
 
-impl State {
+impl Owners {
     fn note(&mut self, wanted: &Wanted) {
         if !wanted.is_flock && wanted.range.kind != libc::F_UNLCK {
-            let owners = self.owners.entry(wanted.file.0).or_default();
-            if !owners.contains(&wanted.request.owner) {
-                owners.push(wanted.request.owner);
+            let (owner, owners) = (wanted.request.owner, self.by_file.entry(wanted.file.0).or_default());
+            if !owners.contains(&owner) {
+                owners.push(owner);
+                *self.lists.entry(owner).or_default() += 1;
             }
         }
+    }
+
+    fn left(&mut self, owner: u64) {
+        if let Some(lists) = self.lists.get_mut(&owner) {
+            *lists -= 1;
+            if *lists == 0 {
+                self.lists.remove(&owner);
+            }
+        }
+    }
+
+    fn remove(&mut self, file: FileRef, owner: u64) {
+        let Some(owners) = self.by_file.get_mut(&file.0) else { return };
+        if let Some(at) = owners.iter().position(|other| *other == owner) {
+            owners.swap_remove(at);
+            self.left(owner);
+        }
+    }
+
+    fn take(&mut self, file: FileRef) -> Vec<u64> {
+        let owners = self.by_file.remove(&file.0).unwrap_or_default();
+        owners.iter().for_each(|owner| self.left(*owner));
+        owners
     }
 }
 
@@ -143,7 +176,7 @@ impl Locks {
     pub fn restore(&self, session: &Session<'_>, handles: &Handles) -> usize {
         handles.restore_locks(|file, request| {
             let wanted = Wanted::of(request, file)?;
-            self.state.lock().note(&wanted);
+            self.owners.lock().note(&wanted);
             wanted.take_now(session, None).map_err(Errno::from)
         })
     }
@@ -169,12 +202,11 @@ impl Locks {
         waits: bool,
     ) -> Result<Outcome, Errno> {
         let wanted = Wanted::of(request, handles.file(request.handle)?)?;
-        let mut state = self.state.lock();
-        state.note(&wanted);
+        self.owners.lock().note(&wanted);
         if !waits {
-            drop(state);
             return wanted.take(session, handles, None).map(|()| Outcome::Answered).map_err(Errno::from);
         }
+        let mut state = self.state.lock();
         // Under the lock: whatever changes from now on finds the request waiting.
         match wanted.take(session, handles, Some(unique)) {
             Err(Error::Waits) => {}
@@ -214,15 +246,13 @@ impl Locks {
     ) -> Result<(), Errno> {
         let file = handles.file(handle)?;
         {
-            let mut state = self.state.lock();
+            let mut owners = self.owners.lock();
             // Owners are remembered by the open file that they used, which may be another one of the same file.
-            if state.owners.values().all(|owners| !owners.contains(&owner)) {
+            if !owners.lists.contains_key(&owner) {
                 return Ok(());
             }
             // Before the locks go: the open file is given up later, when the owner may have opened and locked the file again.
-            if let Some(owners) = state.owners.get_mut(&file.0) {
-                owners.retain(|other| *other != owner);
-            }
+            owners.remove(file, owner);
         }
         let drop_all = || session.drop_locks(file, LockOwner::Kernel(owner)).map_err(Errno::from);
         handles.unlocks(handle, owner, drop_all)
@@ -230,8 +260,8 @@ impl Locks {
 
     /// An open file is given up.
     pub fn released(&self, session: &Session<'_>, file: FileRef) {
-        let owners = self.state.lock().owners.remove(&file.0);
-        for owner in owners.into_iter().flatten() {
+        let owners = self.owners.lock().take(file);
+        for owner in owners {
             // What is left is the open file's.
             let _ = session.drop_locks(file, LockOwner::Kernel(owner));
         }

@@ -41,7 +41,7 @@ const THREADS: u32 = 4;
 const THREADS_OF_MANY: u32 = 2;
 /// From so many queues on they are many.
 const MANY_QUEUES: u32 = 16;
-/// Threads of a queue that do not wait for locks, whatever the others do.
+/// Threads of a queue that do not wait for locks or for room, whatever the others do.
 const SERVING_MIN: u32 = 2;
 /// Programs that can wait for locks at the same time, by the queue of one processor. Others get `ENOLCK`.
 const WAITING_MAX: u32 = 512;
@@ -80,7 +80,7 @@ struct Queue {
     processor: u16,
     /// All its threads that have begun to serve it, or will when the gate opens.
     threads: AtomicU32,
-    /// Those that wait for locks, or are about to know whether they have to.
+    /// Those that wait for locks or for room, or are about to know whether they have to.
     waiting: AtomicU32,
 }
 
@@ -285,15 +285,20 @@ impl Rings {
             return Some(Err(Errno(libc::ENOLCK)));
         }
         let expected = waits.then(|| self.channel.expect(request.unique));
+        let mut waited = waits;
+        let mut may_wait = || {
+            waited = self.may_wait(queue, request.node);
+            waited
+        };
         let (outcome, len) = if bytes <= COPIED_BYTES {
             names[..bytes].copy_from_slice(&payload[..bytes]);
             let request = Request::of_parts(*request, argument, &names[..bytes]);
             let mut answer = Answer::new(payload, 0);
-            (self.front.handle(&request, &mut answer, &self.channel, &mut || ()), answer.len())
+            (self.front.handle(&request, &mut answer, &self.channel, &mut may_wait), answer.len())
         } else {
             let request = Request::of_parts(*request, argument, &payload[..bytes]);
             let mut written = Answer::new(answer, 0);
-            let outcome = self.front.handle(&request, &mut written, &self.channel, &mut || ());
+            let outcome = self.front.handle(&request, &mut written, &self.channel, &mut may_wait);
             let len = written.len();
             payload[..len].copy_from_slice(&answer[..len]);
             (outcome, len)
@@ -307,12 +312,14 @@ impl Rings {
         };
         if waits {
             self.channel.expect_no_more(request.unique);
+        }
+        if waited {
             self.queues[queue].waiting.fetch_sub(1, SeqCst);
         }
         answered
     }
 
-    /// Whether one more thread of a queue may wait for a lock of a file: others stay that do not. A directory's program may be refused
+    /// Whether one more thread of a queue may wait, for a lock of a file or for room: others stay that do not. A directory's program may be refused
     /// where a file's is not, since the kernel has nothing of a directory to be asked for.
     fn may_wait(self: &Arc<Rings>, queue: usize, file: u64) -> bool {
         let Queue { threads, waiting, .. } = &self.queues[queue];

@@ -77,6 +77,18 @@ impl Rings {
         if unsafe { ring.submission().push(&entry) }.is_err() {
             return Err(io::Error::other("the ring is full"));
         }
+        loop {
+            match ring.submit_and_wait(1) {
+                Err(error) if !ring.submission().is_empty() => {
+                    let again = [libc::EINTR, libc::EAGAIN, libc::EBUSY];
+                    if !error.raw_os_error().is_some_and(|errno| again.contains(&errno)) {
+                        // The kernel has not taken it: the ring goes with it.
+                        return Err(error);
+                    }
+                }
+                _ => break,
+            }
+        }
         let mut written = 0;
         wait(&mut ring, 1, |_, result| written = result);
         self.idle.lock().push(ring);
@@ -157,13 +169,16 @@ impl Drop for RingWrite {
 /// Waits for `count` completions. It returns only with all of them: what is under way uses memory of the caller.
 fn wait(ring: &mut IoUring, count: usize, mut each: impl FnMut(u64, i32)) {
     let mut seen = 0;
-    while seen < count {
-        // An error is one of the call, such as an interruption, and never of what is under way.
-        let _ = ring.submit_and_wait(count - seen);
+    loop {
         for entry in ring.completion() {
             each(entry.user_data(), entry.result());
             seen += 1;
         }
+        if seen >= count {
+            break;
+        }
+        // An error is one of the call, such as an interruption, and never of what is under way.
+        let _ = ring.submit_and_wait(count - seen);
     }
 }
 

@@ -54,6 +54,9 @@ pub enum FsError {
     /// EOPNOTSUPP
     #[error("not supported: {0}")]
     Unsupported(&'static str),
+    /// ENFILE
+    #[error("too many open files: {0}")]
+    TooManyFiles(&'static str),
     /// ESTALE: no inode has this number (any more).
     #[error("stale inode")]
     Stale,
@@ -92,6 +95,7 @@ impl FsError {
             FsError::AttributeTooLarge => libc::E2BIG,
             FsError::NoData => libc::ENXIO,
             FsError::Unsupported(_) => libc::EOPNOTSUPP,
+            FsError::TooManyFiles(_) => libc::ENFILE,
             FsError::Stale => libc::ESTALE,
             FsError::ReadOnly(_) => libc::EROFS,
             FsError::Checksum(_) | FsError::Device(_) => libc::EIO,

@@ -1,5 +1,6 @@
 //! A volume that is mounted: programs that no library reaches see the files of those that it reaches, at the same time.
 
+mod beside;
 mod locks;
 mod restart;
 

@@ -195,6 +195,8 @@ pub struct Inode {
 
 /// After so long without a piece the writer of a long write counts as stopped, in nanoseconds.
 const LONG_WRITE_PATIENCE: u64 = 5_000_000_000;
+/// For so long others wait for a long write that goes on; then they write in between.
+const LONG_WRITE_MOST: u64 = 30_000_000_000;
 
 impl Inode {
     /// The server has to be asked to make it durable.
@@ -204,19 +206,21 @@ impl Inode {
     }
 
     /// Waits until no long write is under way, and keeps others from beginning one; false when the caller gave up, or the writer has
-    /// done nothing for seconds, and lost it. `is_over` is asked now and then whether to give up.
+    /// done nothing for seconds, or goes on for much longer, and lost it. `is_over` is asked now and then whether to give up.
     pub fn exclude_long_writes(&self, holder: u32, is_over: impl Fn() -> bool) -> bool {
         let look = || (self.long_write.holder(), self.long_pieces.load(Relaxed));
-        let (mut seen, mut since) = (look(), crate::sys::monotonic_ns());
+        let begun = crate::sys::monotonic_ns();
+        let (mut seen, mut since) = (look(), begun);
         let gives_up = || {
             let now = (look(), crate::sys::monotonic_ns());
             if now.0 != seen {
                 (seen, since) = now;
             }
-            is_over() || now.1 - since > LONG_WRITE_PATIENCE
+            is_over() || now.1 - since > LONG_WRITE_PATIENCE || now.1 - begun > LONG_WRITE_MOST
         };
         let excluded = self.long_write.lock(holder, gives_up);
-        if !excluded && !is_over() && look() == seen {
+        let is_late = crate::sys::monotonic_ns() - begun > LONG_WRITE_MOST;
+        if !excluded && !is_over() && (look() == seen || is_late && look().0 == seen.0) {
             self.long_write.free_if_held_by(seen.0);
         }
         excluded

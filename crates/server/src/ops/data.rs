@@ -61,6 +61,9 @@ pub enum Position<'a> {
     },
 }
 
+/// Bytes of a piece of a long write, but for its last one.
+const LONG_PIECE_MIN: usize = 4096;
+
 /// A piece of a write in several pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LongPiece {
@@ -205,7 +208,9 @@ impl Session<'_> {
         let open = open?;
         inode.long_pieces.fetch_add(1, Relaxed);
         let written = self.write_part(&open, position, data, true)?;
-        if matches!(piece, LongPiece::First { .. } | LongPiece::Next) && written == data.len() {
+        let goes_on = matches!(piece, LongPiece::First { .. } | LongPiece::Next);
+        // Nobody keeps others out by pieces of next to nothing.
+        if goes_on && written == data.len() && written >= LONG_PIECE_MIN {
             process.long_write.store(open.inode.slot + 1, Relaxed);
             std::mem::forget(guard);
         }

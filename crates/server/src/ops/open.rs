@@ -7,7 +7,7 @@ use crate::state::open_files::{Name, NewFile, OpenFile, Opener, path_from};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
-use weft_client::proto::{ITSELF, is_readable};
+use weft_client::proto::{ITSELF, is_readable, is_writable};
 use weft_client::shared::volume::MAPPED;
 use weft_core::{Ino, Tag, refuse};
 use weft_placement::recording::Opener as RecordedOpener;
@@ -196,6 +196,10 @@ impl Session<'_> {
         if !created && attr.size > 0 && is_file(attr.kind) && is_readable(flags) && self.may_lease() {
             // So that the first read makes no call.
             self.fill_first(&inode);
+        }
+        if created && is_file(attr.kind) && is_writable(flags) && self.may_lease() {
+            // Nor the first write.
+            volume.inodes.lease_ahead(&inode);
         }
         let parent = name.as_ref().map(|name| name.dir);
         let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY | libc::O_CLOEXEC);

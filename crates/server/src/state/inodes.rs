@@ -477,7 +477,7 @@ impl Inodes {
         let Some(slot) = slot else {
             drop(table);
             self.fs.release(attr.ino);
-            return Err(FsError::Unsupported("more than 65,536 files open at once on one volume"));
+            return Err(FsError::TooManyFiles("more than 65,536 on one volume"));
         };
         // The attributes were read before this lock; nobody else had the inode open, but a truncate by path may have
         // come between.
@@ -744,6 +744,13 @@ impl Inodes {
         shared.head.store(ring.head, Release);
         shared.ring.store(number + 1, Release);
         true
+    }
+
+    /// The same of a file that was just made, which is likely to be written next: as long as most rings are free.
+    pub fn lease_ahead(&self, open: &Arc<OpenInode>) {
+        if (self.rings_used.load(Relaxed) as usize) < self.rings_max / 2 {
+            self.lease(open);
+        }
     }
 
     /// A ring that nobody uses.
