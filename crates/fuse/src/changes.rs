@@ -16,7 +16,7 @@ use weft_sys::clock::monotonic_ns;
 const HEAD_WORDS: usize = 4;
 const ENTRY_WORDS: usize = 2;
 /// Entries that are kept: more than a mount makes between two times that everything is made durable.
-const ENTRIES: usize = 1 << 20;
+pub const ENTRIES: usize = 1 << 20;
 /// Words of memory, which are taken as entries are made.
 pub const WORDS: usize = HEAD_WORDS + ENTRIES * ENTRY_WORDS;
 
@@ -93,9 +93,9 @@ impl<'a> Changes<'a> {
         self.note(ino, time, SETTLED);
     }
 
-    /// Changes of an inode may be lost, whatever becomes durable from now on.
-    pub fn lost(&self, ino: Ino) {
-        self.note(ino, monotonic_ns(), LOST);
+    /// Changes of an inode may be lost, whatever becomes durable from now on; that was found at this time.
+    pub fn lost(&self, ino: Ino, found: u64) {
+        self.note(ino, found, LOST);
     }
 
     /// How many entries there were.
@@ -173,7 +173,7 @@ mod tests {
         changes.all_settled(40);
         assert_eq!(unsure(), [4, 5]);
         assert!(!changes.recent().may_lack(Ino(1), 39) && !changes.recent().may_lack(Ino(1), 0));
-        changes.lost(Ino(7));
+        changes.lost(Ino(7), monotonic_ns());
         changes.all_settled(u64::MAX >> 8);
         assert_eq!(unsure(), [7], "what is lost does not become durable");
         changes.settled(Ino(7), monotonic_ns() + 1);

@@ -73,6 +73,9 @@ const CONGESTION: u16 = 48;
 const NAMES: [u32; 9] =
     [op::MKNOD, op::MKDIR, op::SYMLINK, op::LINK, op::CREATE, op::UNLINK, op::RMDIR, op::RENAME, op::RENAME2];
 
+/// Requests that change inodes. Writes of data have flags of their own.
+const INODES: [u32; 4] = [op::SETATTR, op::SETXATTR, op::REMOVEXATTR, op::FALLOCATE];
+
 /// What a mount asks the kernel for.
 const WANTED: u64 = can::ASYNC_READ
     | can::EXPORT_SUPPORT
@@ -107,6 +110,8 @@ pub struct Front {
     channel: OnceLock<Arc<Channel>>,
     /// Each change of a directory is durable when it returns.
     syncs_names: bool,
+    /// So is each change of an inode.
+    syncs_inodes: bool,
     /// Reads leave access times as they are.
     keeps_atime: bool,
     /// The kernel can be made to forget the names that it keeps.
@@ -240,6 +245,7 @@ impl Front {
             handles,
             channel: OnceLock::new(),
             syncs_names: choice.sync || choice.dir_sync,
+            syncs_inodes: choice.sync,
             keeps_atime: choice.read_only || choice.no_atime,
             forgets_names: AtomicBool::new(false),
             writes_back: AtomicBool::new(choice.write_back),
@@ -460,9 +466,14 @@ impl Front {
         Ok(())
     }
 
+    /// Whether requests of this kind are durable when they are answered.
+    fn syncs(&self, opcode: u32) -> bool {
+        self.syncs_names && NAMES.contains(&opcode) || self.syncs_inodes && INODES.contains(&opcode)
+    }
+
     /// Whether a request does not wait for the kernel, which may wait for other answers, and as a rule not for a device.
     pub fn is_short(&self, request: &Request<'_>) -> bool {
-        if self.syncs_names && NAMES.contains(&request.head.opcode) {
+        if self.syncs(request.head.opcode) {
             return false;
         }
         match request.head.opcode {
@@ -568,7 +579,7 @@ impl Front {
                 // Of what was stored to a map, the error is kept for an fsync.
                 !is_sync && (!is_kept || self.writes_back.load(Relaxed))
             }),
-            op::FALLOCATE => true,
+            op::FALLOCATE => !self.syncs_inodes,
             op::CREATE | op::TMPFILE | op::MKNOD | op::MKDIR | op::SYMLINK | op::LINK => !self.syncs_names,
             _ => false,
         };
@@ -695,7 +706,7 @@ impl Front {
                 let (fsync, _) = request.argument::<FsyncIn>()?;
                 let file = self.handles.file(fsync.handle)?;
                 let act = || self.ask(request, |session| session.fsync(file));
-                self.handles.settled(fsync.handle, act)?;
+                self.handles.settled(fsync.handle, is_resent(request), act)?;
             }
             op::IOCTL => self.ioctl(request, answer)?,
             op::STATFS => self.statfs(request, answer)?,
@@ -752,7 +763,7 @@ impl Front {
             // The kernel does by itself, or refuses, what it is not answered.
             _ => return Err(Errno(libc::ENOSYS)),
         }
-        if self.syncs_names && NAMES.contains(&head.opcode) {
+        if self.syncs(head.opcode) {
             self.ask(request, |session| session.sync(None))?;
         }
         Ok(Outcome::Answered)

@@ -49,6 +49,10 @@ const LOST: u64 = 1 << 35;
 const LATER: u64 = 1 << 36;
 /// A `close` has told of a loss before it was opened.
 const CLOSE_TOLD: u64 = 1 << 37;
+/// The last `fsync` has told of a loss. If the server ended before the kernel had the answer, the next one is asked again.
+const FSYNC_TOLD: u64 = 1 << 38;
+/// After so many entries of changes, what nobody has been told of is noted again, so that it is never overwritten; unless it is as much.
+const NOTED_EVERY: u64 = changes::ENTRIES as u64 / 4;
 
 /// A number that no `FileRef` is, for a file that could not be opened again.
 const NO_FILE: FileRef = FileRef(u64::MAX);
@@ -84,8 +88,9 @@ pub struct Handles {
     outlives: bool,
     /// Inodes with changes that were lost when a server ended, of which nobody has been told.
     untold: Mutex<FxHashSet<Ino>>,
-    /// When these were found.
+    /// When these were found, and how many entries of changes there were when they were noted.
     found: AtomicU64,
+    noted: AtomicU64,
     /// Writes so far.
     writes: AtomicU64,
     locks: Mutex<Index>,
@@ -109,6 +114,7 @@ impl Handles {
             outlives,
             untold: Mutex::default(),
             found: AtomicU64::new(0),
+            noted: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             locks: Mutex::default(),
         }
@@ -151,6 +157,22 @@ impl Handles {
     pub fn note_changed(&self, ino: Ino) {
         if self.outlives {
             self.changes().named(ino, monotonic_ns());
+            self.note_untold();
+        }
+    }
+
+    /// Notes again what nobody has been told of, before other entries take its place.
+    fn note_untold(&self) {
+        let (count, before) = (self.changes().count(), self.noted.load(Relaxed));
+        if count - before < NOTED_EVERY
+            || self.noted.compare_exchange(before, count, Relaxed, Relaxed).is_err()
+        {
+            return;
+        }
+        let untold = self.untold.lock();
+        if (untold.len() as u64) < NOTED_EVERY / 2 {
+            let found = self.found.load(Relaxed).saturating_sub(1);
+            untold.iter().for_each(|ino| self.changes().lost(*ino, found));
         }
     }
 
@@ -224,6 +246,7 @@ impl Handles {
         let (ino, written) = (slot.ino.load(Acquire), slot.written.load(Relaxed));
         if self.outlives && ino != 0 && written != 0 {
             self.changes().changed(Ino(ino), written);
+            self.note_untold();
         }
         if ino != 0 {
             self.with_locks(|locks| locks.released(Ino(ino), handle));
@@ -254,6 +277,7 @@ impl Handles {
             && let Ok(slot) = self.slot(handle)
         {
             self.changes().settled(Ino(slot.ino.load(Relaxed)), time);
+            self.note_untold();
         }
     }
 
@@ -317,13 +341,21 @@ impl Handles {
         lost
     }
 
-    /// Makes a file durable by `act`, or closes it; an error when something that was written by way of it may be lost.
-    pub fn settled(&self, handle: u64, act: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
+    /// Makes a file durable by `act`; an error when something that was written by way of it may be lost. `is_resent`: another server was
+    /// asked for the same, and may have told so to nobody.
+    pub fn settled(
+        &self,
+        handle: u64,
+        is_resent: bool,
+        act: impl FnOnce() -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let slot = self.slot(handle)?;
         let begun = monotonic_ns();
         let done = act();
-        let was_unsure = slot.state.fetch_and(!(UNSURE | CLOSE_TOLD), Relaxed) & UNSURE != 0;
-        if was_unsure {
+        let before = slot.state.fetch_and(!(CLOSE_TOLD | FSYNC_TOLD), Relaxed);
+        if before & UNSURE != 0 || is_resent && before & FSYNC_TOLD != 0 {
+            // At once, so that none of the two is missing when the server ends in between.
+            slot.state.fetch_xor(before & UNSURE | FSYNC_TOLD, Relaxed);
             self.told(&slot);
             return Err(Errno(libc::EIO));
         }
@@ -397,7 +429,7 @@ impl Handles {
             // What was written by way of it since it was opened is not of an earlier loss.
             let is_later = state & LATER != 0 && !recent.may_lack(*ino, slot.written.load(Relaxed));
             let later = if is_later { state & (UNSURE | LATER | CLOSE_TOLD) } else { 0 };
-            let mut now = later | u64::from(flags as u32);
+            let mut now = later | state & FSYNC_TOLD | u64::from(flags as u32);
             if unsure.contains(ino) {
                 now |= UNSURE;
             }
@@ -409,8 +441,10 @@ impl Handles {
             slot.written.store(0, Relaxed);
         }
         // As long as nobody is told, whatever becomes durable.
-        unsure.iter().for_each(|ino| self.changes().lost(*ino));
-        self.found.store(monotonic_ns() + 1, Relaxed);
+        let found = monotonic_ns();
+        unsure.iter().for_each(|ino| self.changes().lost(*ino, found));
+        self.found.store(found + 1, Relaxed);
+        self.noted.store(self.changes().count(), Relaxed);
         let mut inodes: Vec<Ino> = all.into_iter().map(|(_, ino, _)| ino).collect();
         inodes.sort_unstable();
         inodes.dedup();
@@ -450,7 +484,7 @@ mod tests {
         assert_eq!(handles.remove(closed).err(), Some(Errno(libc::EBADF)));
         handles.note_written(written);
         handles.note_written(synced);
-        assert_eq!(handles.settled(synced, || Ok(())), Ok(()));
+        assert_eq!(handles.settled(synced, false, || Ok(())), Ok(()));
         handles.place(locked as u32).unwrap().state.fetch_or(LOCKED, Relaxed);
 
         let handles = again(handles);
@@ -466,9 +500,9 @@ mod tests {
             assert_eq!(handles.file(handle), Err(Errno(libc::EIO)));
             assert_eq!(handles.remove(handle), Ok(None));
         }
-        assert_eq!(handles.settled(synced, || Ok(())), Ok(()));
-        assert_eq!(handles.settled(written, || Ok(())), Err(Errno(libc::EIO)));
-        assert_eq!(handles.settled(written, || Ok(())), Ok(()), "it is told once");
+        assert_eq!(handles.settled(synced, false, || Ok(())), Ok(()));
+        assert_eq!(handles.settled(written, false, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(written, false, || Ok(())), Ok(()), "it is told once");
         // Numbers in use are not given again.
         let new = handles.add(FileRef(7), Ino(8), 0).unwrap();
         assert!(![plain, written, synced].map(|handle| handle as u32).contains(&(new as u32)));
@@ -489,9 +523,9 @@ mod tests {
             let changed = handles.restore(|_, _| Some(FileRef(3))).changed;
             assert_eq!(handles.tells_close(file), !changed.is_empty());
             assert!(!handles.tells_close(other), "who cannot write is not told by close");
-            let told = handles.settled(other, || Ok(()));
+            let told = handles.settled(other, false, || Ok(()));
             assert_eq!(told.is_err(), !changed.is_empty());
-            assert_eq!(handles.settled(file, || Ok(())).is_err(), !changed.is_empty());
+            assert_eq!(handles.settled(file, false, || Ok(())).is_err(), !changed.is_empty());
             (handles, !changed.is_empty())
         };
         type Step<'a> = &'a dyn Fn(&Handles);
@@ -501,7 +535,7 @@ mod tests {
             (
                 &|handles| {
                     handles.note_written(file);
-                    handles.settled(other, || Ok(())).unwrap();
+                    handles.settled(other, false, || Ok(())).unwrap();
                 },
                 false,
             ),
@@ -511,7 +545,7 @@ mod tests {
                         handles.note_written(file);
                         Ok(())
                     };
-                    handles.settled(file, written_meanwhile).unwrap();
+                    handles.settled(file, false, written_meanwhile).unwrap();
                 },
                 true,
             ),
@@ -563,13 +597,13 @@ mod tests {
         handles.remove(writer).unwrap();
         assert!(!handles.tells_close(open(2, libc::O_RDWR)), "it has been told");
         assert_eq!(
-            handles.settled(also, || Ok(())),
+            handles.settled(also, false, || Ok(())),
             Err(Errno(libc::EIO)),
             "a close of another does not count"
         );
         assert!(!handles.tells_close(also));
-        assert_eq!(handles.settled(dir, || Ok(())), Err(Errno(libc::EIO)));
-        assert_eq!(handles.settled(open(3, libc::O_RDONLY), || Ok(())), Ok(()));
+        assert_eq!(handles.settled(dir, false, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(open(3, libc::O_RDONLY), false, || Ok(())), Ok(()));
         let handles = again(handles);
         assert!(handles.restore(|_, _| None).changed.is_empty());
     }
@@ -579,11 +613,50 @@ mod tests {
         let handles = Handles::new(Kept::new().unwrap(), true);
         let file = handles.add(FileRef(1), Ino(2), libc::O_WRONLY).unwrap();
         handles.note_written(file);
-        assert_eq!(handles.settled(file, || Err(Errno(libc::ENOSPC))), Err(Errno(libc::ENOSPC)));
+        assert_eq!(handles.settled(file, false, || Err(Errno(libc::ENOSPC))), Err(Errno(libc::ENOSPC)));
         let handles = again(handles);
         handles.restore(|_, _| Some(FileRef(3)));
         assert!(handles.tells_close(file) && handles.tells_close(file), "closes do not count");
-        assert_eq!(handles.settled(file, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(file, false, || Ok(())), Err(Errno(libc::EIO)));
         assert!(!handles.tells_close(file));
+    }
+
+    #[test]
+    fn what_a_server_has_told_to_nobody_the_next_one_tells_again() {
+        let handles = Handles::new(Kept::new().unwrap(), true);
+        let file = handles.add(FileRef(1), Ino(2), libc::O_WRONLY).unwrap();
+        handles.note_written(file);
+        let handles = again(handles);
+        handles.restore(|_, _| Some(FileRef(3)));
+        assert_eq!(handles.settled(file, false, || Ok(())), Err(Errno(libc::EIO)));
+        // It ends before the kernel has the answer.
+        let handles = again(handles);
+        handles.restore(|_, _| Some(FileRef(4)));
+        assert_eq!(handles.settled(file, true, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(file, false, || Ok(())), Ok(()));
+        let handles = again(handles);
+        handles.restore(|_, _| Some(FileRef(5)));
+        assert_eq!(handles.settled(file, true, || Ok(())), Ok(()), "it has been told");
+    }
+
+    #[test]
+    fn what_nobody_has_been_told_of_stays_known_after_any_number_of_changes() {
+        let handles = Handles::new(Kept::new().unwrap(), true);
+        let (lost, told) = (Ino(2), Ino(3));
+        handles.note_changed(lost);
+        handles.note_changed(told);
+        let handles = again(handles);
+        handles.restore(|_, _| None);
+        let open = handles.add(FileRef(1), told, libc::O_RDONLY).unwrap();
+        assert_eq!(handles.settled(open, false, || Ok(())), Err(Errno(libc::EIO)));
+        for _ in 0..changes::ENTRIES + 5 {
+            handles.note_changed(Ino(9));
+            if handles.changes().count().is_multiple_of(1 << 16) {
+                handles.settle_all(0, || Ok(()));
+            }
+        }
+        handles.settle_all(0, || Ok(()));
+        let handles = again(handles);
+        assert_eq!(handles.restore(|_, _| None).changed, [lost]);
     }
 }

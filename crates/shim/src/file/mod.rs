@@ -57,6 +57,15 @@ pub fn read(file: FileRef, out: &mut [u8], offset: Option<u64>) -> Result<usize,
     }
 }
 
+/// Moves the file offset; returns the new one. What maps have stored is data.
+pub fn seek(file: FileRef, offset: i64, whence: i32) -> Result<u64, Errno> {
+    let _inside = Inside::enter()?;
+    if matches!(whence, libc::SEEK_DATA | libc::SEEK_HOLE) && pages::any() {
+        pages::before_read(file)?;
+    }
+    process::client()?.seek(file, offset, whence)
+}
+
 /// Writes at the file offset, or at `offset`.
 #[inline]
 pub fn write(file: FileRef, mut bytes: &[u8], offset: Option<u64>) -> Result<usize, Errno> {

@@ -295,9 +295,7 @@ hooks! {
     }
 
     fn lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t {
-        on_data(fd, || real::lseek(fd, offset, whence), |file| {
-            process::client()?.seek(file, offset, whence)
-        })
+        on_data(fd, || real::lseek(fd, offset, whence), |file| weft_file::seek(file, offset, whence))
     }
 
     fn fsync(fd: c_int) -> c_int {

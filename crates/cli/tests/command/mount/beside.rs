@@ -34,3 +34,34 @@ except OSError as error:
         fs::remove_dir(bench.dir().join("mnt")).unwrap();
     }
 }
+
+#[test]
+fn who_seeks_data_under_the_library_finds_what_the_process_has_stored_to_its_map() {
+    let bench = Bench::with_volume();
+    let script = "
+import mmap, os
+file = os.open('/weft/f', os.O_RDWR | os.O_CREAT)
+os.ftruncate(file, 1 << 20)
+map = mmap.mmap(file, 1 << 20)
+map[5 << 16] = 7
+other = os.open('/weft/f', os.O_RDONLY)
+print(os.lseek(other, 0, os.SEEK_DATA) >> 16, os.lseek(other, 5 << 16, os.SEEK_HOLE) >> 16)
+";
+    let found = bench.stdout(&["run", "--quiet", "--volume", "vol.img", "--", "python3", "-c", script]);
+    assert_eq!(found, "5 5\n");
+}
+
+#[test]
+fn each_change_of_an_inode_is_durable_with_sync() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &["-o", "sync"]) else { return };
+    let file = fs::File::create(mount.dir.join("f")).unwrap();
+    file.set_len(77).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o600)).unwrap();
+    mount.child.kill().unwrap();
+    mount.child.wait().unwrap();
+    drop(file);
+    wait_for("umount", || Command::new("umount").arg(&mount.dir).status().unwrap().success());
+    let listed = bench.stdout(&["ls", "-l", "vol.img:/f"]);
+    assert!(listed.starts_with("-rw-------") && listed.contains(" 77 "), "{listed}");
+}
