@@ -393,7 +393,6 @@ fn zone_table(
     }
     let mut runs: Vec<(Ino, crate::layout::record::FileRun)> = Vec::new();
     for (ino, inode) in restored.tree.inodes.iter() {
-        paging::step();
         for run in inode.map().into_iter().flat_map(|map| map.iter()) {
             if access == Access::ReadOnly && run.run.address == NOWHERE {
                 continue;

@@ -1,12 +1,11 @@
-//! What a process does with much of its memory: in what order it goes through it, and how fast. Who keeps memory in a file tells the kernel,
-//! which then reads ahead, or does not, and holds up whoever touches more than may be there. For others it says nothing.
+//! What a process does with much of its memory: in what order it goes through it. Who keeps memory in a file tells it to the kernel, which
+//! then reads ahead, or does not. For others it says nothing.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// How many go through memory in the order in which it was taken.
 static IN_ORDER: Mutex<usize> = Mutex::new(0);
 static TELL: OnceLock<fn(bool)> = OnceLock::new();
-static WAIT: OnceLock<fn()> = OnceLock::new();
 
 /// Memory is gone through in the order in which it was taken, as long as this lives.
 #[derive(Debug)]
@@ -18,19 +17,10 @@ pub fn in_order() -> InOrder {
     InOrder(())
 }
 
-/// Has `tell` hear when that begins and ends, and now what holds; and `wait` called at each step of who goes through all memory. For once.
-pub fn on_use(tell: fn(bool), wait: fn()) {
+/// Has `tell` hear when that begins and ends, and now what holds. For once.
+pub fn on_change(tell: fn(bool)) {
     let _ = TELL.set(tell);
-    let _ = WAIT.set(wait);
     change(|count| count);
-}
-
-/// A step through all memory: waits while more of it is there than may be.
-#[inline]
-pub fn step() {
-    if let Some(wait) = WAIT.get() {
-        wait();
-    }
 }
 
 impl Drop for InOrder {

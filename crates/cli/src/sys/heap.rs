@@ -116,13 +116,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Who takes or touches more memory does not outrun what leaves it.
-fn wait_for_room() {
-    if OVER.load(Relaxed) {
-        drop(lock(&PAGER));
-    }
-}
-
 /// Whether an address lies in the mapping.
 fn is_ours(at: *mut u8) -> bool {
     let begin = BEGIN.load(Relaxed);
@@ -134,7 +127,10 @@ fn is_ours(at: *mut u8) -> bool {
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if BEGIN.load(Relaxed) != 0 {
-            wait_for_room();
+            if OVER.load(Relaxed) {
+                // Who takes more memory does not outrun what leaves it.
+                drop(lock(&PAGER));
+            }
             // SAFETY: the size is not zero, as the caller promises.
             if let Some(at) = unsafe { lock(&TALC).allocate(layout) } {
                 return at.as_ptr();
@@ -436,7 +432,7 @@ pub fn bound(bound: u64, dir: &Path) -> io::Result<()> {
         }
     })?;
     BEGIN.store(begin.expose_provenance(), SeqCst);
-    paging::on_use(advise, wait_for_room);
+    paging::on_change(advise);
     Ok(())
 }
 

@@ -9,7 +9,6 @@ use super::tree::Tree;
 use crate::layout::record::NewInode;
 use rustc_hash::{FxHashMap, FxHashSet};
 use weft_core::Ino;
-use weft_sys::paging;
 use weft_vfs::FileKind;
 
 /// Something about an inode that does not fit.
@@ -70,7 +69,6 @@ impl Walk {
         while let Some(dir) = todo.pop() {
             let Some(directory) = tree.get(dir).and_then(Inode::directory) else { continue };
             for (_, name, ino) in directory.after(0) {
-                paging::step();
                 let shown = String::from_utf8_lossy(name);
                 let Some(inode) = tree.get(ino) else {
                     walk.note(dir, format!("entry '{shown}' names inode {ino}, which does not exist"));
@@ -94,7 +92,6 @@ impl Walk {
             }
         }
         for (ino, inode) in tree.inodes.iter() {
-            paging::step();
             if !walk.reaches(Ino(ino)) {
                 walk.note(Ino(ino), format!("orphan: no name leads to it, {} links", inode.links));
                 continue;
