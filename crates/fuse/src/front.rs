@@ -135,9 +135,11 @@ pub struct Front {
 
 /// All rights, but that of keeping set-id bits where the kernel says that the caller has it not.
 fn capabilities(kills_set_id: bool) -> Capabilities {
-    let keeps = 1 << Capability::Fsetid as u32;
-    let without = Capabilities::from_bits(Capabilities::ALL.bits() & !keeps);
-    if kills_set_id { without } else { Capabilities::ALL }
+    if kills_set_id { all_without(Capability::Fsetid) } else { Capabilities::ALL }
+}
+
+fn all_without(capability: Capability) -> Capabilities {
+    Capabilities::from_bits(Capabilities::ALL.bits() & !(1 << capability as u32))
 }
 
 fn caller(uid: u32, gid: u32, capabilities: Capabilities) -> Caller {
@@ -396,9 +398,19 @@ impl Front {
         place: Place<'_>,
         act: impl FnOnce(&Session<'_>, At<'_>) -> Result<T, Error>,
     ) -> Result<T, Errno> {
+        self.at_name_with(request, Capabilities::ALL, place, act)
+    }
+
+    fn at_name_with<T>(
+        &self,
+        request: &Request<'_>,
+        capabilities: Capabilities,
+        place: Place<'_>,
+        act: impl FnOnce(&Session<'_>, At<'_>) -> Result<T, Error>,
+    ) -> Result<T, Errno> {
         let path = self.nodes.path(place.dir);
         let at = At { dir: Base::Inode(place.dir, &path), path: place.name };
-        self.ask(request, |session| act(session, at))
+        self.ask_with(request, capabilities, |session| act(session, at))
     }
 
     /// The same for names that go. The kernel has checked the inodes that it knew by them, and others may have these names by now: whoever
@@ -412,14 +424,9 @@ impl Front {
         if request.head.uid == 0 {
             return self.at_name(request, place, act);
         }
-        let path = self.nodes.path(place.dir);
-        let at = At { dir: Base::Inode(place.dir, &path), path: place.name };
-        let passes = 1 << Capability::Fowner as u32;
-        let without = Capabilities::from_bits(Capabilities::ALL.bits() & !passes);
-        let done = self.ask_with(request, without, |session| act(session, at));
-        match done {
-            Err(Errno(libc::EPERM)) if has_capability(request.head.pid, passes) => {
-                self.ask(request, |session| act(session, at))
+        match self.at_name_with(request, all_without(Capability::Fowner), place, &act) {
+            Err(Errno(libc::EPERM)) if has_capability(request.head.pid, Capability::Fowner) => {
+                self.at_name(request, place, act)
             }
             done => done,
         }
@@ -1140,14 +1147,15 @@ fn is_resent(request: &Request<'_>) -> bool {
     request.head.unique & abi::UNIQUE_RESEND != 0
 }
 
-/// Whether a process has one of these capabilities, in the user namespace of this one.
-fn has_capability(pid: u32, capabilities: u64) -> bool {
+/// Whether a process has a capability, in the user namespace of this one.
+fn has_capability(pid: u32, capability: Capability) -> bool {
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/user")).ok();
     let process = pid.to_string();
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let bits = effective.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0);
-    bits & capabilities != 0 && namespace("self").is_some_and(|own| namespace(&process) == Some(own))
+    bits & (1 << capability as u32) != 0
+        && namespace("self").is_some_and(|own| namespace(&process) == Some(own))
 }
 
 /// Whether a request is about an inode alone, by its number.
