@@ -110,6 +110,15 @@ check "a counter under flock, library" weft_run bash "$SCRATCH/add" /weft
 check "a counter under flock, mount" wait $first
 check "a counter under flock, mount again" wait $second
 same "the counter" 600 "$(cat "$MOUNT/count")"
+# Thousands of threads that wait for one lock: the work must not grow with the square of them.
+LOCKS=$(program many_locks.c -pthread)
+for how in flock ofd; do
+  rm -f "$MOUNT/number"
+  timeout 60 "$LOCKS" "$MOUNT/number" 2000 $how & first=$!
+  check "2,000 threads for one lock ($how), library" weft_run timeout 60 "$LOCKS" /weft/number 2000 $how
+  check "2,000 threads for one lock ($how), mount" wait $first
+  same "what they have added up" 4000 "$(od -An -td8 "$MOUNT/number" | tr -d ' ')"
+done
 
 check "unmount" "$WEFT" unmount "$MOUNT"
 rm -rf "$IMAGE"

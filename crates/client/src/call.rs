@@ -5,7 +5,9 @@ use crate::client::Client;
 use crate::identity::IDENTITY_TRIES;
 use crate::patience::{ANSWER_NS, CallerPatience, FLUSH_NS};
 use crate::proto::{IDENTITY_UNKNOWN, Op};
-use crate::shared::channel::{CLAIMED, DONE, FREE, PAYLOAD_BYTES, Request, Response, SLOTS, SUBMITTED, Slot};
+use crate::shared::channel::{
+    CLAIMED, DONE, FREE, PAYLOAD_BYTES, Request, Response, SLOTS, SUBMITTED, Slot, SlotQueue,
+};
 use crate::shared::turn;
 use crate::sys::{self, Errno};
 use std::cell::Cell;
@@ -48,23 +50,42 @@ impl Client {
         let busy = Busy::new();
         self.await_children();
         let thread = self.thread_to_name()?;
-        let start = LAST_SLOT.with(Cell::get) as usize;
-        let index = loop {
-            let claimed = (0..SLOTS).map(|i| (start + i) % SLOTS).find(|&i| {
-                let state = &self.slot(i).state;
-                state.load(Relaxed) == FREE && state.compare_exchange(FREE, CLAIMED, Acquire, Relaxed).is_ok()
-            });
-            if let Some(index) = claimed {
-                break index;
-            }
-            // More threads call at once than there are slots.
-            refuse(!self.is_alive(), libc::EIO)?;
-            sys::futex_wait(&self.slot(start).state, self.slot(start).state.load(Relaxed), 1_000_000);
+        let index = match self.claim_free_slot() {
+            Some(index) => index,
+            None => self.await_slot()?,
         };
         LAST_SLOT.with(|last| last.set(index as u32));
         let mut request = Request { op: op as u32, cpu: sys::current_cpu(), thread, ..Request::default() };
         request.args[..args.len()].copy_from_slice(args);
         Ok(Call { client: self, slot: self.slot(index), index, used: 0, request, _busy: busy })
+    }
+
+    fn claim_free_slot(&self) -> Option<usize> {
+        let start = LAST_SLOT.with(Cell::get) as usize;
+        (0..SLOTS).map(|i| (start + i) % SLOTS).find(|&i| {
+            let state = &self.slot(i).state;
+            state.load(Relaxed) == FREE && state.compare_exchange(FREE, CLAIMED, Acquire, Relaxed).is_ok()
+        })
+    }
+
+    /// Claims a slot when more threads call at once than there are slots.
+    #[cold]
+    fn await_slot(&self) -> Result<usize, Errno> {
+        let SlotQueue { waiting, freed } = &self.channel().slot_queue;
+        waiting.fetch_add(1, SeqCst);
+        let claimed = loop {
+            // Before the look: a slot that becomes free after it changes the count.
+            let seen = freed.load(SeqCst);
+            if let Some(index) = self.claim_free_slot() {
+                break Ok(index);
+            }
+            if !self.is_alive() {
+                break Err(libc::EIO);
+            }
+            sys::futex_wait(freed, seen, WAIT_NS);
+        };
+        waiting.fetch_sub(1, SeqCst);
+        claimed
     }
 }
 
@@ -201,6 +222,13 @@ impl Answer<'_> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         self.slot.state.store(FREE, Release);
+        let SlotQueue { waiting, freed } = &self.client.channel().slot_queue;
+        // Either this sees who waits, or who waits sees the free slot.
+        fence(SeqCst);
+        if waiting.load(Relaxed) != 0 {
+            freed.fetch_add(1, SeqCst);
+            sys::futex_wake(freed, 1);
+        }
     }
 }
 

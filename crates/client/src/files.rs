@@ -515,14 +515,14 @@ impl Client {
         let thread = u64::from(sys::gettid());
         let ask = || self.call(Op::Flock, &[file.0, operation as u64, thread])?.run().map(drop);
         waiting(|| {
-            let seen = self.channel().events.locks.load(SeqCst);
+            let seen = self.channel().events.turn(thread).load(SeqCst);
             match ask() {
                 Err(ASK_AGAIN) => {}
                 result => return result,
             }
             // The wait goes on when another thread closes the last descriptor meanwhile; the lock then ends with it.
             let result = self.add_ref(file).and_then(|()| {
-                let result = self.wait_for_lock(seen, ask);
+                let result = self.wait_for_lock(thread, seen, ask);
                 let _ = self.give_back(file);
                 result
             });
@@ -541,9 +541,11 @@ impl Client {
         let args = [file.0, command as u64, range.kind as u64, range.start, range.len, pid, thread];
         let ask = || Ok(self.call(Op::PosixLock, &args)?.run()?.response.values);
         let v = waiting(|| {
-            let seen = self.channel().events.locks.load(SeqCst);
+            let seen = self.channel().events.turn(thread).load(SeqCst);
             match ask() {
-                Err(ASK_AGAIN) => self.wait_for_lock(seen, ask).inspect_err(|_| self.withdraw(thread)),
+                Err(ASK_AGAIN) => {
+                    self.wait_for_lock(thread, seen, ask).inspect_err(|_| self.withdraw(thread))
+                }
                 result => result,
             }
         })?;
@@ -555,9 +557,14 @@ impl Client {
         let _ = self.call(Op::Withdraw, &[thread]).and_then(|call| call.run().map(drop));
     }
 
-    /// Asks again whenever locks have changed since the counter of changes was `seen`.
-    fn wait_for_lock<T>(&self, mut seen: u32, ask: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
-        let changes = &self.channel().events.locks;
+    /// Asks again whenever it may be the thread's turn, since the counter of that was `seen`.
+    fn wait_for_lock<T>(
+        &self,
+        thread: u64,
+        mut seen: u32,
+        ask: impl Fn() -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        let changes = self.channel().events.turn(thread);
         loop {
             while changes.load(SeqCst) == seen {
                 // A signal that came just before the sleep does not end the sleep; this check finds it afterwards.

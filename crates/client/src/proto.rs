@@ -158,7 +158,7 @@ pub fn is_writable(flags: i32) -> bool {
 }
 /// The negated `ret` of a path that leaves the volume through a symlink; [`Op::Resolve`] tells where to.
 pub const OUTSIDE: i32 = 0x1_0000;
-/// The negated `ret` of a lock that others hold: the client sleeps on [`crate::shared::channel::Events::locks`], as it was
+/// The negated `ret` of a lock that others hold: the client sleeps on [`crate::shared::channel::Events::turn`], as it was
 /// before it asked, and asks again.
 pub const ASK_AGAIN: i32 = 0x1_0001;
 /// The negated `ret` of a request by a thread whose identity the server does not know (any more): the client tells it

@@ -23,44 +23,32 @@ const EARLY_MAX: usize = 64;
 /// The kernel, as the table of locks sees it.
 #[derive(Default)]
 pub struct Kernel {
-    state: Mutex<Signal>,
+    state: Mutex<Signals>,
     changed: Condvar,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Signal {
-    #[default]
-    Nothing,
-    Changed,
-    Ended,
+#[derive(Default)]
+struct Signals {
+    /// Requests that can have their locks now, in the order in which they wait.
+    turns: Vec<u64>,
+    has_ended: bool,
 }
 
 impl Kernel {
-    fn tell(&self, signal: Signal) {
+    /// Waits until requests can have their locks; `None` when the mount has ended.
+    fn turns(&self) -> Option<Vec<u64>> {
         let mut state = self.state.lock();
-        if *state != Signal::Ended {
-            *state = signal;
-        }
-        self.changed.notify_all();
-    }
-
-    /// Waits until locks have changed; false when the mount has ended.
-    fn wait(&self) -> bool {
-        let mut state = self.state.lock();
-        while *state == Signal::Nothing {
+        while state.turns.is_empty() && !state.has_ended {
             self.changed.wait(&mut state);
         }
-        let goes_on = *state == Signal::Changed;
-        if goes_on {
-            *state = Signal::Nothing;
-        }
-        goes_on
+        (!state.has_ended).then(|| std::mem::take(&mut state.turns))
     }
 }
 
 impl Peer for Kernel {
-    fn locks_changed(&self) {
-        self.tell(Signal::Changed);
+    fn locks_changed(&self, request: u64) {
+        self.state.lock().turns.push(request);
+        self.changed.notify_all();
     }
 }
 
@@ -267,26 +255,31 @@ impl Locks {
         }
     }
 
-    /// Tries again whenever locks have changed, until the mount ends.
+    /// Tries again whenever locks can be had, until the mount ends.
     pub fn serve(&self, session: &Session<'_>, handles: &Handles, channel: &Channel) {
-        while self.kernel.wait() {
-            let mut state = self.state.lock();
-            state.waiting.retain(|&unique, wanted| match wanted.take(session, handles, Some(unique)) {
-                Err(Error::Waits) => true,
-                taken => {
-                    tell(match taken.map_err(Errno::from) {
-                        Ok(()) => channel.accept(unique),
-                        Err(errno) => channel.refuse(unique, errno),
-                    });
-                    false
-                }
-            });
+        while let Some(turns) = self.kernel.turns() {
+            for unique in turns {
+                let mut state = self.state.lock();
+                // Not there: interrupted, or it has had its lock at an earlier turn.
+                let Some(wanted) = state.waiting.get(&unique) else { continue };
+                let answered = match wanted.take(session, handles, Some(unique)) {
+                    Err(Error::Waits) => continue,
+                    Ok(()) => channel.accept(unique),
+                    Err(error) => {
+                        session.withdraw(unique);
+                        channel.refuse(unique, Errno::from(error))
+                    }
+                };
+                state.waiting.remove(&unique);
+                tell(answered);
+            }
         }
     }
 
     /// Ends [`Locks::serve`].
     pub fn end(&self) {
-        self.kernel.tell(Signal::Ended);
+        self.kernel.state.lock().has_ended = true;
+        self.kernel.changed.notify_all();
     }
 }
 

@@ -213,16 +213,25 @@ impl OpenedHere {
 
 /// What the server tells without being asked.
 #[repr(C, align(4096))]
-#[derive(Default)]
 pub struct Events {
-    /// Counts changes of locks that some thread of the process waits for; those threads sleep on it.
-    pub locks: AtomicU32,
+    /// Each counts how often threads that wait for locks were told to ask again: see [`Events::turn`].
+    turns: [AtomicU32; TURNS],
     /// Non-zero while more threads want the processors than there are (`patience::Crowd`).
     pub oversubscribed: AtomicU32,
     /// Counts connections of children that the process has not waited for, and that have begun or were refused.
     pub children: AtomicU32,
     /// The thread that is to stop when its long write has ended, in the low half, and [`STOP_COMES`] or [`STOP_CAME`]; 0 = none.
     pub stop_at_end: AtomicU64,
+}
+
+/// Threads that wait for locks share so many counters: when one is told, few others wake with it.
+const TURNS: usize = 512;
+
+impl Events {
+    /// What counts how often this thread, by its number, was told to ask again for the lock that it waits for; it sleeps on it.
+    pub fn turn(&self, thread: u64) -> &AtomicU32 {
+        &self.turns[thread as usize % TURNS]
+    }
 }
 
 /// In [`Events::stop_at_end`]: the server is about to send the thread a `SIGTSTP`, which it has blocked.
@@ -263,6 +272,15 @@ pub struct LogWriters {
     pub is_served: AtomicU32,
 }
 
+/// Threads of the process that wait until a slot is free. Nobody else looks here.
+#[repr(C, align(4096))]
+pub struct SlotQueue {
+    /// How many.
+    pub waiting: AtomicU32,
+    /// Counts slots that became free while somebody waited; they sleep on it.
+    pub freed: AtomicU32,
+}
+
 /// A whole channel.
 #[repr(C)]
 pub struct Channel {
@@ -278,6 +296,8 @@ pub struct Channel {
     pub grants: Grants,
     /// Who writes to the append log.
     pub log_writers: LogWriters,
+    /// Who waits for a slot.
+    pub slot_queue: SlotQueue,
     /// Slots.
     pub slots: [Slot; SLOTS],
     /// Payloads, one per slot.

@@ -31,4 +31,4 @@ pub mod turn;
 pub mod volume;
 
 /// Version of every layout in this module and of the protocol; both sides must have the same.
-pub const VERSION: u32 = 24;
+pub const VERSION: u32 = 25;

@@ -4,8 +4,8 @@
 //! Locks of a dead process go with it. When a process becomes another program, its record locks pass to that
 //! program's process.
 //!
-//! No thread of the server waits for a lock. The table notes who is refused and wants to wait, notifies the waiter at
-//! each change of the file's locks, and the waiter asks again. So its client can give up when a signal comes. From
+//! No thread of the server waits for a lock. The table notes who is refused and wants to wait, notifies the waiter when
+//! it can have the lock, and the waiter asks again. So its client can give up when a signal comes. From
 //! these notes the table also detects deadlocks (`EDEADLK`; of record locks of processes only, as in Linux).
 //!
 //! The record locks of an inode that belong to processes only, and that nobody waits for, are *lent*: processes that share memory
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use weft_client::LockRange;
 use weft_client::shared::lock::SERVER;
 use weft_client::shared::records::{ENTRIES, Record, Records};
-use weft_core::{Ino, refuse};
+use weft_core::Ino;
 
 /// Threads that wait for locks of a volume at once.
 const WAITING_MAX: usize = 16_384;
@@ -49,7 +49,7 @@ pub struct Waiter {
     pub process: u32,
     /// Its number among the threads of the process.
     pub thread: u64,
-    /// Learns when the locks of the file have changed.
+    /// Learns when to ask again.
     pub peer: Arc<dyn Peer>,
 }
 
@@ -128,6 +128,8 @@ struct Waiting {
     waiter: Waiter,
     place: Place,
     wanted: Held,
+    /// It was told to ask again, and has not yet.
+    is_told: bool,
 }
 
 /// Where the record locks of an inode can be lent.
@@ -291,17 +293,21 @@ impl Locks {
 
     /// A thread does not wait any more: a signal came.
     pub fn withdraw(&self, process: u32, thread: u64) {
-        self.table.lock().forget(process, thread);
+        let mut table = self.table.lock();
+        if let Some((_, was)) = table.forget(process, thread) {
+            table.gives_turn_up(&was);
+        }
     }
 
     /// Drops the record locks of an owner on one inode, as closing any descriptor of a process does.
     pub fn drop_records(&self, ino: Ino, owner: Owner) {
-        // Its own threads hear of it, too: one that waits with a descriptor that is closed now has to return.
-        let all = Held::whole(owner, false);
+        let (place, all) = (Place::Records(ino), Held::whole(owner, false));
         let mut table = self.table.lock();
         self.take_back(&mut table, ino);
         // Nothing is asked for that could be refused.
-        let _ = table.set(Place::Records(ino), all, false, None);
+        let _ = table.set(place, all, false, None);
+        // One that waits with a descriptor that is closed now has to return.
+        table.notify_where(|waiting| waiting.place == place && waiting.wanted.owner == owner);
     }
 
     /// Drops everything that an owner holds.
@@ -316,7 +322,14 @@ impl Locks {
     /// the process of that program, unless `heir_is_gone` says that this one has ended, too.
     pub fn end_process(&self, process: u32, heir: Option<u32>, heir_is_gone: impl Fn() -> bool) {
         let mut table = self.table.lock();
-        table.waiting.retain(|waiting| waiting.waiter.process != process);
+        let mut changed = FxHashSet::default();
+        table.waiting.retain(|waiting| {
+            let stays = waiting.waiter.process != process;
+            if !stays {
+                changed.insert(waiting.place.ino());
+            }
+            stays
+        });
         for lending in table.lent.values() {
             self.records(lending).lock.free_if_held_by(process + 1);
         }
@@ -325,7 +338,8 @@ impl Locks {
         if let Some(heir) = heir.filter(|_| !heir_is_gone()) {
             table.hand_over(process, heir);
         }
-        for ino in table.drop_locks_of(Owner::Process(process)) {
+        changed.extend(table.drop_locks_of(Owner::Process(process)));
+        for ino in changed {
             table.notify(ino);
         }
     }
@@ -351,6 +365,9 @@ impl Table {
             self.grant(place, wanted, waiter)?;
         }
         let held = self.held.entry(place).or_default();
+        let gives_up = |h: &&Held| h.owner == wanted.owner && h.overlaps(wanted.start, wanted.last);
+        let is_for_others = |h: &Held| !sets || h.exclusive && !wanted.exclusive;
+        let frees = held.iter().filter(gives_up).any(is_for_others);
         let wanted = if sets { joined(held, wanted) } else { wanted };
         cut(held, &wanted);
         held.extend(sets.then_some(wanted));
@@ -358,7 +375,16 @@ impl Table {
         if held.is_empty() {
             self.held.remove(&place);
         }
-        self.notify(place.ino());
+        if frees {
+            self.notify(place.ino());
+        }
+        let is_its_own = |waiting: &Waiting| waiting.wanted.owner == wanted.owner;
+        if sets && matches!(place, Place::Records(_)) && self.waiting.iter().any(is_its_own) {
+            // Who waits for this one from now on may close a ring, by another thread of it that waits.
+            self.notify_where(|waiting| {
+                waiting.place == place && conflicts(&[wanted], waiting.wanted).next().is_some()
+            });
+        }
         Ok(())
     }
 
@@ -369,18 +395,25 @@ impl Table {
 
     /// Says whether a lock can be had now, and notes who waits for it.
     fn grant(&mut self, place: Place, wanted: Held, waiter: Option<&Waiter>) -> Result<(), Refused> {
-        if let Some(waiter) = waiter {
-            self.forget(waiter.process, waiter.thread);
-        }
-        let mut in_the_way = self.conflicts(place, &wanted).map(|held| held.owner);
-        let Some(first) = in_the_way.next() else { return Ok(()) };
-        let Some(waiter) = waiter else { return Err(Refused::Held) };
-        let blockers = std::iter::once(first).chain(in_the_way).collect();
+        let before = waiter.and_then(|waiter| self.forget(waiter.process, waiter.thread));
+        let blockers: Vec<Owner> = self.conflicts(place, &wanted).map(|held| held.owner).collect();
         let is_record = matches!(place, Place::Records(_));
-        refuse(is_record && self.is_deadlock(wanted.owner, blockers), Refused::Deadlock)?;
-        refuse(self.waiting.len() >= WAITING_MAX, Refused::Full)?;
-        self.waiting.push(Waiting { waiter: waiter.clone(), place, wanted });
-        Err(Refused::Waits)
+        let refused = match waiter {
+            _ if blockers.is_empty() => None,
+            None => Some(Refused::Held),
+            Some(_) if is_record && self.is_deadlock(wanted.owner, blockers) => Some(Refused::Deadlock),
+            Some(_) if self.waiting.len() >= WAITING_MAX => Some(Refused::Full),
+            Some(waiter) => {
+                let its_turn = before.as_ref().filter(|(_, was)| was.place == place).map(|(at, _)| *at);
+                let waiting = Waiting { waiter: waiter.clone(), place, wanted, is_told: false };
+                self.waiting.insert(its_turn.unwrap_or(self.waiting.len()), waiting);
+                Some(Refused::Waits)
+            }
+        };
+        if let (Some((_, was)), Some(_)) = (before, refused) {
+            self.gives_turn_up(&was);
+        }
+        refused.map_or(Ok(()), Err)
     }
 
     /// Whether one of the processes that `owner` would wait for waits, by way of others perhaps, for `owner`.
@@ -407,14 +440,46 @@ impl Table {
         false
     }
 
-    fn forget(&mut self, process: u32, thread: u64) {
-        self.waiting.retain(|waiting| (waiting.waiter.process, waiting.waiter.thread) != (process, thread));
+    /// The thread does not wait; where it stood, and how it has waited.
+    fn forget(&mut self, process: u32, thread: u64) -> Option<(usize, Waiting)> {
+        let is_its = |waiting: &Waiting| (waiting.waiter.process, waiting.waiter.thread) == (process, thread);
+        let at = self.waiting.iter().position(is_its)?;
+        Some((at, self.waiting.remove(at)))
     }
 
-    /// Those who wait for locks of the file try again.
-    fn notify(&self, ino: Ino) {
-        for waiting in self.waiting.iter().filter(|waiting| waiting.place.ino() == ino) {
-            waiting.waiter.peer.locks_changed();
+    /// What a waiter could have had, and does not take, others can have.
+    fn gives_turn_up(&mut self, was: &Waiting) {
+        if was.is_told {
+            self.notify(was.place.ino());
+        }
+    }
+
+    /// Those who wait for locks of the file, and can have them now, try again. Of one process (the kernel of a mount is one) only who
+    /// comes first is told, with those who can have theirs beside it: a thread that is told asks again or withdraws, unless its whole
+    /// process is stopped, and each change would wake all others in vain.
+    fn notify(&mut self, ino: Ino) {
+        for place in [Place::Records(ino), Place::Whole(ino)] {
+            let mut turns: FxHashMap<u32, Turns> = FxHashMap::default();
+            let held = self.held.get(&place).map_or(&[][..], Vec::as_slice);
+            for waiting in self.waiting.iter_mut().filter(|waiting| waiting.place == place) {
+                let Waiting { waiter, wanted, is_told, .. } = waiting;
+                let turns = turns.entry(waiter.process).or_default();
+                if !turns.allow(*wanted) || conflicts(held, *wanted).next().is_some() {
+                    continue;
+                }
+                turns.add(*wanted);
+                if !*is_told {
+                    *is_told = true;
+                    waiter.peer.locks_changed(waiter.thread);
+                }
+            }
+        }
+    }
+
+    /// These try again.
+    fn notify_where(&self, are: impl Fn(&Waiting) -> bool) {
+        for waiting in self.waiting.iter().filter(|waiting| are(waiting)) {
+            waiting.waiter.peer.locks_changed(waiting.waiter.thread);
         }
     }
 
@@ -438,6 +503,24 @@ impl Table {
         for held in locks.filter(|held| held.owner == Owner::Process(process)) {
             held.owner = Owner::Process(heir);
         }
+    }
+}
+
+/// What threads of a process are told that they can have.
+#[derive(Default)]
+struct Turns {
+    shared: Vec<Held>,
+    exclusive: Vec<Held>,
+}
+
+impl Turns {
+    fn allow(&self, wanted: Held) -> bool {
+        let excludes = |held: &[Held]| conflicts(held, wanted).next().is_some();
+        !(excludes(&self.exclusive) || wanted.exclusive && excludes(&self.shared))
+    }
+
+    fn add(&mut self, told: Held) {
+        if told.exclusive { &mut self.exclusive } else { &mut self.shared }.push(told);
     }
 }
 
@@ -588,7 +671,7 @@ mod tests {
     struct Bell(AtomicU32);
 
     impl Peer for Bell {
-        fn locks_changed(&self) {
+        fn locks_changed(&self, _thread: u64) {
             self.0.fetch_add(1, Relaxed);
         }
     }
@@ -605,17 +688,17 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_hears_of_each_change_until_it_has_the_lock() {
+    fn a_waiter_hears_when_it_can_have_the_lock() {
         let locks = locks();
         let (waiter, rung) = waiter(2, 7);
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 2)), Ok(()));
         assert_eq!(wait(&locks, &waiter, 0), Err(Refused::Waits));
         assert_eq!(set(&locks, Owner::Process(1), range(libc::F_UNLCK, 1, 1)), Ok(()));
-        assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (1, Err(Refused::Waits)));
+        assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (0, Err(Refused::Waits)));
         locks.drop_records(INO, Owner::Process(1));
-        assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (2, Ok(())));
+        assert_eq!((rung.0.load(Relaxed), wait(&locks, &waiter, 0)), (1, Ok(())));
         locks.drop_owner(Owner::Process(2));
-        assert_eq!(rung.0.load(Relaxed), 2);
+        assert_eq!(rung.0.load(Relaxed), 1);
     }
 
     #[test]
@@ -627,6 +710,54 @@ mod tests {
         locks.withdraw(2, 7);
         locks.drop_owner(Owner::Process(1));
         assert_eq!(rung.0.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn of_the_threads_of_a_process_only_those_hear_whose_turn_it_is() {
+        let locks = locks();
+        let waiters: Vec<_> =
+            [(2, 1), (2, 2), (2, 3), (2, 4), (3, 1)].map(|(process, thread)| waiter(process, thread)).into();
+        let rung = || waiters.iter().map(|(_, bell)| bell.0.load(Relaxed)).collect::<Vec<u32>>();
+        let wait = |at: usize, start| {
+            let owner = Owner::File(at as u64);
+            locks.set_record(INO, owner, &range(libc::F_WRLCK, start, 1), Some(&waiters[at].0), None)
+        };
+        assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 2)), Ok(()));
+        for (at, start) in [0, 0, 1, 0, 0].into_iter().enumerate() {
+            assert_eq!(wait(at, start), Err(Refused::Waits));
+        }
+        locks.drop_records(INO, Owner::Process(1));
+        assert_eq!(rung(), [1, 0, 1, 0, 1]);
+        // Somebody else is faster: the turn stays, and nobody hears in vain.
+        assert_eq!(set(&locks, Owner::Process(9), range(libc::F_WRLCK, 0, 1)), Ok(()));
+        assert_eq!((wait(0, 0), wait(2, 1)), (Err(Refused::Waits), Ok(())));
+        locks.drop_records(INO, Owner::Process(9));
+        assert_eq!(rung(), [2, 0, 1, 0, 1]);
+        // Whoever does not take its turn leaves it to the next.
+        locks.withdraw(2, 1);
+        assert_eq!(rung(), [2, 1, 1, 0, 1]);
+        assert_eq!(wait(1, 0), Ok(()));
+        locks.drop_owner(Owner::File(1));
+        assert_eq!(rung(), [2, 1, 1, 1, 1]);
+        assert_eq!(wait(3, 0), Ok(()));
+    }
+
+    #[test]
+    fn a_ring_that_a_granted_lock_closes_is_found_by_who_waits_for_it() {
+        let locks = locks();
+        let (one, bell) = waiter(1, 1);
+        let two = waiter(2, 1).0;
+        for (process, start) in [(1, 1), (2, 2), (3, 3)] {
+            assert_eq!(set(&locks, Owner::Process(process), range(libc::F_WRLCK, start, 1)), Ok(()));
+        }
+        assert_eq!(wait(&locks, &one, 3), Err(Refused::Waits));
+        assert_eq!(wait(&locks, &two, 1), Err(Refused::Waits));
+        // What the first waits for passes to the second, by another thread of it.
+        locks.hand_over(3, 4);
+        locks.drop_owner(Owner::Process(4));
+        assert_eq!(set(&locks, Owner::Process(2), range(libc::F_WRLCK, 3, 1)), Ok(()));
+        assert_eq!(bell.0.load(Relaxed), 2);
+        assert_eq!(wait(&locks, &one, 3), Err(Refused::Deadlock));
     }
 
     #[test]

@@ -56,8 +56,8 @@ pub trait Peer: Send + Sync {
         false
     }
 
-    /// Locks have changed for which threads of the process wait: they ask again.
-    fn locks_changed(&self) {}
+    /// This thread of the process, which waits for a lock, asks again.
+    fn locks_changed(&self, _thread: u64) {}
 
     /// When the process is stopped, it goes on until it has ended a write that others wait for, and is stopped again then: in the
     /// kernel a stop takes effect when the call returns.

@@ -163,8 +163,8 @@ impl Peer for Link {
         self.writes_to_log()
     }
 
-    fn locks_changed(&self) {
-        let changes = &self.channel().events.locks;
+    fn locks_changed(&self, thread: u64) {
+        let changes = self.channel().events.turn(thread);
         changes.fetch_add(1, SeqCst);
         sys::futex_wake(changes, u32::MAX >> 1);
     }
