@@ -5,9 +5,7 @@ use crate::client::Client;
 use crate::identity::IDENTITY_TRIES;
 use crate::patience::{ANSWER_NS, CallerPatience, FLUSH_NS};
 use crate::proto::{IDENTITY_UNKNOWN, Op};
-use crate::shared::channel::{
-    CLAIMED, DONE, FREE, PAYLOAD_BYTES, Request, Response, SLOTS, SUBMITTED, Slot, SlotQueue,
-};
+use crate::shared::channel::{CLAIMED, DONE, FREE, PAYLOAD_BYTES, Request, Response, SLOTS, SUBMITTED, Slot};
 use crate::shared::turn;
 use crate::sys::{self, Errno};
 use std::cell::Cell;
@@ -71,21 +69,8 @@ impl Client {
     /// Claims a slot when more threads call at once than there are slots.
     #[cold]
     fn await_slot(&self) -> Result<usize, Errno> {
-        let SlotQueue { waiting, freed } = &self.channel().slot_queue;
-        waiting.fetch_add(1, SeqCst);
-        let claimed = loop {
-            // Before the look: a slot that becomes free after it changes the count.
-            let seen = freed.load(SeqCst);
-            if let Some(index) = self.claim_free_slot() {
-                break Ok(index);
-            }
-            if !self.is_alive() {
-                break Err(libc::EIO);
-            }
-            sys::futex_wait(freed, seen, WAIT_NS);
-        };
-        waiting.fetch_sub(1, SeqCst);
-        claimed
+        let claimed = self.channel().slot_queue.wait(WAIT_NS, || self.claim_free_slot(), || !self.is_alive());
+        claimed.ok_or(libc::EIO)
     }
 }
 
@@ -222,13 +207,7 @@ impl Answer<'_> {
 impl Drop for Call<'_> {
     fn drop(&mut self) {
         self.slot.state.store(FREE, Release);
-        let SlotQueue { waiting, freed } = &self.client.channel().slot_queue;
-        // Either this sees who waits, or who waits sees the free slot.
-        fence(SeqCst);
-        if waiting.load(Relaxed) != 0 {
-            freed.fetch_add(1, SeqCst);
-            sys::futex_wake(freed, 1);
-        }
+        self.client.channel().slot_queue.gave_back();
     }
 }
 

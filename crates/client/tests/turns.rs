@@ -3,52 +3,14 @@
 
 #![allow(clippy::unwrap_used)]
 
-use loom::sync::atomic::{AtomicU32, Ordering, fence};
-use loom::sync::{Arc, Condvar, Mutex};
+mod futex;
+
+use futex::Futex;
+use loom::sync::Arc;
+use loom::sync::atomic::Ordering;
 use loom::thread;
 use weft_client::shared::channel::{DONE, FREE, SUBMITTED};
 use weft_client::shared::turn::{Word, pass, sleep_until};
-
-/// A futex. Whether to sleep is decided under the lock that a wake-up takes, as in the kernel.
-struct Futex<const FENCED: bool> {
-    value: AtomicU32,
-    sleepers: Mutex<()>,
-    bell: Condvar,
-}
-
-impl<const FENCED: bool> Futex<FENCED> {
-    fn new(value: u32) -> Self {
-        Futex { value: AtomicU32::new(value), sleepers: Mutex::new(()), bell: Condvar::new() }
-    }
-}
-
-impl<const FENCED: bool> Word for Futex<FENCED> {
-    fn load(&self, ordering: Ordering) -> u32 {
-        self.value.load(ordering)
-    }
-
-    fn store(&self, value: u32, ordering: Ordering) {
-        self.value.store(value, ordering);
-    }
-
-    fn wait(&self, seen: u32, _: u64) {
-        let sleepers = self.sleepers.lock().unwrap();
-        if self.value.load(Ordering::Relaxed) == seen {
-            drop(self.bell.wait(sleepers).unwrap());
-        }
-    }
-
-    fn wake(&self) {
-        let _sleepers = self.sleepers.lock().unwrap();
-        self.bell.notify_all();
-    }
-
-    fn fence() {
-        if FENCED {
-            fence(Ordering::SeqCst);
-        }
-    }
-}
 
 struct Slot<const FENCED: bool> {
     state: Futex<FENCED>,

@@ -3,6 +3,7 @@
 //! A thread claims a free slot, writes a request and its payload, sets `SUBMITTED`, and sleeps until `DONE`. Each slot
 //! that was ever used has a server thread of its own, so calls of one process do not queue behind one another.
 
+use super::queue::Queue;
 use crate::proto::FileRef;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use weft_core::hist::Histogram;
@@ -272,15 +273,6 @@ pub struct LogWriters {
     pub is_served: AtomicU32,
 }
 
-/// Threads of the process that wait until a slot is free. Nobody else looks here.
-#[repr(C, align(4096))]
-pub struct SlotQueue {
-    /// How many.
-    pub waiting: AtomicU32,
-    /// Counts slots that became free while somebody waited; they sleep on it.
-    pub freed: AtomicU32,
-}
-
 /// A whole channel.
 #[repr(C)]
 pub struct Channel {
@@ -297,7 +289,7 @@ pub struct Channel {
     /// Who writes to the append log.
     pub log_writers: LogWriters,
     /// Who waits for a slot.
-    pub slot_queue: SlotQueue,
+    pub slot_queue: Queue,
     /// Slots.
     pub slots: [Slot; SLOTS],
     /// Payloads, one per slot.

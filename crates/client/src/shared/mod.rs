@@ -26,6 +26,7 @@ pub mod lock;
 pub mod names;
 pub mod overwrites;
 pub mod pages;
+pub mod queue;
 pub mod records;
 pub mod turn;
 pub mod volume;

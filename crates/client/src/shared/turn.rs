@@ -24,6 +24,10 @@ pub trait Word {
     fn wait(&self, seen: u32, timeout_ns: u64);
     /// Wakes all who sleep on it.
     fn wake(&self);
+    /// Wakes one of them.
+    fn wake_one(&self);
+    /// Adds to it, and wraps around.
+    fn add(&self, value: u32);
     /// Orders what is before and after it among all processors.
     fn fence();
 }
@@ -45,6 +49,14 @@ impl Word for AtomicU32 {
 
     fn wake(&self) {
         sys::futex_wake(self, u32::MAX >> 1);
+    }
+
+    fn wake_one(&self) {
+        sys::futex_wake(self, 1);
+    }
+
+    fn add(&self, value: u32) {
+        self.fetch_add(value, SeqCst);
     }
 
     #[inline]
