@@ -30,7 +30,7 @@ work() {
     git checkout -q --detach origin/HEAD
   done
   git switch -q -c side
-  find . -path ./.git -prune -o -name '*.c*' -print0 | sort -z | head -z -n 200 | xargs -0 sed -i '1i // changed'
+  find . -path ./.git -prune -o -type f -name '*.c*' -print0 | sort -z | head -z -n 200 | xargs -0 sed -i '1i // changed'
   git status --porcelain | wc -l
   GIT_AUTHOR_DATE='2020-01-01T00:00:00Z' GIT_COMMITTER_DATE='2020-01-01T00:00:00Z' git commit -qam changed
   git rev-parse HEAD
