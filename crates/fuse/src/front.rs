@@ -432,18 +432,15 @@ impl Front {
         }
     }
 
-    /// Answers with what a name leads to after `act`; the kernel will know the inode by it.
+    /// Answers with what `act` finds or makes at a name; the kernel will know the inode by it. It may be gone by then.
     fn entry(
         &self,
         request: &Request<'_>,
         place: Place<'_>,
         answer: &mut Answer<'_>,
-        act: impl FnOnce(&Session<'_>, At<'_>) -> Result<(), Error>,
+        act: impl FnOnce(&Session<'_>, At<'_>) -> Result<Attr, Error>,
     ) -> Result<(), Errno> {
-        let attr = self.at_name(request, place, |session, at| {
-            act(session, at)?;
-            session.stat(at, NOFOLLOW)
-        });
+        let attr = self.at_name(request, place, act);
         if attr == Err(Errno(libc::ENOENT)) && request.head.opcode == op::LOOKUP {
             let kept = self.kept_name(request, place);
             if !kept.is_zero() {
@@ -837,14 +834,19 @@ impl Front {
                 let (link, rest) = request.argument::<LinkIn>()?;
                 let place = Place { dir, name: name(rest)?.0 };
                 let from = At { dir: Base::Inode(Ino(link.node), b""), path: ITSELF };
-                self.entry(request, place, answer, |session, to| session.link(from, to, 0))?;
+                self.entry(request, place, answer, |session, to| {
+                    session.link(from, to, 0)?;
+                    session.stat(to, NOFOLLOW)
+                })?;
                 self.handles.note_changed(Ino(link.node));
                 Ok(())
             }
             _ => match name(request.body())?.0 {
                 b"." => self.numbered(request, inode(dir), answer),
                 b".." => self.numbered(request, At { dir: Base::Inode(dir, b""), path: b".." }, answer),
-                name => self.entry(request, Place { dir, name }, answer, |_, _| Ok(())),
+                name => {
+                    self.entry(request, Place { dir, name }, answer, |session, at| session.stat(at, NOFOLLOW))
+                }
             },
         }
     }

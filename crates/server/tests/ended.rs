@@ -51,8 +51,8 @@ fn what_a_process_asked_for_before_it_ended_and_what_has_not_begun_does_not_happ
     assert_eq!(session.set_xattr(at(b"/there"), 0, b"user.x", b"1", 0), ended);
     assert_eq!(open(b"/there", libc::O_RDWR | libc::O_TRUNC).map(drop), ended);
     assert_eq!(open(b"/new", create).map(drop), ended);
-    assert_eq!(session.mkdir(at(b"/new"), 0o755), ended);
-    assert_eq!(session.symlink(b"/there", at(b"/new")), ended);
+    assert_eq!(session.mkdir(at(b"/new"), 0o755).map(drop), ended);
+    assert_eq!(session.symlink(b"/there", at(b"/new")).map(drop), ended);
     assert_eq!(session.link(at(b"/there"), at(b"/new"), 0), ended);
     assert_eq!(session.rename(at(b"/there"), at(b"/new"), 0), ended);
     assert_eq!(session.unlink(at(b"/there"), 0), ended);

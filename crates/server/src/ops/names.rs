@@ -41,7 +41,7 @@ impl Session<'_> {
         }
     }
 
-    fn make(&self, place: &ParentAndName, node: NewNode<'_>, mode: u32) -> Result<()> {
+    fn make(&self, place: &ParentAndName, node: NewNode<'_>, mode: u32) -> Result<Attr> {
         let names = self.among_others()?;
         let dir = self.volume.fs.getattr(place.dir)?;
         let cred = self.cred();
@@ -66,19 +66,20 @@ impl Session<'_> {
             open: false,
             xattrs: &xattrs,
         };
-        self.volume.fs.create(place.dir, &place.name, &args)?;
+        let made = self.volume.fs.create(place.dir, &place.name, &args)?;
         drop(names);
-        self.sync_names(&[place.dir])
+        self.sync_names(&[place.dir])?;
+        Ok(made)
     }
 
-    /// Makes a directory; `mode` may hold a [umask](weft_client::proto::with_umask).
-    pub fn mkdir(&self, at: At<'_>, mode: u32) -> Result<()> {
+    /// Makes a directory; `mode` may hold a [umask](weft_client::proto::with_umask). It may be gone by the time that this returns.
+    pub fn mkdir(&self, at: At<'_>, mode: u32) -> Result<Attr> {
         let mode = mode & !(libc::S_ISUID | libc::S_ISGID);
         self.retry_stale(|| self.make(&self.new_name(at, true)?, NewNode::Directory, mode))
     }
 
     /// Makes an empty file, or a node of the kind in `mode`, which may hold a umask, too.
-    pub fn mknod(&self, at: At<'_>, mode: u32, rdev: u64) -> Result<()> {
+    pub fn mknod(&self, at: At<'_>, mode: u32, rdev: u64) -> Result<Attr> {
         let node = match mode & libc::S_IFMT {
             0 | libc::S_IFREG => NewNode::File,
             libc::S_IFIFO => NewNode::Special(FileKind::Fifo, 0),
@@ -92,7 +93,7 @@ impl Session<'_> {
     }
 
     /// Makes a symlink to `target`.
-    pub fn symlink(&self, target: &[u8], at: At<'_>) -> Result<()> {
+    pub fn symlink(&self, target: &[u8], at: At<'_>) -> Result<Attr> {
         refuse(target.is_empty(), Errno(libc::ENOENT))?;
         self.retry_stale(|| self.make(&self.new_name(at, false)?, NewNode::Symlink(target), 0o777))
     }

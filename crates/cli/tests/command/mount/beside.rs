@@ -65,3 +65,36 @@ fn each_change_of_an_inode_is_durable_with_sync() {
     let listed = bench.stdout(&["ls", "-l", "vol.img:/f"]);
     assert!(listed.starts_with("-rw-------") && listed.contains(" 77 "), "{listed}");
 }
+
+#[test]
+fn who_makes_what_another_removes_at_once_has_made_it() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let remover = "
+import os
+while not os.path.exists('/weft/stop'):
+    for remove, name in [(os.rmdir, '/weft/d'), (os.unlink, '/weft/l'), (os.unlink, '/weft/p')]:
+        try:
+            remove(name)
+        except FileNotFoundError:
+            pass
+";
+    let maker = "
+import os, sys
+os.chdir(sys.argv[1])
+for _ in range(3000):
+    for make in [lambda: os.mkdir('d'), lambda: os.symlink('x', 'l'), lambda: os.mkfifo('p')]:
+        try:
+            make()
+        except FileExistsError:
+            pass
+open('stop', 'w').close()
+";
+    let removes =
+        bench.process(&["run", "--quiet", "--volume", "vol.img", "--", "python3", "-c", remover]).spawn();
+    let made = Command::new("python3").args(["-c", maker]).arg(&mount.dir).output().unwrap();
+    fs::File::create(mount.dir.join("stop")).unwrap();
+    assert!(removes.unwrap().wait().unwrap().success());
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert_eq!(mount.stop(), 0);
+}

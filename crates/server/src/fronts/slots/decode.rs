@@ -15,7 +15,7 @@ use weft_client::proto::{
 use weft_client::shared::channel::{PAYLOAD_BYTES, Request, Response};
 use weft_client::{FileRef, LockRange, OUTSIDE};
 use weft_core::refuse;
-use weft_vfs::TimeSpec;
+use weft_vfs::{Attr, TimeSpec};
 
 /// Zones in one answer.
 const ZONES_PER_PART: usize = 512;
@@ -32,6 +32,11 @@ struct Call<'a> {
 
 /// What an operation that gives nothing has given, as a response.
 fn done((): ()) -> Response {
+    Response::default()
+}
+
+/// The same of what made an inode, of which the client asks for no more.
+fn made(_: Attr) -> Response {
     Response::default()
 }
 
@@ -173,9 +178,9 @@ fn perform_by_path(session: &Session<'_>, call: &Call<'_>, op: Op) -> Outcome {
         }
         Op::ListXattr => call.reply(0, &session.list_xattr(at, flags)?),
         Op::RemoveXattr => session.remove_xattr(at, flags, &call.part2()?).map(done),
-        Op::Mkdir => session.mkdir(at, call.arg(1) as u32).map(done),
-        Op::Mknod => session.mknod(at, call.arg(1) as u32, call.arg(2)).map(done),
-        Op::Symlink => session.symlink(&path, call.at(0, &call.part2()?)).map(done),
+        Op::Mkdir => session.mkdir(at, call.arg(1) as u32).map(made),
+        Op::Mknod => session.mknod(at, call.arg(1) as u32, call.arg(2)).map(made),
+        Op::Symlink => session.symlink(&path, call.at(0, &call.part2()?)).map(made),
         Op::Unlink => session.unlink(at, flags).map(done),
         Op::Rename => session.rename(at, call.at(1, &call.part2()?), call.arg(2) as u32).map(done),
         Op::Link => session.link(at, call.at(1, &call.part2()?), call.int(2)).map(done),
