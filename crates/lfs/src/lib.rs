@@ -20,8 +20,8 @@
 //!
 //! # Limits
 //! Files up to [`FILE_BYTES_MAX`] bytes; names, targets, links and attribute values as in [`weft_vfs`]; attributes of
-//! one inode [`XATTRS_BYTES_MAX`] bytes in all; frames 256 KiB; transactions 72 KiB. Inodes are limited by the space
-//! that their checkpoint takes.
+//! one inode [`XATTRS_BYTES_MAX`] bytes in all; frames 256 KiB; transactions 72 KiB (a step of [`FileSystem::commit`] is
+//! one). Inodes are limited by the space that their checkpoint takes.
 
 pub mod alloc;
 mod core;
@@ -55,9 +55,10 @@ use std::time::Duration;
 use weft_core::hist::Histogram;
 use weft_core::{Ino, Tag};
 use weft_sys::SharedMemory;
+use weft_vfs::change::Made;
 use weft_vfs::{
-    Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem,
-    FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode, forward,
+    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem,
+    FsResult, FsStats, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode, forward,
 };
 
 /// Most bytes that the extended attributes of one inode take, names included.
@@ -258,6 +259,10 @@ impl FileSystem for Lfs {
 
     fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
         self.op_write(ino, offset, data, through, Some(when))
+    }
+
+    fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
+        self.op_commit(changes, durable)
     }
 
     fn is_read_only(&self) -> bool {

@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod acl;
+pub mod change;
 pub mod core;
 pub mod error;
 mod forward;
@@ -20,6 +21,7 @@ pub mod types;
 
 pub use crate::core::{Core, CoreStats, Death, DeathObserver, GroupStats};
 pub use access::{Access, Protections};
+pub use change::{Change, Node, Refused};
 pub use error::FsError;
 pub use map::{BlockMap, MapEntry, MapObserver};
 pub use memfs::MemFs;
@@ -169,6 +171,18 @@ pub trait FileSystem: Send + Sync {
 
     /// The tag that the file's data carries.
     fn tag(&self, ino: Ino) -> FsResult<Tag>;
+
+    /// Does all changes in one step, or none: other operations, and who looks after a power cut, see what was before the first or what is
+    /// after the last. An inode that loses its last name and is not open is gone behind the last change. With `durable`, the step
+    /// survives a power cut when this returns, and so does what the files that it writes held before.
+    ///
+    /// # Errors
+    /// The change that cannot be done, and why ([`change::check`]'s refusals included); nothing has changed then. A core that cannot do
+    /// several changes in one step refuses all with `Unsupported`.
+    fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<change::Made, Refused> {
+        let _ = durable;
+        Err(Refused { at: changes.len(), error: FsError::Unsupported("several changes in one step") })
+    }
 
     /// Whether the core refuses every change, so that opening a file for writing can fail at once.
     fn is_read_only(&self) -> bool {

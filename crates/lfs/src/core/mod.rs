@@ -228,10 +228,10 @@ impl State {
     }
 
     /// Bytes that programs and longer names can fill when metadata has grown by `bytes`.
-    pub(crate) fn usable_after(&self, bytes: usize) -> u64 {
+    pub(crate) fn usable_after(&self, bytes: i64) -> u64 {
         let saved = self.saved();
-        self.beyond_full
-            + self.reserve.usable_bytes(CheckpointSize { bytes: saved.bytes + bytes as u64, ..saved })
+        let bytes = saved.bytes.saturating_add_signed(bytes);
+        self.beyond_full + self.reserve.usable_bytes(CheckpointSize { bytes, ..saved })
     }
 
     /// Half of the dead space that a full volume has for its cleaner, in bytes.
@@ -449,6 +449,11 @@ impl State {
     /// its footer.
     pub(crate) fn end_write(&mut self, zone: ZoneId) -> FsResult<()> {
         self.zones.leave(zone, self.journal.seq_of_last_record());
+        self.close_if_full(zone)
+    }
+
+    /// Ends a data zone when it is written up to its footer.
+    pub(crate) fn close_if_full(&mut self, zone: ZoneId) -> FsResult<()> {
         if self.zones.get(zone).write_pointer < self.reserve.data_end
             || !matches!(self.zones.get(zone).state, ZoneUse::Open | ZoneUse::Parked)
         {

@@ -150,6 +150,21 @@ impl State {
         crcs: &[u32],
         relocated: bool,
     ) -> FsResult<()> {
+        self.log_runs(ino, runs, crcs, relocated)?;
+        for run in runs {
+            self.notify_remapped(ino, run.block, run.block + u64::from(run.run.count));
+        }
+        Ok(())
+    }
+
+    /// As [`map_runs`](Self::map_runs), and leaves the map observer to be told.
+    pub(crate) fn log_runs(
+        &mut self,
+        ino: Ino,
+        runs: &[FileRun],
+        crcs: &[u32],
+        relocated: bool,
+    ) -> FsResult<()> {
         let (size, mtime) = match self.tree.get(ino) {
             Some(inode) => (inode.settled_size(), inode.mtime),
             None => (0, 0),
@@ -172,11 +187,7 @@ impl State {
             runs: Cow::Borrowed(runs),
             crcs: Cow::Borrowed(crcs),
         };
-        self.log(&record)?;
-        for run in runs {
-            self.notify_remapped(ino, run.block, run.block + u64::from(run.run.count));
-        }
-        Ok(())
+        self.log(&record)
     }
 }
 

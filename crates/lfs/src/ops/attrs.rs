@@ -90,6 +90,16 @@ impl State {
         self.log(&Record::Truncate { ino, size, extend: true, time })
     }
 
+    /// Sets the tag of an inode's data, in a transaction that has begun.
+    pub(super) fn log_tag(&mut self, ino: Ino, tag: Tag) -> FsResult<()> {
+        if self.inode(ino)?.tag == tag {
+            return Ok(());
+        }
+        self.log(&Record::SetTag { ino, tag })?;
+        self.stats.group(&tag).files += 1;
+        Ok(())
+    }
+
     /// Charges a buffered block anew after the piece below it changed.
     pub(crate) fn recharge(&mut self, ino: Ino, block: u64) {
         let Some(inode) = self.tree.get_mut(ino) else { return };
@@ -125,13 +135,9 @@ impl Lfs {
 
     pub(crate) fn op_set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
         let state = &mut *self.locked()?;
-        if state.inode(ino)?.tag == tag {
-            return Ok(());
-        }
+        state.inode(ino)?;
         state.begin_transaction()?;
-        state.log(&Record::SetTag { ino, tag })?;
-        state.stats.group(&tag).files += 1;
-        Ok(())
+        state.log_tag(ino, tag)
     }
 
     pub(crate) fn op_tag(&self, ino: Ino) -> FsResult<Tag> {

@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Reads a block of a file as it is on the device into `out`; zeros where nothing is mapped.
-    pub(crate) fn read_mapped(&mut self, ino: Ino, block: u64, out: &mut [u8; BLOCK_BYTES]) -> FsResult<()> {
+    pub(crate) fn read_mapped(&self, ino: Ino, block: u64, out: &mut [u8; BLOCK_BYTES]) -> FsResult<()> {
         let Some(run) = self.tree.get(ino).and_then(|inode| inode.map()).and_then(|map| map.get(block))
         else {
             out.fill(0);
@@ -103,13 +103,12 @@ impl State {
                 .read_blocks(run.device_block(), out)
                 .inspect_err(|e| self.shared.report_checksum(e));
         }
-        let mut raw = self.buffer.pool.any();
-        let read = self.shared.read_blocks(run.device_block(), &mut raw[..]);
+        let mut raw = [0; BLOCK_BYTES];
+        let read = self.shared.read_blocks(run.device_block(), &mut raw);
         let from = (run.address % BLOCK) as usize;
         let len = run.len as usize;
         out[..len].copy_from_slice(&raw[from..from + len]);
         out[len..].fill(0);
-        self.buffer.pool.give(raw);
         read.inspect_err(|e| self.shared.report_checksum(e))
     }
 
@@ -421,13 +420,13 @@ impl Lfs {
     }
 
     /// Device time before a write that has to clean or write back first.
-    fn stall_begins(&self, state: &State) -> Option<u64> {
+    pub(super) fn stall_begins(&self, state: &State) -> Option<u64> {
         let busy =
             state.buffer.bytes() >= state.buffer.bytes_max || state.free_for_data() < state.start_mark();
         busy.then(|| self.shared.dev.counters().now.0)
     }
 
-    fn stall_ends(&self, began: Option<u64>) {
+    pub(super) fn stall_ends(&self, began: Option<u64>) {
         if let Some(began) = began {
             self.stalls.record(self.shared.dev.counters().now.0.saturating_sub(began));
         }

@@ -139,7 +139,7 @@ impl Lfs {
     }
 
     /// Waits for a frame to be durable; then zones whose death it made durable can be reset.
-    fn wait_durable(&self, seq: u64) -> FsResult<()> {
+    pub(super) fn wait_durable(&self, seq: u64) -> FsResult<()> {
         if self.shared.durable_seq.load(Acquire) >= seq {
             return Ok(());
         }

@@ -1,5 +1,6 @@
 //! Extended attributes.
 
+use super::name_checks::Names;
 use crate::layout::record::Record;
 use crate::state::inode::Xattrs;
 use crate::{Lfs, XATTRS_BYTES_MAX};
@@ -28,6 +29,15 @@ pub(super) fn check_changes(has: &Xattrs, changes: &[XattrChange<'_>]) -> FsResu
     Ok(added)
 }
 
+/// As [`check_changes`], for one attribute that is set.
+pub(super) fn check_set(has: &Xattrs, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<usize> {
+    match (mode, has.contains_key(name)) {
+        (XattrMode::Create, true) => Err(FsError::Exists),
+        (XattrMode::Replace, false) => Err(FsError::NoAttribute),
+        _ => check_changes(has, &[(name, Some(value))]),
+    }
+}
+
 impl Lfs {
     pub(crate) fn op_getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         let state = self.state.lock();
@@ -37,12 +47,7 @@ impl Lfs {
     pub(crate) fn op_setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         let state = &mut *self.locked()?;
         let inode = state.inode(ino)?;
-        match (mode, inode.xattrs.get(name)) {
-            (XattrMode::Create, Some(_)) => return Err(FsError::Exists),
-            (XattrMode::Replace, None) => return Err(FsError::NoAttribute),
-            _ => {}
-        }
-        let added = check_changes(&inode.xattrs, &[(name, Some(value))])?;
+        let added = check_set(&inode.xattrs, name, value, mode)?;
         state.check_metadata(added)?;
         let time = state.now();
         state.begin_transaction()?;

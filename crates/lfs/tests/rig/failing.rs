@@ -11,6 +11,8 @@ use weft_device::{DeviceError, ZonedDevice};
 pub enum Kind {
     Reads,
     Changes,
+    /// Writes, of which flash refuses the place: another zone has to take them.
+    Writes,
     /// Ends of zones that are not full, which flash refuses for good.
     Finishes,
 }
@@ -50,7 +52,13 @@ impl Failing {
 impl ZonedDevice for Failing {
     crate::pass_on! {
         read_turn => shape report read;
-        change_turn => write append open close reset flush;
+        change_turn => append open close reset flush;
+    }
+
+    fn write(&self, zone: ZoneId, at: u32, data: &[u8], tag: &weft_core::Tag) -> Result<(), DeviceError> {
+        let refused = DeviceError::Media { zone, at, what: "program" };
+        self.turn(Kind::Writes).map_err(|_| refused)?;
+        self.change_turn()?.write(zone, at, data, tag)
     }
 
     fn finish(&self, zone: ZoneId) -> Result<(), DeviceError> {

@@ -7,6 +7,7 @@ pub mod content;
 pub mod damaged;
 pub mod failing;
 mod pass_on;
+pub mod steps;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
