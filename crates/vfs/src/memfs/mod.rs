@@ -81,6 +81,12 @@ impl MemFs {
         }
     }
 
+    /// A volume of its own with the same files.
+    #[cfg(test)]
+    pub(crate) fn copy(&self) -> MemFs {
+        MemFs { state: Mutex::new(self.state.lock().clone()) }
+    }
+
     /// Gives back every open reference, as the end of the program that held them does.
     pub fn release_all(&self) {
         let mut state = self.state.lock();
