@@ -16,8 +16,25 @@ use weft_core::{Credentials, Tag};
 /// Makes random programs, whose names, ranges and values are few, so that they meet.
 pub(super) struct Random(pub StdRng);
 
-const PATHS: [&str; 14] =
-    ["/a", "/b", "/c", "/d", "/d/a", "/d/e", "/d/e/a", "/d/../b", "/e/a", "a", "e", "b", "../c", "/a/"];
+const PATHS: [&str; 17] = [
+    "/a",
+    "/b",
+    "/c",
+    "/d",
+    "/d/a",
+    "/d/e",
+    "/d/e/a",
+    "/d/../b",
+    "/e/a",
+    "a",
+    "e",
+    "b",
+    "../c",
+    "/a/",
+    "/e",
+    "/e/../a",
+    "/d/e/../a",
+];
 const CONTENTS: [&str; 5] = ["", "x", "content", "a", "\x02\0\0\0\0\0\0\0e"];
 const XATTRS: [&[u8]; 2] = [b"user.a", b"user.b"];
 
@@ -115,13 +132,16 @@ impl Random {
 
     fn kind(&mut self, ops: &[Op]) -> Option<Kind> {
         let (dir, path) = (self.dir(ops), self.path(ops));
-        Some(match self.below(42) {
+        Some(match self.below(46) {
             0..4 => {
                 let access =
                     [Access::Path, Access::Read, Access::Write, Access::ReadWrite, Access::ReadWrite];
                 Kind::Open { dir, path, access: self.one(&access), follow: self.below(4) > 0 }
             }
-            4..8 => Kind::Create { dir, path, perm: 0o644, exclusive: self.below(2) == 0 },
+            4..8 => {
+                let perm = self.one(&[0o644, 0o644, 0o666, 0o4777, 0o060]);
+                Kind::Create { dir, path, perm, exclusive: self.below(2) == 0 }
+            }
             8 => Kind::Close { file: self.file(ops)? },
             9 => Kind::Stat { file: self.file(ops)? },
             10 => {
@@ -133,7 +153,7 @@ impl Random {
                 let at = if self.below(2) == 0 { At::End } else { At::Offset(self.place(ops)) };
                 Kind::Write { file: self.file(ops)?, at, data: self.data(ops) }
             }
-            20 => Kind::Truncate { file: self.file(ops)?, size: self.place(ops) },
+            20 => Kind::Open { dir, path, access: Access::ReadWrite, follow: true },
             21 => {
                 let modes = [
                     Allocate::Extend,
@@ -145,7 +165,7 @@ impl Random {
                 let (offset, len) = (self.place(ops), self.place(ops));
                 Kind::Fallocate { file: self.file(ops)?, mode: self.one(&modes), offset, len }
             }
-            22..24 => Kind::Mkdir { dir, path, perm: 0o755 },
+            22..24 => Kind::Mkdir { dir, path, perm: self.one(&[0o755, 0o777, 0o1777, 0o500]) },
             24 => Kind::Symlink { target: self.path(ops), dir, path },
             25 => Kind::Link { dir, path, to: self.dir(ops), new_path: self.path(ops) },
             26..29 => {
@@ -180,6 +200,7 @@ impl Random {
                 0 => Kind::Find { bytes: self.data(ops), what: self.data(ops), from: self.num(ops) },
                 _ => Kind::Crc32c { bytes: self.data(ops) },
             },
+            41..44 => Kind::Truncate { file: self.file(ops)?, size: self.place(ops) },
             _ => match self.below(2) {
                 0 => Kind::Verify { bytes: self.data(ops), crc: self.num(ops) },
                 _ => Kind::Expect { guard: self.guard(ops) },
@@ -197,8 +218,8 @@ impl Random {
         Program { policy, durable: self.below(2) == 0, ops }
     }
 
-    /// A program of which most operations succeed on `fs`.
-    fn program(&mut self, fs: &MemFs, len: usize) -> Vec<Op> {
+    /// A program of which most operations succeed on `fs`, for this caller.
+    fn program(&mut self, fs: &MemFs, caller: &Credentials, len: usize) -> Vec<Op> {
         let mut ops: Vec<Op> = Vec::new();
         let goal = 1 + self.below(len);
         while ops.len() < goal {
@@ -208,7 +229,7 @@ impl Random {
                 ops.pop();
                 continue;
             };
-            if run(&Local::new(&fs.copy()), &program).failed().is_some() {
+            if run(&Local::of(&fs.copy(), caller.clone()), &program).failed().is_some() {
                 if self.below(12) == 0 {
                     // What comes behind must not be done.
                     ops.push(self.op(&ops));
@@ -644,7 +665,7 @@ fn programs_are_their_plain_calls_and_all_is_all_of_them_or_nothing() {
         let mut random = Random::new(seed);
         let mut fs = MemFs::with_capacity(64 << 20);
         for step in 0..40 {
-            let ops = random.program(&fs, 14);
+            let ops = random.program(&fs, &Credentials::default(), 14);
             ops_in_all += ops.len();
             let place = format!("seed {seed} step {step}: {ops:#?}");
             let before = dump(&fs);
@@ -690,13 +711,55 @@ fn programs_are_their_plain_calls_and_all_is_all_of_them_or_nothing() {
 }
 
 #[test]
+fn whoever_runs_a_program_its_policies_do_the_same() {
+    let callers = [(0, 0), (7, 7), (8, 7)].map(|(uid, gid)| Credentials::new(uid, gid, Vec::new()));
+    let (mut done, mut failed, mut forbidden) = (0u32, 0u32, 0u32);
+    for seed in 0..seeds() {
+        let mut random = Random::new(2_000_000 + seed);
+        let mut fs = MemFs::with_capacity(64 << 20);
+        let perm = random.one(&[0o777, 0o1777]);
+        fs.setattr(Ino::ROOT, &SetAttr { perm: Some(perm), ..SetAttr::default() }).unwrap();
+        for step in 0..40 {
+            let caller = random.one(&callers);
+            let ops = random.program(&fs, &caller, 10);
+            let place = format!("seed {seed} step {step} {caller:?}: {ops:#?}");
+            let before = dump(&fs);
+            let (each, all, prefix) = (fs.copy(), fs.copy(), fs.copy());
+            let run_as =
+                |fs: &MemFs, policy| comparable(run(&Local::of(fs, caller.clone()), &checked(policy, &ops)));
+            let expected = run_as(&each, Policy::Each);
+            let after = dump(&each);
+            assert_eq!(run_as(&prefix, Policy::Prefix), expected, "{place}");
+            assert_eq!(dump(&prefix), after, "{place}");
+            let answer = run_as(&all, Policy::All);
+            assert_eq!(answer.failed().is_some(), expected.failed().is_some(), "{place}");
+            match expected.failed() {
+                None => {
+                    assert_eq!(answer, expected, "{place}");
+                    assert_eq!(dump(&all), after, "{place}");
+                    done += 1;
+                }
+                Some((_, errno)) => {
+                    assert_eq!(dump(&all), before, "{place}");
+                    failed += 1;
+                    forbidden += u32::from([libc::EACCES, libc::EPERM].contains(&errno));
+                }
+            }
+            fs = each;
+        }
+    }
+    println!("{done} done, {failed} failed, {forbidden} of them for want of permission");
+    assert!(done > 100 && forbidden > 5, "{done} done, {failed} failed, {forbidden} without permission");
+}
+
+#[test]
 fn on_a_full_volume_all_leaves_everything_or_nothing() {
     let (mut done, mut full, mut failed) = (0u32, 0u32, 0u32);
     for seed in 0..seeds() {
         let mut random = Random::new(1_000_000 + seed);
         let fs = MemFs::with_capacity(12 * 4096);
         for step in 0..40 {
-            let mut ops = random.program(&fs, 10);
+            let mut ops = random.program(&fs, &Credentials::default(), 10);
             // What comes last takes much of the space, or finds that it is not there.
             let at = Ref(ops.len() as u8);
             let op = |kind| Op { kind, when: None, export: false };
