@@ -23,6 +23,11 @@ pub(super) struct Names<'n, 'a> {
     pub opens: bool,
 }
 
+/// Fails for what no C string can be: a path that was computed may hold any byte.
+fn check_text(path: &[u8]) -> FsResult<()> {
+    refuse(path.contains(&0), FsError::Invalid("a path or a symlink's target with a NUL byte"))
+}
+
 impl Names<'_, '_> {
     /// Walks a path. The step relies on the name at its end, if there is one and it was not walked to be made.
     fn walk(&mut self, (start, path): Path<'_>, last: Last, creates: bool) -> Result<Resolved, Failure> {
@@ -33,6 +38,7 @@ impl Names<'_, '_> {
             protections: self.host.protections(),
             mount_point: self.host.mount_point(),
         };
+        check_text(path)?;
         Ok(path::resolve(self.overlay, self.host.caller(), start, path, options)?)
     }
 
@@ -139,6 +145,7 @@ impl Names<'_, '_> {
 
     pub(super) fn symlink(&mut self, target: &[u8], path: Path<'_>) -> Result<(), Failure> {
         refuse(target.is_empty(), FsError::NotFound)?;
+        check_text(target)?;
         let place = self.new_name(path, false)?;
         self.make(&place, NewKind::Symlink(target.into()), 0o777)?;
         Ok(())

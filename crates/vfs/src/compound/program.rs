@@ -149,7 +149,7 @@ pub enum Field {
 }
 
 /// What an operation does. A path is relative to its [`Dir`], or to the root of the volume when it begins with a slash; it leads through
-/// symlinks within the volume only.
+/// symlinks within the volume only. One that holds a NUL byte fails with `EINVAL`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Opens a file or a directory: a [`File`]. Fails with `ELOOP` for a symlink at the end when `follow` is false.

@@ -319,6 +319,21 @@ fn a_path_may_come_out_of_a_file() {
 }
 
 #[test]
+fn a_name_with_a_nul_byte_is_refused_before_anything_is_looked_up() {
+    under_each_policy(|fs, new| {
+        let in_new_dir = errno_of(fs, new, |chain| {
+            chain.mkdir("/d", 0o755);
+            chain.rename(&b"/d/a\0b"[..], "/d/c");
+        });
+        let as_target = errno_of(fs, new, |chain| {
+            let target = Bytes::Lit(b"a\0b".to_vec());
+            chain.push(Kind::Symlink { target, dir: Dir::Start, path: "/s".into() });
+        });
+        assert_eq!((in_new_dir, as_target), (libc::EINVAL, libc::EINVAL));
+    });
+}
+
+#[test]
 fn what_uses_a_skipped_value_is_skipped() {
     under_each_policy(|fs, new| {
         file(fs, "/a", "a");

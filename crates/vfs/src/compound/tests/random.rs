@@ -342,9 +342,13 @@ impl Plain<'_> {
             Dir::Start => Ino::ROOT,
             Dir::At(file) => self.file(file).0,
         };
+        let path = self.bytes(path);
+        if path.contains(&0) {
+            return Err(FsError::Invalid("a path with a NUL byte").into());
+        }
         let protections = Protections::default();
         let options = Options { last, creates, dots_by_text: false, protections, mount_point: b"" };
-        Ok(path::resolve(self.fs, &Credentials::default(), start, &self.bytes(path), options)?)
+        Ok(path::resolve(self.fs, &Credentials::default(), start, &path, options)?)
     }
 
     fn new_name(&self, dir: &Dir, path: &Bytes, for_dir: bool) -> Result<(Ino, Vec<u8>), Failure> {
@@ -477,6 +481,9 @@ impl Plain<'_> {
                 let target = self.bytes(target);
                 if target.is_empty() {
                     return Err(FsError::NotFound.into());
+                }
+                if target.contains(&0) {
+                    return Err(FsError::Invalid("a target with a NUL byte").into());
                 }
                 let (dir, name) = self.new_name(dir, path, false)?;
                 fs.create(dir, &name, &CreateArgs::new(NewNode::Symlink(&target), 0o777))?;
