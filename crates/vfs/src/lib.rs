@@ -10,6 +10,7 @@
 pub mod access;
 pub mod acl;
 pub mod change;
+pub mod compound;
 pub mod core;
 pub mod error;
 mod forward;

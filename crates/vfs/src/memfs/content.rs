@@ -5,14 +5,15 @@
 
 use crate::SeekTarget;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Content {
     size: u64,
-    blocks: BTreeMap<u64, Box<[u8; BLOCK_BYTES]>>,
+    blocks: BTreeMap<u64, Arc<[u8; BLOCK_BYTES]>>,
     /// Blocks that were promised space and are not stored; they may lie beyond the size.
     promised: BTreeSet<u64>,
 }
@@ -72,8 +73,8 @@ impl Content {
         let end = offset + data.len() as u64;
         for (block, from, to) in pieces(offset, end) {
             let at = (block * BLOCK + from as u64 - offset) as usize;
-            let bytes = self.blocks.entry(block).or_insert_with(|| Box::new([0; BLOCK_BYTES]));
-            bytes[from..to].copy_from_slice(&data[at..at + to - from]);
+            let bytes = self.blocks.entry(block).or_insert_with(|| Arc::new([0; BLOCK_BYTES]));
+            Arc::make_mut(bytes)[from..to].copy_from_slice(&data[at..at + to - from]);
             self.promised.remove(&block);
         }
         self.size = self.size.max(end);
@@ -101,7 +102,7 @@ impl Content {
             if to - from == BLOCK {
                 self.blocks.remove(&block);
             } else if let Some(bytes) = self.blocks.get_mut(&block) {
-                bytes[from as usize..to as usize].fill(0);
+                Arc::make_mut(bytes)[from as usize..to as usize].fill(0);
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use weft_core::Ino;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Directory {
     /// The directory above; the root is its own.
     pub(super) parent: Ino,

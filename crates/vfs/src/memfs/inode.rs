@@ -7,7 +7,7 @@ use crate::{Attr, FileKind, FsError, FsResult, Marks, SetAttr, TimeSpec, XATTR_V
 use std::collections::BTreeMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
     File(Content),
     Directory(Directory),
@@ -15,7 +15,7 @@ pub(super) enum Node {
     Special(FileKind, u64),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Inode {
     pub(super) node: Node,
     pub(super) links: u32,
@@ -130,6 +130,12 @@ impl Inode {
             _ => {}
         }
         self.xattrs.insert(name.to_vec(), value.to_vec());
+        self.ctime = TimeSpec::now();
+        Ok(())
+    }
+
+    pub(super) fn remove_xattr(&mut self, name: &[u8]) -> FsResult<()> {
+        self.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
         self.ctime = TimeSpec::now();
         Ok(())
     }

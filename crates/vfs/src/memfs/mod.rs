@@ -5,20 +5,26 @@
 //! [`FileSystem`] promises, and the model tests compare every other core with it.
 //!
 //! One lock guards everything; no callback runs while it is held.
+//!
+//! Inodes and blocks are shared until they change: a copy of the whole state costs a pointer an inode, and a step of several changes
+//! that is refused goes back to one.
 
 mod content;
 mod directory;
 mod inode;
 mod namespace;
+mod step;
 
 use crate::{
-    Attr, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind, FileSystem, FsError,
-    FsResult, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    Attr, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind, FileSystem,
+    FsError, FsResult, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    change,
 };
 use content::Content;
 use inode::{Inode, Node};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 
 /// Largest size of a file, in bytes.
@@ -36,13 +42,15 @@ pub struct MemFs {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct State {
-    inodes: BTreeMap<Ino, Inode>,
+    inodes: BTreeMap<Ino, Arc<Inode>>,
     next_ino: u64,
     capacity_blocks: u64,
     used_blocks: u64,
     written_bytes: u64,
+    /// Within a step of several changes: the inodes to forget behind it if they have no name and are not open then.
+    nameless: Option<Vec<Ino>>,
 }
 
 impl Default for MemFs {
@@ -63,13 +71,20 @@ impl MemFs {
             Inode::new(Node::Directory(directory::Directory::new(Ino::ROOT)), 0o755, 0, 0, Tag::default());
         MemFs {
             state: Mutex::new(State {
-                inodes: BTreeMap::from([(Ino::ROOT, Inode { links: 2, ..root })]),
+                inodes: BTreeMap::from([(Ino::ROOT, Arc::new(Inode { links: 2, ..root }))]),
                 next_ino: Ino::ROOT.0 + 1,
                 capacity_blocks: bytes / BLOCK_BYTES as u64,
                 used_blocks: 0,
                 written_bytes: 0,
+                nameless: None,
             }),
         }
+    }
+
+    /// A volume of its own with the same files.
+    #[cfg(test)]
+    pub(crate) fn copy(&self) -> MemFs {
+        MemFs { state: Mutex::new(self.state.lock().clone()) }
     }
 
     /// Gives back every open reference, as the end of the program that held them does.
@@ -88,19 +103,23 @@ impl MemFs {
 
 impl State {
     fn inode(&self, ino: Ino) -> FsResult<&Inode> {
-        self.inodes.get(&ino).ok_or(FsError::Stale)
+        self.inodes.get(&ino).map(Arc::as_ref).ok_or(FsError::Stale)
     }
 
     fn inode_mut(&mut self, ino: Ino) -> FsResult<&mut Inode> {
-        self.inodes.get_mut(&ino).ok_or(FsError::Stale)
+        self.inodes.get_mut(&ino).map(Arc::make_mut).ok_or(FsError::Stale)
     }
 
     fn attr(&self, ino: Ino) -> FsResult<Attr> {
         Ok(self.inode(ino)?.attr(ino))
     }
 
-    /// Forgets an inode that has neither names nor open references.
+    /// Forgets an inode that has neither names nor open references; within a step, behind it.
     fn collect(&mut self, ino: Ino) {
+        if let Some(nameless) = &mut self.nameless {
+            nameless.push(ino);
+            return;
+        }
         let Some(inode) = self.inodes.get(&ino) else { return };
         if inode.links == 0 && inode.opens == 0 {
             if let Node::File(content) = &inode.node {
@@ -135,6 +154,60 @@ impl State {
         self.written_bytes += data.len() as u64;
         Ok(())
     }
+
+    fn setattr(&mut self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        if let Some(size) = set.size {
+            self.inode(ino)?.content()?;
+            end_of(size, 0)?;
+            self.change_content(ino, 0, |content| content.resize(size))?;
+        }
+        self.inode_mut(ino)?.set(set);
+        self.attr(ino)
+    }
+
+    fn fallocate(&mut self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
+        let size = self.inode(ino)?.content()?.size();
+        refuse(len == 0, FsError::Invalid("an empty range"))?;
+        let end = end_of(offset, len)?;
+        let block = BLOCK_BYTES as u64;
+        let aligned = offset.is_multiple_of(block) && len.is_multiple_of(block);
+        match mode {
+            FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::ZeroRange { .. } => {
+                let keep =
+                    matches!(mode, FallocateMode::KeepSize | FallocateMode::ZeroRange { keep_size: true });
+                let room = self.inode(ino)?.content()?.missing_blocks(offset, end);
+                self.change_content(ino, room, |content| {
+                    if matches!(mode, FallocateMode::ZeroRange { .. }) {
+                        content.punch(offset, end);
+                    }
+                    if !keep && end > size {
+                        content.resize(end);
+                    }
+                    content.promise(offset, end);
+                })
+            }
+            FallocateMode::PunchHole => self.change_content(ino, 0, |content| content.punch(offset, end)),
+            FallocateMode::CollapseRange if !aligned => {
+                Err(FsError::Invalid("a range to collapse is whole blocks"))
+            }
+            FallocateMode::CollapseRange if end >= size => {
+                Err(FsError::Invalid("a range to collapse ends before the file does"))
+            }
+            FallocateMode::CollapseRange => {
+                self.change_content(ino, 0, |content| content.collapse(offset, end))
+            }
+            FallocateMode::InsertRange if !aligned => {
+                Err(FsError::Invalid("a range to insert is whole blocks"))
+            }
+            FallocateMode::InsertRange if offset >= size => {
+                Err(FsError::Invalid("a range to insert begins before the file's end"))
+            }
+            FallocateMode::InsertRange => {
+                end_of(size, len)?;
+                self.change_content(ino, 0, |content| content.insert(offset, len))
+            }
+        }
+    }
 }
 
 /// The end of a range, or `TooLarge` when no file can reach it.
@@ -153,14 +226,7 @@ impl FileSystem for MemFs {
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
-        let mut state = self.state.lock();
-        if let Some(size) = set.size {
-            state.inode(ino)?.content()?;
-            end_of(size, 0)?;
-            state.change_content(ino, 0, |content| content.resize(size))?;
-        }
-        state.inode_mut(ino)?.set(set);
-        state.attr(ino)
+        self.state.lock().setattr(ino, set)
     }
 
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
@@ -277,48 +343,7 @@ impl FileSystem for MemFs {
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
-        let mut state = self.state.lock();
-        let size = state.inode(ino)?.content()?.size();
-        refuse(len == 0, FsError::Invalid("an empty range"))?;
-        let end = end_of(offset, len)?;
-        let block = BLOCK_BYTES as u64;
-        let aligned = offset.is_multiple_of(block) && len.is_multiple_of(block);
-        match mode {
-            FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::ZeroRange { .. } => {
-                let keep =
-                    matches!(mode, FallocateMode::KeepSize | FallocateMode::ZeroRange { keep_size: true });
-                let room = state.inode(ino)?.content()?.missing_blocks(offset, end);
-                state.change_content(ino, room, |content| {
-                    if matches!(mode, FallocateMode::ZeroRange { .. }) {
-                        content.punch(offset, end);
-                    }
-                    if !keep && end > size {
-                        content.resize(end);
-                    }
-                    content.promise(offset, end);
-                })
-            }
-            FallocateMode::PunchHole => state.change_content(ino, 0, |content| content.punch(offset, end)),
-            FallocateMode::CollapseRange if !aligned => {
-                Err(FsError::Invalid("a range to collapse is whole blocks"))
-            }
-            FallocateMode::CollapseRange if end >= size => {
-                Err(FsError::Invalid("a range to collapse ends before the file does"))
-            }
-            FallocateMode::CollapseRange => {
-                state.change_content(ino, 0, |content| content.collapse(offset, end))
-            }
-            FallocateMode::InsertRange if !aligned => {
-                Err(FsError::Invalid("a range to insert is whole blocks"))
-            }
-            FallocateMode::InsertRange if offset >= size => {
-                Err(FsError::Invalid("a range to insert begins before the file's end"))
-            }
-            FallocateMode::InsertRange => {
-                end_of(size, len)?;
-                state.change_content(ino, 0, |content| content.insert(offset, len))
-            }
-        }
+        self.state.lock().fallocate(ino, mode, offset, len)
     }
 
     fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64> {
@@ -338,8 +363,7 @@ impl FileSystem for MemFs {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        let mut state = self.state.lock();
-        state.inode_mut(ino)?.set_xattr(name, value, mode)
+        self.state.lock().inode_mut(ino)?.set_xattr(name, value, mode)
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
@@ -347,11 +371,7 @@ impl FileSystem for MemFs {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        let mut state = self.state.lock();
-        let inode = state.inode_mut(ino)?;
-        inode.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
-        inode.ctime = TimeSpec::now();
-        Ok(())
+        self.state.lock().inode_mut(ino)?.remove_xattr(name)
     }
 
     fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr> {
@@ -387,6 +407,10 @@ impl FileSystem for MemFs {
 
     fn tag(&self, ino: Ino) -> FsResult<Tag> {
         Ok(self.state.lock().inode(ino)?.tag)
+    }
+
+    fn commit(&self, changes: &[Change<'_>], _durable: bool) -> Result<change::Made, change::Refused> {
+        self.state.lock().step(changes)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::{
     Attr, CreateArgs, FileKind, FsError, FsResult, LINK_MAX, NAME_MAX, NewNode, PATH_MAX, RenameFlags,
     TimeSpec, XattrMode,
 };
+use std::sync::Arc;
 use weft_core::{Ino, Tag, refuse};
 
 /// Fails unless a directory entry can have this name.
@@ -48,7 +49,7 @@ impl State {
 
     /// Changes the entries of a directory, whose times change with them.
     fn edit(&mut self, dir: Ino, change: impl FnOnce(&mut Directory)) {
-        if let Some(inode) = self.inodes.get_mut(&dir)
+        if let Ok(inode) = self.inode_mut(dir)
             && let Node::Directory(directory) = &mut inode.node
         {
             change(directory);
@@ -58,7 +59,7 @@ impl State {
 
     /// Adds `by` to an inode's links, which changes the inode now.
     fn add_links(&mut self, ino: Ino, by: i32) {
-        if let Some(inode) = self.inodes.get_mut(&ino) {
+        if let Ok(inode) = self.inode_mut(ino) {
             inode.links = inode.links.saturating_add_signed(by);
             inode.ctime = TimeSpec::now();
         }
@@ -84,7 +85,7 @@ impl State {
         }
         let ino = Ino(self.next_ino);
         self.next_ino += 1;
-        self.inodes.insert(ino, inode);
+        self.inodes.insert(ino, Arc::new(inode));
         Ok(ino)
     }
 
@@ -237,7 +238,7 @@ impl State {
     /// Notes that `ino`, whose name went from one directory to another, has moved.
     fn move_parent(&mut self, ino: Ino, from: Ino, to: Ino) {
         self.add_links(ino, 0);
-        if let Some(inode) = self.inodes.get_mut(&ino)
+        if let Ok(inode) = self.inode_mut(ino)
             && let Node::Directory(directory) = &mut inode.node
         {
             directory.parent = to;

@@ -1,0 +1,243 @@
+//! The check of a program before it runs: references, types, limits.
+
+use super::program::Uses;
+use super::{FILES_MAX, INPUT_BYTES_MAX, Kind, OPS_MAX, Program, Ref, Type};
+use crate::RenameFlags;
+use std::ops::Deref;
+
+/// Permission bits that may be asked for.
+const PERM_BITS: u32 = 0o7777;
+
+/// A program that has been checked. Only [`check`] makes one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checked(Program);
+
+impl Deref for Checked {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.0
+    }
+}
+
+/// Why a program is not run.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CheckError {
+    /// More than [`OPS_MAX`] operations.
+    #[error("the program has {0} operations; {OPS_MAX} are allowed")]
+    TooLong(usize),
+    /// More than [`FILES_MAX`] operations that open or make a file.
+    #[error("the program opens {0} files; {FILES_MAX} are allowed")]
+    TooManyFiles(usize),
+    /// More than [`INPUT_BYTES_MAX`] of literals.
+    #[error("the program holds {0} bytes of literals; {INPUT_BYTES_MAX} are allowed")]
+    TooManyBytes(usize),
+    /// A use of an operation that does not come before.
+    #[error("operation {at} uses the value of operation {of}, which does not come before it")]
+    Forward {
+        /// The operation.
+        at: usize,
+        /// What it uses.
+        of: usize,
+    },
+    /// A use of a value as what it is not.
+    #[error("operation {at} uses the value of operation {of} as {wanted}, which it is not")]
+    Type {
+        /// The operation.
+        at: usize,
+        /// What it uses.
+        of: usize,
+        /// As what.
+        wanted: Type,
+    },
+    /// A use of a file behind its close.
+    #[error("operation {at} uses the file of operation {of}, which was closed")]
+    Closed {
+        /// The operation.
+        at: usize,
+        /// What it uses.
+        of: usize,
+    },
+    /// A comparison of a number with bytes.
+    #[error("operation {0} compares a number with bytes")]
+    Compare(usize),
+    /// An export of what has no value to show.
+    #[error("operation {0} has no value that can be exported")]
+    Export(usize),
+    /// A width that is not 1 to 8.
+    #[error("operation {0} packs a number into other than 1 to 8 bytes")]
+    Width(usize),
+    /// More than 255 parts.
+    #[error("operation {0} concatenates more than 255 parts")]
+    Parts(usize),
+    /// An extended attribute outside of `user.`.
+    #[error("operation {0} names an extended attribute outside of the namespace user.")]
+    XattrName(usize),
+    /// Flags of a rename that exclude each other, or `WHITEOUT`.
+    #[error("operation {0} renames with flags that a program cannot use")]
+    RenameFlags(usize),
+    /// Permission bits beyond 07777.
+    #[error("operation {0} asks for permission bits beyond 07777")]
+    Perm(usize),
+}
+
+/// Checks a program.
+///
+/// # Errors
+/// The first fault in the order of its operations; faults of the whole program come before.
+pub fn check(program: Program) -> Result<Checked, CheckError> {
+    let ops = &program.ops;
+    let refuse = |is_wrong, error| if is_wrong { Err(error) } else { Ok(()) };
+    refuse(ops.len() > OPS_MAX, CheckError::TooLong(ops.len()))?;
+    let files = ops.iter().filter(|op| op.kind.result() == Some(Type::File)).count();
+    refuse(files > FILES_MAX, CheckError::TooManyFiles(files))?;
+    let bytes = ops.iter().map(Uses::literal_bytes).sum();
+    refuse(bytes > INPUT_BYTES_MAX, CheckError::TooManyBytes(bytes))?;
+    let mut closed = [false; OPS_MAX];
+    for (at, op) in ops.iter().enumerate() {
+        let mut fault = None;
+        op.uses(&mut |Ref(of), wanted| {
+            let of = usize::from(of);
+            if fault.is_some() {
+            } else if of >= at {
+                fault = Some(CheckError::Forward { at, of });
+            } else if ops[of].kind.result() != Some(wanted) {
+                fault = Some(CheckError::Type { at, of, wanted });
+            } else if closed[of] {
+                fault = Some(CheckError::Closed { at, of });
+            }
+        });
+        fault.map_or(Ok(()), Err)?;
+        let guards =
+            [op.when.as_ref(), if let Kind::Expect { guard } = &op.kind { Some(guard) } else { None }];
+        let compares_unlike = guards.into_iter().flatten().any(|guard| !guard.compares_like());
+        refuse(compares_unlike, CheckError::Compare(at))?;
+        refuse(op.export && matches!(op.kind.result(), None | Some(Type::File)), CheckError::Export(at))?;
+        check_literals(at, &op.kind)?;
+        if let Kind::Close { file } = op.kind {
+            closed[usize::from(file.0.0)] = true;
+        }
+    }
+    Ok(Checked(program))
+}
+
+/// The limits of what an operation holds itself.
+fn check_literals(at: usize, kind: &Kind) -> Result<(), CheckError> {
+    let (is_wrong, error) = match kind {
+        Kind::Pack { width, .. } | Kind::Unpack { width, .. } => {
+            (!(1..=8).contains(width), CheckError::Width(at))
+        }
+        Kind::Concat { parts } => (parts.len() > 255, CheckError::Parts(at)),
+        Kind::GetXattr { name, .. } | Kind::SetXattr { name, .. } | Kind::RemoveXattr { name, .. } => {
+            let named = name.strip_prefix(b"user.").is_some_and(|rest| !rest.is_empty());
+            (!named || name.contains(&0), CheckError::XattrName(at))
+        }
+        Kind::Rename { flags, .. } => {
+            let is_good =
+                [RenameFlags::empty(), RenameFlags::NO_REPLACE, RenameFlags::EXCHANGE].contains(flags);
+            (!is_good, CheckError::RenameFlags(at))
+        }
+        Kind::Create { perm, .. } | Kind::Mkdir { perm, .. } => {
+            (perm & !PERM_BITS != 0, CheckError::Perm(at))
+        }
+        _ => return Ok(()),
+    };
+    if is_wrong { Err(error) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        Access, Bytes, Compare, Dir, File, Guard, Kind, Num, Op, Operand, Policy, Program, Ref,
+    };
+    use super::*;
+
+    fn op(kind: Kind) -> Op {
+        Op { kind, when: None, export: false }
+    }
+
+    fn open(path: &[u8]) -> Op {
+        op(Kind::Open {
+            dir: Dir::Start,
+            path: Bytes::Lit(path.to_vec()),
+            access: Access::Read,
+            follow: true,
+        })
+    }
+
+    fn checked(ops: Vec<Op>) -> Result<(), CheckError> {
+        check(Program { policy: Policy::All, durable: false, ops }).map(drop)
+    }
+
+    fn file(at: u8) -> File {
+        File(Ref(at))
+    }
+
+    #[test]
+    fn values_are_used_behind_the_operation_that_has_them_and_as_what_they_are() {
+        let stat = |at| op(Kind::Stat { file: file(at) });
+        assert_eq!(checked(vec![open(b"a"), stat(0)]), Ok(()));
+        assert_eq!(checked(vec![stat(0)]), Err(CheckError::Forward { at: 0, of: 0 }));
+        assert_eq!(checked(vec![stat(1), open(b"a")]), Err(CheckError::Forward { at: 0, of: 1 }));
+        assert_eq!(checked(vec![stat(255)]), Err(CheckError::Forward { at: 0, of: 255 }));
+        let wrong = CheckError::Type { at: 2, of: 1, wanted: Type::File };
+        assert_eq!(checked(vec![open(b"a"), stat(0), stat(1)]), Err(wrong));
+        let crc = op(Kind::Crc32c { bytes: Bytes::Of(Ref(0)) });
+        let wrong = CheckError::Type { at: 1, of: 0, wanted: Type::Bytes };
+        assert_eq!(checked(vec![open(b"a"), crc]), Err(wrong));
+    }
+
+    #[test]
+    fn a_closed_file_is_not_used() {
+        let close = || op(Kind::Close { file: file(0) });
+        assert_eq!(checked(vec![open(b"a"), close()]), Ok(()));
+        assert_eq!(checked(vec![open(b"a"), close(), close()]), Err(CheckError::Closed { at: 2, of: 0 }));
+    }
+
+    #[test]
+    fn comparisons_are_of_one_type_and_guards_are_checked_like_operations() {
+        let guard = |left, right| Guard {
+            left: Operand::Num(left),
+            compare: Compare::Equal,
+            right: Operand::Num(right),
+        };
+        let when = |guard| Op { when: Some(guard), ..open(b"a") };
+        assert_eq!(checked(vec![when(guard(Num::Lit(1), Num::Lit(1)))]), Ok(()));
+        let forward = CheckError::Forward { at: 0, of: 0 };
+        assert_eq!(checked(vec![when(guard(Num::Lit(1), Num::Of(Ref(0))))]), Err(forward));
+        let unlike = Guard { right: Operand::Bytes(Bytes::Lit(vec![])), ..guard(Num::Lit(1), Num::Lit(1)) };
+        assert_eq!(checked(vec![when(unlike.clone())]), Err(CheckError::Compare(0)));
+        assert_eq!(checked(vec![op(Kind::Expect { guard: unlike })]), Err(CheckError::Compare(0)));
+    }
+
+    #[test]
+    fn limits_hold() {
+        let len = |bytes| op(Kind::Len { bytes: Bytes::Lit(vec![0; bytes]) });
+        assert_eq!(checked(vec![len(0); 64]), Ok(()));
+        assert_eq!(checked(vec![len(0); 65]), Err(CheckError::TooLong(65)));
+        assert_eq!(checked(vec![open(b"a"); 16]), Ok(()));
+        assert_eq!(checked(vec![open(b"a"); 17]), Err(CheckError::TooManyFiles(17)));
+        assert_eq!(checked(vec![len(4 << 20)]), Ok(()));
+        assert_eq!(
+            checked(vec![len(2 << 20), len((2 << 20) + 1)]),
+            Err(CheckError::TooManyBytes((4 << 20) + 1))
+        );
+        for (width, good) in [(0, false), (1, true), (8, true), (9, false)] {
+            assert_eq!(checked(vec![op(Kind::Pack { num: Num::Lit(0), width })]).is_ok(), good);
+        }
+        assert_eq!(
+            checked(vec![op(Kind::Concat { parts: vec![Bytes::Lit(vec![]); 256] })]),
+            Err(CheckError::Parts(0))
+        );
+    }
+
+    #[test]
+    fn only_values_are_exported_and_only_attributes_of_users_are_named() {
+        assert_eq!(checked(vec![Op { export: true, ..open(b"a") }]), Err(CheckError::Export(0)));
+        let named = |name: &[u8]| op(Kind::GetXattr { file: file(0), name: name.to_vec() });
+        assert_eq!(checked(vec![open(b"a"), named(b"user.a")]), Ok(()));
+        for name in [&b"user."[..], b"trusted.a", b"weft.flags", b"user.a\0"] {
+            assert_eq!(checked(vec![open(b"a"), named(name)]), Err(CheckError::XattrName(1)));
+        }
+    }
+}
