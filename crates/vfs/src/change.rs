@@ -3,8 +3,10 @@
 use crate::{CreateArgs, FallocateMode, FsError, RenameFlags, SetAttr, XattrMode};
 use weft_core::{Ino, Tag};
 
-/// Changes of one step, at most.
+/// Changes of one step, at most, without those that only [expect](Change::Expect).
 pub const CHANGES_MAX: usize = 64;
+/// Names that one step expects, at most.
+pub const EXPECTED_MAX: usize = 192;
 /// Bytes of data that the changes of one step write, at most.
 pub const CHANGE_BYTES_MAX: usize = 4 << 20;
 /// Inodes whose data one step changes, at most.
@@ -135,8 +137,12 @@ pub type Made = Vec<Option<Ino>>;
 /// Refuses a step that goes beyond the limits, or that speaks of what it has not made yet.
 pub fn check(changes: &[Change<'_>]) -> Result<(), Refused> {
     let whole = |error| Err(Refused { at: changes.len(), error });
-    if changes.len() > CHANGES_MAX {
+    let expected = changes.iter().filter(|change| matches!(change, Change::Expect { .. })).count();
+    if changes.len() - expected > CHANGES_MAX {
         return whole(FsError::Invalid("more than 64 changes in one step"));
+    }
+    if expected > EXPECTED_MAX {
+        return whole(FsError::Invalid("more than 192 expected names in one step"));
     }
     let mut bytes = 0usize;
     let mut files: Vec<Node> = Vec::new();

@@ -32,8 +32,8 @@
 //! A program has at most [`OPS_MAX`] operations, [`FILES_MAX`] of which open or make a file, and [`INPUT_BYTES_MAX`] of literal bytes. While
 //! it runs, its values take at most [`WORK_BYTES_MAX`], those that it exports [`OUTPUT_BYTES_MAX`], and the data that it writes
 //! [`CHANGE_BYTES_MAX`](crate::change::CHANGE_BYTES_MAX); what it [finds](Kind::Find) is not longer than [`FIND_BYTES_MAX`]. Its
-//! changes keep to the limits of a [step](crate::change), where each name that was looked up counts as one: a step that goes beyond
-//! them fails at its first change with `EINVAL`.
+//! changes, and the names that were looked up, keep to the limits of a [step](crate::change): a step that goes beyond them fails at its
+//! first change with `EINVAL`.
 
 mod answer;
 mod chain;

@@ -1,7 +1,7 @@
 //! What a failure leaves under each policy, and what happens when names change under a program.
 
 use super::*;
-use crate::change::{Change, Made, Refused};
+use crate::change::{CHANGES_MAX, Change, EXPECTED_MAX, Made, Node, Refused};
 use crate::compound::overlay::Overlay;
 use crate::{Attr, CreateArgs, FsResult, NewNode, Protections, TimeSpec};
 use std::cell::Cell;
@@ -162,21 +162,35 @@ fn a_program_runs_again_when_a_name_led_elsewhere_and_gives_up_at_the_third_time
 }
 
 #[test]
-fn a_step_holds_its_limits_and_tells_of_the_first_change() {
+fn a_step_has_room_for_what_each_of_its_changes_expects() {
     let fs = MemFs::new();
     let mut chain = Chain::all();
     for at in 0..64 {
         chain.mkdir(format!("/{at}").as_str(), 0o755);
     }
     done(&fs, chain);
-    // Each removal relies on a name, which counts.
     let mut chain = Chain::all();
-    for at in 0..33 {
+    for at in 0..64 {
         chain.rmdir(format!("/{at}").as_str());
     }
-    let before = dump(&fs);
-    assert_eq!(run_on(&fs, chain).failed(), Some((0, libc::EINVAL)));
-    assert_eq!(dump(&fs), before);
+    done(&fs, chain);
+}
+
+#[test]
+fn a_step_beyond_its_limits_is_refused_as_a_whole() {
+    let fs = MemFs::new();
+    let root = Node::Ino(Ino::ROOT);
+    let expect = Change::Expect { dir: root, name: b"a", ino: None };
+    let remove = Change::Remove { dir: root, name: b"a", is_dir: false };
+    for (change, max) in [(expect, EXPECTED_MAX), (remove, CHANGES_MAX)] {
+        let refused = fs.commit(&vec![change; max + 1], false).unwrap_err();
+        assert_eq!((refused.at, refused.error.errno()), (max + 1, libc::EINVAL));
+        let at_most = fs.commit(&vec![change; max], false).map_err(|refused| refused.at);
+        assert!(matches!(
+            (change, at_most),
+            (Change::Expect { .. }, Ok(_)) | (Change::Remove { .. }, Err(0))
+        ));
+    }
 }
 
 #[test]
