@@ -16,6 +16,9 @@ use weft_core::refuse;
 const TRANSFER_MAX: usize = 0x7fff_f000;
 /// A thread that waits for a lock looks this often whether the server still lives.
 const LOCK_WAIT_NS: u64 = 100_000_000;
+/// Sleeps after which a thread asks for its lock though nobody has told it to: one of its process whose turn it was may have been killed
+/// or stopped alone.
+const LOCK_SLEEPS: u32 = 20;
 /// Where no file has a byte.
 const BEYOND_ANY: u64 = i64::MAX as u64 - 1;
 /// Parts of a vectored write that are one write, as in Linux.
@@ -565,16 +568,19 @@ impl Client {
         ask: impl Fn() -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let changes = self.channel().events.turn(thread);
+        let mut slept = 0;
         loop {
-            while changes.load(SeqCst) == seen {
+            while changes.load(SeqCst) == seen && slept < LOCK_SLEEPS {
                 // A signal that came just before the sleep does not end the sleep; this check finds it afterwards.
                 refuse(busy::put_off().is_some(), libc::EINTR)?;
                 match sys::futex_wait_interruptible(changes, seen, LOCK_WAIT_NS) {
                     Err(libc::EINTR) => return Err(libc::EINTR),
                     Err(libc::ETIMEDOUT) if !self.is_alive() || self.socket_ended() => return Err(libc::EIO),
+                    Err(libc::ETIMEDOUT) => slept += 1,
                     _ => {}
                 }
             }
+            slept = 0;
             // Before asking: what changes from here on is seen by the next wait.
             seen = changes.load(SeqCst);
             match ask() {

@@ -198,7 +198,11 @@ impl Locks {
         // Under the lock: whatever changes from now on finds the request waiting.
         match wanted.take(session, handles, Some(unique)) {
             Err(Error::Waits) => {}
-            taken => return taken.map(|()| Outcome::Answered).map_err(Errno::from),
+            Ok(()) => return Ok(Outcome::Answered),
+            Err(error) => {
+                session.withdraw(unique);
+                return Err(Errno::from(error));
+            }
         }
         if let Some(at) = state.early.iter().position(|early| *early == unique) {
             state.early.remove(at);
@@ -260,8 +264,11 @@ impl Locks {
         while let Some(turns) = self.kernel.turns() {
             for unique in turns {
                 let mut state = self.state.lock();
-                // Not there: interrupted, or it has had its lock at an earlier turn.
-                let Some(wanted) = state.waiting.get(&unique) else { continue };
+                let Some(wanted) = state.waiting.get(&unique) else {
+                    // Interrupted, or it has had its lock at an earlier turn: whatever it was, others do not wait for it.
+                    session.withdraw(unique);
+                    continue;
+                };
                 let answered = match wanted.take(session, handles, Some(unique)) {
                     Err(Error::Waits) => continue,
                     Ok(()) => channel.accept(unique),

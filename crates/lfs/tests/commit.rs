@@ -16,8 +16,8 @@ use weft_core::Ino;
 use weft_device::PowerCut;
 use weft_lfs::Lfs;
 use weft_vfs::{
-    BlockMap, Change, CreateArgs, FileKind, FileSystem, MapEntry, MapObserver, MemFs, NewNode, Node, SetAttr,
-    TimeSpec,
+    BlockMap, Change, CreateArgs, FallocateMode, FileKind, FileSystem, MapEntry, MapObserver, MemFs, NewNode,
+    Node, SetAttr, TimeSpec,
 };
 
 /// What is done to both.
@@ -303,4 +303,24 @@ fn the_map_observer_knows_where_the_blocks_are_behind_a_step() {
     }
     let maps = mirror.0.lock().unwrap();
     assert!((0..32).all(|block| maps[&(c, block)] == MapEntry::HOLE), "the file is gone");
+}
+
+#[test]
+fn a_block_that_a_step_cuts_keeps_the_room_that_was_promised_for_it() {
+    let blocks = |cut: &dyn Fn(&Lfs, Ino, &SetAttr)| {
+        let fs = fresh(&small(16 << 20, 256 << 10)).1;
+        let file = fs.create(Ino::ROOT, b"f", &CreateArgs::new(NewNode::File, 0o644)).unwrap().ino;
+        fs.fallocate(file, FallocateMode::Allocate, 0, 8192).unwrap();
+        fs.write(file, 4096, &[7; 100]).unwrap();
+        fs.fsync(file).unwrap();
+        cut(&fs, file, &SetAttr { size: Some(4146), ..SetAttr::default() });
+        fs.sync().unwrap();
+        fs.getattr(file).unwrap().blocks
+    };
+    let plain = blocks(&|fs, file, set| drop(fs.setattr(file, set).unwrap()));
+    let step = blocks(&|fs, file, set| {
+        let set = Change::SetAttr { node: Node::Ino(file), set: *set };
+        fs.commit(&[set], true).unwrap();
+    });
+    assert_eq!((plain, step), (16, 16));
 }

@@ -7,6 +7,7 @@ mod fuse;
 mod geometry;
 mod image;
 mod policy;
+mod program;
 mod protocol;
 mod recording;
 mod recovery;
@@ -39,13 +40,14 @@ pub trait Target {
 
 type Make = fn() -> Box<dyn Target>;
 
-const ALL: [(&str, Make); 13] = [
+const ALL: [(&str, Make); 14] = [
     ("recovery", || Box::new(recovery::Recovery::new())),
     ("image", || Box::new(image::ImageRecords::new())),
     ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
     ("owner", || Box::new(protocol::Protocol::new(protocol::Who::Owner))),
     ("fuse", || Box::new(fuse::KernelRequests)),
     ("policy", || Box::new(policy::PolicyText)),
+    ("program", || Box::new(program::ProgramBytes)),
     ("archive", || Box::new(archive::ArchiveBytes)),
     ("recording", || Box::new(recording::RecordingText)),
     ("flash", || Box::new(flash::FlashImages::new())),

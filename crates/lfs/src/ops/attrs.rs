@@ -135,7 +135,9 @@ impl Lfs {
 
     pub(crate) fn op_set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
         let state = &mut *self.locked()?;
-        state.inode(ino)?;
+        if state.inode(ino)?.tag == tag {
+            return Ok(());
+        }
         state.begin_transaction()?;
         state.log_tag(ino, tag)
     }

@@ -89,6 +89,12 @@ impl Held {
         Held { owner, exclusive, start: 0, last: u64::MAX, pid: 0 }
     }
 
+    /// Whether both are the same lock of the same owner.
+    fn is_like(&self, other: &Held) -> bool {
+        let of = |held: &Held| (held.owner, held.exclusive, held.start, held.last);
+        of(self) == of(other)
+    }
+
     fn overlaps(&self, start: u64, last: u64) -> bool {
         self.start <= last && start <= self.last
     }
@@ -313,42 +319,36 @@ impl Locks {
     /// Drops everything that an owner holds.
     pub fn drop_owner(&self, owner: Owner) {
         let mut table = self.table.lock();
-        for ino in table.drop_locks_of(owner) {
-            table.notify(ino);
-        }
+        // Its own threads that still wait ask again, and find that it is gone.
+        table.notify_where(|waiting| waiting.wanted.owner == owner);
+        let mut changed = table.drop_waiting(|waiting| waiting.wanted.owner == owner);
+        changed.extend(table.drop_locks_of(owner));
+        table.notify_all(changed);
     }
 
     /// A process is gone: nothing is held or waited for by it. When it has become another program, its record locks go to
     /// the process of that program, unless `heir_is_gone` says that this one has ended, too.
     pub fn end_process(&self, process: u32, heir: Option<u32>, heir_is_gone: impl Fn() -> bool) {
         let mut table = self.table.lock();
-        let mut changed = FxHashSet::default();
-        table.waiting.retain(|waiting| {
-            let stays = waiting.waiter.process != process;
-            if !stays {
-                changed.insert(waiting.place.ino());
-            }
-            stays
-        });
+        let mut changed = table.drop_waiting(|waiting| waiting.waiter.process == process);
         for lending in table.lent.values() {
             self.records(lending).lock.free_if_held_by(process + 1);
         }
         self.take_back_of(&mut table, process);
         // Under the lock: an heir that ends later drops what it has been given.
         if let Some(heir) = heir.filter(|_| !heir_is_gone()) {
-            table.hand_over(process, heir);
+            changed.extend(table.hand_over(process, heir));
         }
         changed.extend(table.drop_locks_of(Owner::Process(process)));
-        for ino in changed {
-            table.notify(ino);
-        }
+        table.notify_all(changed);
     }
 
     /// A process has become another program, which is the process `heir`: its record locks stay its own.
     pub fn hand_over(&self, process: u32, heir: u32) {
         let mut table = self.table.lock();
         self.take_back_of(&mut table, process);
-        table.hand_over(process, heir);
+        let changed = table.hand_over(process, heir);
+        table.notify_all(changed);
     }
 }
 
@@ -376,14 +376,10 @@ impl Table {
             self.held.remove(&place);
         }
         if frees {
-            self.notify(place.ino());
+            self.notify(place.ino(), &wanted);
         }
-        let is_its_own = |waiting: &Waiting| waiting.wanted.owner == wanted.owner;
-        if sets && matches!(place, Place::Records(_)) && self.waiting.iter().any(is_its_own) {
-            // Who waits for this one from now on may close a ring, by another thread of it that waits.
-            self.notify_where(|waiting| {
-                waiting.place == place && conflicts(&[wanted], waiting.wanted).next().is_some()
-            });
+        if sets && matches!(place, Place::Records(_)) {
+            self.notify_rings(place, wanted);
         }
         Ok(())
     }
@@ -410,8 +406,11 @@ impl Table {
                 Some(Refused::Waits)
             }
         };
-        if let (Some((_, was)), Some(_)) = (before, refused) {
-            self.gives_turn_up(&was);
+        if let Some((_, was)) = before {
+            let is_granted = refused.is_none() && was.place == place && was.wanted.is_like(&wanted);
+            if !is_granted {
+                self.gives_turn_up(&was);
+            }
         }
         refused.map_or(Ok(()), Err)
     }
@@ -450,21 +449,63 @@ impl Table {
     /// What a waiter could have had, and does not take, others can have.
     fn gives_turn_up(&mut self, was: &Waiting) {
         if was.is_told {
-            self.notify(was.place.ino());
+            self.notify(was.place.ino(), &was.wanted);
         }
     }
 
-    /// Those who wait for locks of the file, and can have them now, try again. Of one process (the kernel of a mount is one) only who
-    /// comes first is told, with those who can have theirs beside it: a thread that is told asks again or withdraws, unless its whole
-    /// process is stopped, and each change would wake all others in vain.
-    fn notify(&mut self, ino: Ino) {
+    /// Nobody waits for these any more; of which inodes they were.
+    fn drop_waiting(&mut self, are: impl Fn(&Waiting) -> bool) -> FxHashSet<Ino> {
+        let mut changed = FxHashSet::default();
+        self.waiting.retain(|waiting| {
+            let stays = !are(waiting);
+            if !stays {
+                changed.insert(waiting.place.ino());
+            }
+            stays
+        });
+        changed
+    }
+
+    /// Anything of these inodes may have been given up.
+    fn notify_all(&mut self, inos: impl IntoIterator<Item = Ino>) {
+        // Whoever owns it, and whatever it was.
+        let everything = Held::whole(Owner::File(0), true);
+        inos.into_iter().for_each(|ino| self.notify(ino, &everything));
+    }
+
+    /// After a record lock was granted: who waits for it closes a ring if its owner waits, by another thread, for them.
+    fn notify_rings(&self, place: Place, granted: Held) {
+        if !self.waiting.iter().any(|waiting| waiting.wanted.owner == granted.owner) {
+            return;
+        }
+        let mut known: FxHashMap<Owner, bool> = FxHashMap::default();
+        for Waiting { waiter, wanted, .. } in self.waiting.iter().filter(|waiting| waiting.place == place) {
+            if conflicts(&[granted], *wanted).next().is_some()
+                && *known
+                    .entry(wanted.owner)
+                    .or_insert_with(|| self.is_deadlock(wanted.owner, vec![granted.owner]))
+            {
+                waiter.peer.locks_changed(waiter.thread);
+            }
+        }
+    }
+
+    /// Those who wait for locks of the file, and can have them now, try again; `freed` is what somebody has given up. Of one process (the
+    /// kernel of a mount is one) only who comes first is told, with those who can have theirs beside it: a thread that is told asks again
+    /// or withdraws, and each change would wake all others in vain.
+    fn notify(&mut self, ino: Ino, freed: &Held) {
         for place in [Place::Records(ino), Place::Whole(ino)] {
             let mut turns: FxHashMap<u32, Turns> = FxHashMap::default();
             let held = self.held.get(&place).map_or(&[][..], Vec::as_slice);
             for waiting in self.waiting.iter_mut().filter(|waiting| waiting.place == place) {
                 let Waiting { waiter, wanted, is_told, .. } = waiting;
+                // What was given up changes nothing for it.
+                let is_apart = !wanted.overlaps(freed.start, freed.last);
+                if is_apart && !*is_told {
+                    continue;
+                }
                 let turns = turns.entry(waiter.process).or_default();
-                if !turns.allow(*wanted) || conflicts(held, *wanted).next().is_some() {
+                if !is_apart && (!turns.allow(*wanted) || conflicts(held, *wanted).next().is_some()) {
                     continue;
                 }
                 turns.add(*wanted);
@@ -497,12 +538,17 @@ impl Table {
         changed
     }
 
-    fn hand_over(&mut self, process: u32, heir: u32) {
+    /// The inodes of which the heir has locks now, which do not keep it from others there.
+    fn hand_over(&mut self, process: u32, heir: u32) -> Vec<Ino> {
+        let mut changed = Vec::new();
         // Only record locks belong to processes.
-        let locks = self.held.values_mut().flatten();
-        for held in locks.filter(|held| held.owner == Owner::Process(process)) {
-            held.owner = Owner::Process(heir);
+        for (place, locks) in &mut self.held {
+            for held in locks.iter_mut().filter(|held| held.owner == Owner::Process(process)) {
+                held.owner = Owner::Process(heir);
+                changed.push(place.ino());
+            }
         }
+        changed
     }
 }
 
@@ -740,6 +786,41 @@ mod tests {
         locks.drop_owner(Owner::File(1));
         assert_eq!(rung(), [2, 1, 1, 1, 1]);
         assert_eq!(wait(3, 0), Ok(()));
+    }
+
+    #[test]
+    fn a_turn_that_nobody_takes_any_more_goes_to_the_next() {
+        let (first, second) = (Owner::File(1), Owner::File(2));
+        let gone: [&dyn Fn(&Locks, &Waiter); 3] = [
+            // Its open file is closed by another thread.
+            &|locks, _| locks.drop_owner(first),
+            &|locks, _| locks.withdraw(2, 1),
+            // A handler of it takes another lock, and does not come back.
+            &|locks, waiter| {
+                let other = range(libc::F_WRLCK, 50, 1);
+                assert_eq!(locks.set_record(INO, first, &other, Some(waiter), None), Ok(()));
+            },
+        ];
+        for (case, goes) in gone.into_iter().enumerate() {
+            for is_told in [false, true] {
+                let locks = locks();
+                let (one, two) = (waiter(2, 1), waiter(2, 2));
+                assert_eq!(set(&locks, Owner::Process(1), range(libc::F_WRLCK, 0, 1)), Ok(()));
+                for (owner, (waiter, _)) in [(first, &one), (second, &two)] {
+                    let set = locks.set_record(INO, owner, &range(libc::F_WRLCK, 0, 1), Some(waiter), None);
+                    assert_eq!(set, Err(Refused::Waits));
+                }
+                let free = || locks.drop_records(INO, Owner::Process(1));
+                if is_told {
+                    free();
+                }
+                goes(&locks, &one.0);
+                if !is_told {
+                    free();
+                }
+                assert_eq!(two.1.0.load(Relaxed), 1, "case {case}, told: {is_told}");
+            }
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 use weft_vfs::{FallocateMode, FsError, FsResult};
 
+/// Blocks of a file that a step may have written when it begins to promise room for pieces, with these.
+const PIECES_MAX: usize = 2 * crate::layout::record::EXTENT_BLOCKS_MAX as usize;
 /// Behind the last block of the largest file.
 const END: u64 = FILE_BYTES_MAX / BLOCK;
 /// Bytes of a record that is not about names or attributes, its runs left out: no fewer than any of them takes.
@@ -286,6 +288,11 @@ impl FilePlan {
             }
             None => Vec::new(),
         };
+        // They are read and held in memory before anybody looks at what the step comes to.
+        refuse(
+            self.written.len() + pieces.len() > PIECES_MAX,
+            FsError::Invalid("too many pieces for one step"),
+        )?;
         for block in pieces {
             let content = self.content(state, block)?;
             self.put(state, block, content, tag);
@@ -328,7 +335,12 @@ impl FilePlan {
             is_mapped_whole || inode.reserved.contains(block)
         };
         let is_whole = self.promised.contains(block) || before.is_some_and(has_room);
+        // A promise lasts, whatever becomes of what is written: a block that is cut keeps its room.
+        let was_promised = before.is_some_and(|inode| inode.reserved.contains(block));
         self.count(state, block, block + 1);
+        if was_promised {
+            self.promised.insert(block, block + 1);
+        }
         self.gone.insert(block, block + 1);
         self.holes.remove(block, block + 1);
         self.written.insert(block, NewBlock { data, tag, is_whole });
