@@ -791,7 +791,8 @@ mod tests {
     #[test]
     fn a_turn_that_nobody_takes_any_more_goes_to_the_next() {
         let (first, second) = (Owner::File(1), Owner::File(2));
-        let gone: [&dyn Fn(&Locks, &Waiter); 3] = [
+        type Goes<'a> = &'a dyn Fn(&Locks, &Waiter);
+        let gone: [Goes<'_>; 3] = [
             // Its open file is closed by another thread.
             &|locks, _| locks.drop_owner(first),
             &|locks, _| locks.withdraw(2, 1),
