@@ -1,6 +1,6 @@
 //! What a program is made of.
 
-use crate::{RenameFlags, XattrMode};
+use crate::{FallocateMode, RenameFlags, XattrMode};
 
 /// What [`Kind::Find`] gives when there is nothing to find.
 pub const NOT_FOUND: u64 = u64::MAX;
@@ -108,6 +108,18 @@ pub enum Allocate {
     Zero,
     /// Makes zeros and keeps the size.
     ZeroKeepSize,
+}
+
+impl From<Allocate> for FallocateMode {
+    fn from(allocate: Allocate) -> FallocateMode {
+        match allocate {
+            Allocate::Extend => FallocateMode::Allocate,
+            Allocate::KeepSize => FallocateMode::KeepSize,
+            Allocate::PunchHole => FallocateMode::PunchHole,
+            Allocate::Zero => FallocateMode::ZeroRange { keep_size: false },
+            Allocate::ZeroKeepSize => FallocateMode::ZeroRange { keep_size: true },
+        }
+    }
 }
 
 /// Arithmetic of unsigned 64-bit numbers. What overflows, goes below zero or divides by it fails with `EOVERFLOW`.

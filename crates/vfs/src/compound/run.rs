@@ -11,7 +11,7 @@ use super::{
 };
 use crate::change::CHANGE_BYTES_MAX;
 use crate::memfs::FILE_SIZE_MAX;
-use crate::{Access, Attr, FallocateMode, FileKind, FileSystem, FsError, InodeFlags, XattrMode, access};
+use crate::{Access, Attr, FileKind, FileSystem, FsError, InodeFlags, XattrMode, access};
 use std::sync::Arc;
 use weft_core::checksum::crc32c;
 use weft_core::{Ino, refuse};
@@ -410,15 +410,8 @@ impl<'a> Machine<'a> {
         is_file(&attr)?;
         refuse(len == 0, FsError::Invalid("an empty range"))?;
         let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
-        let mode = match mode {
-            Allocate::Extend => FallocateMode::Allocate,
-            Allocate::KeepSize => FallocateMode::KeepSize,
-            Allocate::PunchHole => FallocateMode::PunchHole,
-            Allocate::Zero => FallocateMode::ZeroRange { keep_size: false },
-            Allocate::ZeroKeepSize => FallocateMode::ZeroRange { keep_size: true },
-        };
         self.lose_rights(op, &attr)?;
-        Ok(self.overlay.allocate(op, attr.ino, mode, offset..end)?)
+        Ok(self.overlay.allocate(op, attr.ino, mode.into(), offset..end)?)
     }
 
     /// The attributes of a file that is open for writing. One that only grows takes what is appended.

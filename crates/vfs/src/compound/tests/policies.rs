@@ -93,32 +93,14 @@ impl Host for Meddled<'_> {
         self.fs
     }
 
-    fn caller(&self) -> &Credentials {
-        self.local.caller()
-    }
-
-    fn start(&self) -> Ino {
-        self.local.start()
-    }
-
-    fn umask(&self) -> u32 {
-        0
-    }
-
-    fn mount_point(&self) -> &[u8] {
-        b""
-    }
-
-    fn protections(&self) -> Protections {
-        Protections::default()
-    }
-
-    fn now(&self) -> TimeSpec {
-        TimeSpec::now()
-    }
-
-    fn tag(&self, _dir: &Attr, _name: &[u8]) -> Tag {
-        Tag::default()
+    crate::forward! {
+        caller => local.caller() -> &Credentials;
+        start => local.start() -> Ino;
+        umask => local.umask() -> u32;
+        mount_point => local.mount_point() -> &[u8];
+        protections => local.protections() -> Protections;
+        now => local.now() -> TimeSpec;
+        tag => local.tag(dir: &Attr, name: &[u8]) -> Tag;
     }
 
     fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {

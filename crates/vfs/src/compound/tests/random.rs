@@ -5,8 +5,7 @@ use super::*;
 use crate::change::{Change, Made, Refused};
 use crate::path::{self, Last, Options, Resolved};
 use crate::{
-    Attr, CreateArgs, FallocateMode, FsError, FsResult, NewNode, Protections, RenameFlags, SetAttr, TimeSpec,
-    XattrMode,
+    Attr, CreateArgs, FsError, FsResult, NewNode, Protections, RenameFlags, SetAttr, TimeSpec, XattrMode,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -462,14 +461,7 @@ impl Plain<'_> {
                 return Ok(None);
             }
             Kind::Fallocate { file, mode, offset, len } => {
-                let mode = match mode {
-                    Allocate::Extend => FallocateMode::Allocate,
-                    Allocate::KeepSize => FallocateMode::KeepSize,
-                    Allocate::PunchHole => FallocateMode::PunchHole,
-                    Allocate::Zero => FallocateMode::ZeroRange { keep_size: false },
-                    Allocate::ZeroKeepSize => FallocateMode::ZeroRange { keep_size: true },
-                };
-                fs.fallocate(self.writable(file)?, mode, self.num(offset), self.num(len))?;
+                fs.fallocate(self.writable(file)?, (*mode).into(), self.num(offset), self.num(len))?;
                 return Ok(None);
             }
             Kind::Mkdir { dir, path, perm } => {
