@@ -5,6 +5,9 @@
 //!  2 words for each of the last entries: inode, or 0; time, and what happened
 //! ```
 //!
+//! A loss stays known to each thread for a while ([`TOLD_TO_EACH`]), as there may be several that changed an inode by its name, and open
+//! it only to make it durable.
+//!
 //! An entry is made after what it tells of, and before the kernel gets the answer: what a server does not come to answer, the
 //! next one is asked for again.
 
@@ -30,6 +33,9 @@ const LOST: u64 = 2;
 /// A change of names or attributes: whatever inode is made durable, the core makes these durable, too.
 const NAMED: u64 = 3;
 
+/// For so long after it was found, a loss is told to each thread that makes the inode durable, in nanoseconds.
+pub const TOLD_TO_EACH: u64 = 60_000_000_000;
+
 /// The entries.
 #[derive(Clone, Copy)]
 pub struct Changes<'a>(&'a [AtomicU64]);
@@ -39,6 +45,8 @@ pub struct Changes<'a>(&'a [AtomicU64]);
 pub struct Recent {
     /// Inodes with changes that may be lost.
     pub unsure: Vec<Ino>,
+    /// Inodes with a loss that each thread is told of, and when it was found.
+    pub lately: FxHashMap<Ino, u64>,
     settled: FxHashMap<u64, u64>,
     all_durable_before: u64,
     /// There were more changes than entries.
@@ -117,7 +125,7 @@ impl<'a> Changes<'a> {
             ..Recent::default()
         };
         let (mut changed, mut named) = (FxHashMap::default(), FxHashMap::default());
-        let count = self.count();
+        let (count, now) = (self.count(), monotonic_ns());
         for number in count.saturating_sub(ENTRIES as u64)..count {
             let Some([ino, time]) = self.entry(number) else { continue };
             let (ino, time) = (ino.load(Acquire), time.load(Relaxed));
@@ -126,6 +134,9 @@ impl<'a> Changes<'a> {
                 _ if ino == 0 => {}
                 CHANGED | NAMED if time < all_durable_before => {}
                 _ => {
+                    if kind == LOST && now < time.saturating_add(TOLD_TO_EACH) {
+                        recent.lately.insert(Ino(ino), time);
+                    }
                     let of_kind = match kind {
                         SETTLED => &mut recent.settled,
                         NAMED => &mut named,
@@ -176,8 +187,14 @@ mod tests {
         changes.lost(Ino(7), monotonic_ns());
         changes.all_settled(u64::MAX >> 8);
         assert_eq!(unsure(), [7], "what is lost does not become durable");
-        changes.settled(Ino(7), monotonic_ns() + 1);
+        let found = monotonic_ns();
+        changes.lost(Ino(7), found);
+        changes.lost(Ino(8), found.saturating_sub(TOLD_TO_EACH));
+        for ino in [7, 8] {
+            changes.settled(Ino(ino), found + 1);
+        }
         assert!(unsure().is_empty());
+        assert_eq!(changes.recent().lately.into_iter().collect::<Vec<_>>(), [(Ino(7), found)]);
     }
 
     #[test]

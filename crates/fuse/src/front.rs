@@ -710,7 +710,7 @@ impl Front {
                 let (fsync, _) = request.argument::<FsyncIn>()?;
                 let file = self.handles.file(fsync.handle)?;
                 let act = || self.ask(request, |session| session.fsync(file));
-                self.handles.settled(fsync.handle, is_resent(request), act)?;
+                self.handles.settled(fsync.handle, head.pid, is_resent(request), act)?;
             }
             op::IOCTL => self.ioctl(request, answer)?,
             op::STATFS => self.statfs(request, answer)?,

@@ -14,11 +14,11 @@
 //! a number, when the place is another file's already.
 
 use crate::abi::{LK_FLOCK, LockIn};
-use crate::changes::{self, Changes};
+use crate::changes::{self, Changes, TOLD_TO_EACH};
 use crate::channel::Errno;
 use crate::kept_locks::{self, Index, KeptLocks};
 use parking_lot::Mutex;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use weft_client::FileRef;
 use weft_client::proto::is_writable;
@@ -88,12 +88,42 @@ pub struct Handles {
     outlives: bool,
     /// Inodes with changes that were lost when a server ended, of which nobody has been told.
     untold: Mutex<FxHashSet<Ino>>,
+    /// Changes that were lost lately, whoever has been told.
+    lately: Mutex<Lately>,
     /// When these were found, and how many entries of changes there were when they were noted.
     found: AtomicU64,
     noted: AtomicU64,
     /// Writes so far.
     writes: AtomicU64,
     locks: Mutex<Index>,
+}
+
+/// Changes that were lost lately, of which each thread is told once that makes the inode durable: several may have changed it by its
+/// name, and open it only to make it durable.
+#[derive(Default)]
+struct Lately {
+    /// When they were found.
+    found: FxHashMap<Ino, u64>,
+    told: FxHashSet<(Ino, u32)>,
+}
+
+impl Lately {
+    /// Whether a thread has a loss of this inode to be told of, which counts as told.
+    fn tells(&mut self, ino: Ino, thread: u32, now: u64) -> bool {
+        match self.found.get(&ino) {
+            None => false,
+            Some(found) if now < found.saturating_add(TOLD_TO_EACH) => self.told.insert((ino, thread)),
+            Some(_) => {
+                self.expire(now);
+                false
+            }
+        }
+    }
+
+    fn expire(&mut self, now: u64) {
+        self.found.retain(|_, found| now < found.saturating_add(TOLD_TO_EACH));
+        self.told.retain(|(ino, _)| self.found.contains_key(ino));
+    }
 }
 
 /// Numbers that may be given.
@@ -113,6 +143,7 @@ impl Handles {
             free: Mutex::default(),
             outlives,
             untold: Mutex::default(),
+            lately: Mutex::default(),
             found: AtomicU64::new(0),
             noted: AtomicU64::new(0),
             writes: AtomicU64::new(0),
@@ -161,7 +192,7 @@ impl Handles {
         }
     }
 
-    /// Notes again what nobody has been told of, before other entries take its place.
+    /// Notes again what nobody has been told of, or not everybody, before other entries take its place.
     fn note_untold(&self) {
         let (count, before) = (self.changes().count(), self.noted.load(Relaxed));
         if count - before < NOTED_EVERY
@@ -169,10 +200,15 @@ impl Handles {
         {
             return;
         }
-        let untold = self.untold.lock();
-        if (untold.len() as u64) < NOTED_EVERY / 2 {
+        let (untold, mut lately) = (self.untold.lock(), self.lately.lock());
+        lately.expire(monotonic_ns());
+        if ((untold.len() + lately.found.len()) as u64) < NOTED_EVERY / 2 {
             let found = self.found.load(Relaxed).saturating_sub(1);
             untold.iter().for_each(|ino| self.changes().lost(*ino, found));
+            for (ino, found) in lately.found.iter().filter(|(ino, _)| !untold.contains(ino)) {
+                self.changes().lost(*ino, *found);
+                self.changes().settled(*ino, found + 1);
+            }
         }
     }
 
@@ -341,11 +377,12 @@ impl Handles {
         lost
     }
 
-    /// Makes a file durable by `act`; an error when something that was written by way of it may be lost. `is_resent`: another server was
-    /// asked for the same, and may have told so to nobody.
+    /// Makes a file durable by `act`, for a thread; an error when something that was written by way of it may be lost, or lately was by
+    /// way of any. `is_resent`: another server was asked for the same, and may have told so to nobody.
     pub fn settled(
         &self,
         handle: u64,
+        thread: u32,
         is_resent: bool,
         act: impl FnOnce() -> Result<(), Errno>,
     ) -> Result<(), Errno> {
@@ -353,7 +390,8 @@ impl Handles {
         let begun = monotonic_ns();
         let done = act();
         let before = slot.state.fetch_and(!(CLOSE_TOLD | FSYNC_TOLD), Relaxed);
-        if before & UNSURE != 0 || is_resent && before & FSYNC_TOLD != 0 {
+        let is_new_to_it = self.lately.lock().tells(Ino(slot.ino.load(Relaxed)), thread, begun);
+        if before & UNSURE != 0 || is_resent && before & FSYNC_TOLD != 0 || is_new_to_it {
             // At once, so that none of the two is missing when the server ends in between.
             slot.state.fetch_xor(before & UNSURE | FSYNC_TOLD, Relaxed);
             self.told(&slot);
@@ -449,7 +487,10 @@ impl Handles {
         inodes.sort_unstable();
         inodes.dedup();
         let changed = unsure.iter().copied().collect();
+        let mut lately = recent.lately;
+        lately.extend(unsure.iter().map(|ino| (*ino, found)));
         *self.untold.lock() = unsure;
+        self.lately.lock().found = lately;
         Restored { inodes, lost, changed }
     }
 }
@@ -468,6 +509,8 @@ pub struct Restored {
 mod tests {
     use super::*;
 
+    const THREAD: u32 = 77;
+
     fn again(handles: Handles) -> Handles {
         Handles::new(handles.kept, true)
     }
@@ -484,7 +527,7 @@ mod tests {
         assert_eq!(handles.remove(closed).err(), Some(Errno(libc::EBADF)));
         handles.note_written(written);
         handles.note_written(synced);
-        assert_eq!(handles.settled(synced, false, || Ok(())), Ok(()));
+        assert_eq!(handles.settled(synced, THREAD, false, || Ok(())), Ok(()));
         handles.place(locked as u32).unwrap().state.fetch_or(LOCKED, Relaxed);
 
         let handles = again(handles);
@@ -500,9 +543,9 @@ mod tests {
             assert_eq!(handles.file(handle), Err(Errno(libc::EIO)));
             assert_eq!(handles.remove(handle), Ok(None));
         }
-        assert_eq!(handles.settled(synced, false, || Ok(())), Ok(()));
-        assert_eq!(handles.settled(written, false, || Ok(())), Err(Errno(libc::EIO)));
-        assert_eq!(handles.settled(written, false, || Ok(())), Ok(()), "it is told once");
+        assert_eq!(handles.settled(synced, THREAD, false, || Ok(())), Ok(()));
+        assert_eq!(handles.settled(written, THREAD, false, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(written, THREAD, false, || Ok(())), Ok(()), "it is told once");
         // Numbers in use are not given again.
         let new = handles.add(FileRef(7), Ino(8), 0).unwrap();
         assert!(![plain, written, synced].map(|handle| handle as u32).contains(&(new as u32)));
@@ -521,11 +564,12 @@ mod tests {
         let is_unsure = |handles: Handles| {
             let handles = again(handles);
             let changed = handles.restore(|_, _| Some(FileRef(3))).changed;
+            handles.lately.lock().expire(u64::MAX);
             assert_eq!(handles.tells_close(file), !changed.is_empty());
             assert!(!handles.tells_close(other), "who cannot write is not told by close");
-            let told = handles.settled(other, false, || Ok(()));
+            let told = handles.settled(other, THREAD, false, || Ok(()));
             assert_eq!(told.is_err(), !changed.is_empty());
-            assert_eq!(handles.settled(file, false, || Ok(())).is_err(), !changed.is_empty());
+            assert_eq!(handles.settled(file, THREAD, false, || Ok(())).is_err(), !changed.is_empty());
             (handles, !changed.is_empty())
         };
         type Step<'a> = &'a dyn Fn(&Handles);
@@ -535,7 +579,7 @@ mod tests {
             (
                 &|handles| {
                     handles.note_written(file);
-                    handles.settled(other, false, || Ok(())).unwrap();
+                    handles.settled(other, THREAD, false, || Ok(())).unwrap();
                 },
                 false,
             ),
@@ -545,7 +589,7 @@ mod tests {
                         handles.note_written(file);
                         Ok(())
                     };
-                    handles.settled(file, false, written_meanwhile).unwrap();
+                    handles.settled(file, THREAD, false, written_meanwhile).unwrap();
                 },
                 true,
             ),
@@ -597,15 +641,47 @@ mod tests {
         handles.remove(writer).unwrap();
         assert!(!handles.tells_close(open(2, libc::O_RDWR)), "it has been told");
         assert_eq!(
-            handles.settled(also, false, || Ok(())),
+            handles.settled(also, THREAD, false, || Ok(())),
             Err(Errno(libc::EIO)),
             "a close of another does not count"
         );
         assert!(!handles.tells_close(also));
-        assert_eq!(handles.settled(dir, false, || Ok(())), Err(Errno(libc::EIO)));
-        assert_eq!(handles.settled(open(3, libc::O_RDONLY), false, || Ok(())), Ok(()));
+        assert_eq!(handles.settled(dir, THREAD, false, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(open(3, libc::O_RDONLY), THREAD, false, || Ok(())), Ok(()));
         let handles = again(handles);
         assert!(handles.restore(|_, _| None).changed.is_empty());
+    }
+
+    #[test]
+    fn each_thread_is_told_once_of_what_was_lost_lately() {
+        let handles = Handles::new(Kept::new().unwrap(), true);
+        let dir = Ino(3);
+        handles.note_changed(dir);
+        let handles = again(handles);
+        handles.restore(|_, _| None);
+        let sync = |handles: &Handles, thread| {
+            let opened = handles.add(FileRef(1), dir, libc::O_RDONLY).unwrap();
+            let told = handles.settled(opened, thread, false, || Ok(()));
+            handles.remove(opened).unwrap();
+            told.is_err()
+        };
+        assert_eq!([1, 2, 2, 1].map(|thread| sync(&handles, thread)), [true, true, false, false]);
+        // Nobody else is told for what the next server finds, and those that were not told still are.
+        let handles = again(handles);
+        assert!(handles.restore(|_, _| None).changed.is_empty());
+        assert_eq!([3, 3].map(|thread| sync(&handles, thread)), [true, false]);
+        for _ in 0..changes::ENTRIES + 5 {
+            handles.note_changed(Ino(9));
+            if handles.changes().count().is_multiple_of(1 << 16) {
+                handles.settle_all(0, || Ok(()));
+            }
+        }
+        handles.settle_all(0, || Ok(()));
+        let handles = again(handles);
+        assert!(handles.restore(|_, _| None).changed.is_empty());
+        assert!(sync(&handles, 4));
+        handles.lately.lock().expire(u64::MAX);
+        assert!(!sync(&handles, 5), "not for ever");
     }
 
     #[test]
@@ -613,11 +689,14 @@ mod tests {
         let handles = Handles::new(Kept::new().unwrap(), true);
         let file = handles.add(FileRef(1), Ino(2), libc::O_WRONLY).unwrap();
         handles.note_written(file);
-        assert_eq!(handles.settled(file, false, || Err(Errno(libc::ENOSPC))), Err(Errno(libc::ENOSPC)));
+        assert_eq!(
+            handles.settled(file, THREAD, false, || Err(Errno(libc::ENOSPC))),
+            Err(Errno(libc::ENOSPC))
+        );
         let handles = again(handles);
         handles.restore(|_, _| Some(FileRef(3)));
         assert!(handles.tells_close(file) && handles.tells_close(file), "closes do not count");
-        assert_eq!(handles.settled(file, false, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(file, THREAD, false, || Ok(())), Err(Errno(libc::EIO)));
         assert!(!handles.tells_close(file));
     }
 
@@ -628,15 +707,17 @@ mod tests {
         handles.note_written(file);
         let handles = again(handles);
         handles.restore(|_, _| Some(FileRef(3)));
-        assert_eq!(handles.settled(file, false, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(file, THREAD, false, || Ok(())), Err(Errno(libc::EIO)));
         // It ends before the kernel has the answer.
         let handles = again(handles);
         handles.restore(|_, _| Some(FileRef(4)));
-        assert_eq!(handles.settled(file, true, || Ok(())), Err(Errno(libc::EIO)));
-        assert_eq!(handles.settled(file, false, || Ok(())), Ok(()));
+        handles.lately.lock().expire(u64::MAX);
+        assert_eq!(handles.settled(file, THREAD, true, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(file, THREAD, false, || Ok(())), Ok(()));
         let handles = again(handles);
         handles.restore(|_, _| Some(FileRef(5)));
-        assert_eq!(handles.settled(file, true, || Ok(())), Ok(()), "it has been told");
+        handles.lately.lock().expire(u64::MAX);
+        assert_eq!(handles.settled(file, THREAD, true, || Ok(())), Ok(()), "it has been told");
     }
 
     #[test]
@@ -648,7 +729,7 @@ mod tests {
         let handles = again(handles);
         handles.restore(|_, _| None);
         let open = handles.add(FileRef(1), told, libc::O_RDONLY).unwrap();
-        assert_eq!(handles.settled(open, false, || Ok(())), Err(Errno(libc::EIO)));
+        assert_eq!(handles.settled(open, THREAD, false, || Ok(())), Err(Errno(libc::EIO)));
         for _ in 0..changes::ENTRIES + 5 {
             handles.note_changed(Ino(9));
             if handles.changes().count().is_multiple_of(1 << 16) {

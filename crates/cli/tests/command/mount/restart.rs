@@ -180,6 +180,17 @@ fn an_fsync_tells_once_of_every_change_that_was_lost_with_a_server() {
             "{told:?}"
         );
         assert_eq!(dirs.each_ref().map(|dir| errno(dir.sync_all())), [None; 3]);
+        // Another thread or process may have lost a name there, too, and opens the directory only now.
+        let other = |dir: &fs::File| {
+            let again = || [0; 2].map(|_| errno(fs::File::open(at("to")).and_then(|dir| dir.sync_all())));
+            (errno(dir.sync_all()), again())
+        };
+        let of_thread = std::thread::scope(|scope| scope.spawn(|| other(&dirs[0])).join().unwrap());
+        assert_eq!(of_thread, (told[0], [told[1], None]));
+        for (dir, told) in ["from", "to", "kept"].iter().zip(told) {
+            let synced = Command::new("sync").arg(at(dir)).stderr(Stdio::null()).status().unwrap();
+            assert_eq!(synced.success(), told.is_none(), "{options}: {dir}");
+        }
         // The kernel shows what there is.
         let there = fs::read_to_string(at("from/f")).or_else(|_| fs::read_to_string(at("to/f")));
         assert_eq!(there.unwrap(), "from/f");
