@@ -1,6 +1,6 @@
 //! Several changes of a core in one step: what [`FileSystem::commit`](crate::FileSystem::commit) takes.
 
-use crate::{CreateArgs, FallocateMode, FsError, RenameFlags, SetAttr, XattrMode};
+use crate::{CreateArgs, FallocateMode, FileSystem, FsError, FsResult, RenameFlags, SetAttr, XattrMode};
 use weft_core::{Ino, Tag};
 
 /// Changes of one step, at most, without those that only [expect](Change::Expect).
@@ -184,6 +184,45 @@ pub fn check(changes: &[Change<'_>]) -> Result<(), Refused> {
 }
 
 impl Change<'_> {
+    /// Does it by the plain operation; the inode that it makes, should it make one.
+    ///
+    /// # Errors
+    /// As the operation fails.
+    pub fn alone(&self, fs: &dyn FileSystem) -> FsResult<Option<Ino>> {
+        let ino = |node| match node {
+            Node::Ino(ino) => Ok(ino),
+            Node::Made(_) => Err(FsError::Invalid("no earlier change makes this node")),
+        };
+        match *self {
+            Change::Expect { dir, name, ino: expected } => {
+                let found = match fs.lookup(ino(dir)?, name) {
+                    Ok(attr) => Some(attr.ino),
+                    Err(FsError::NotFound) => None,
+                    Err(_) => return Err(FsError::Stale),
+                };
+                if found == expected { Ok(()) } else { Err(FsError::Stale) }
+            }
+            Change::Create { dir, name, ref args } => {
+                return fs.create(ino(dir)?, name, args).map(|attr| Some(attr.ino));
+            }
+            Change::Link { node, dir, name } => fs.link(ino(node)?, ino(dir)?, name).map(drop),
+            Change::Remove { dir, name, is_dir: true } => fs.rmdir(ino(dir)?, name),
+            Change::Remove { dir, name, is_dir: false } => fs.unlink(ino(dir)?, name),
+            Change::Rename { from, name, to, new_name, flags } => {
+                fs.rename(ino(from)?, name, ino(to)?, new_name, flags)
+            }
+            Change::SetAttr { node, ref set } => fs.setattr(ino(node)?, set).map(drop),
+            Change::Xattr { node, name, value: Some(value), mode } => {
+                fs.setxattr(ino(node)?, name, value, mode)
+            }
+            Change::Xattr { node, name, value: None, .. } => fs.removexattr(ino(node)?, name),
+            Change::Write { node, offset, data } => fs.write(ino(node)?, offset, data),
+            Change::Fallocate { node, mode, offset, len } => fs.fallocate(ino(node)?, mode, offset, len),
+            Change::SetTag { node, tag } => fs.set_tag(ino(node)?, tag),
+        }
+        .map(|()| None)
+    }
+
     /// The nodes that it names.
     pub fn nodes(&self) -> [Option<Node>; 2] {
         match *self {

@@ -100,6 +100,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Whether a name led elsewhere by the time that it was relied on: what was done can be done again, as nothing has changed.
+    pub(super) fn is_stale(&self) -> bool {
+        matches!(self, Failure::Fs(FsError::Stale))
+    }
+
     /// The errno that the answer tells.
     pub fn errno(&self) -> i32 {
         match self {

@@ -1,8 +1,13 @@
 //! What the interpreter needs of whoever runs a program.
 
+use super::Op;
 use crate::change::{Change, Made, Refused};
 use crate::{Attr, FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
+
+/// A turn came to nothing, because what it rests on has changed meanwhile: it can begin anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stale;
 
 /// A front's side of a program: the files, the caller, and the one way to change anything.
 ///
@@ -31,13 +36,29 @@ pub trait Host {
     /// The present moment.
     fn now(&self) -> TimeSpec;
 
-    /// The tag that the data of a file carries which the program makes with this name in `dir`.
-    fn tag(&self, dir: &Attr, name: &[u8]) -> Tag;
+    /// The tag that the data of a file carries which the program makes under this path, from `start` on.
+    fn tag(&self, start: Ino, path: &[u8]) -> Tag;
 
-    /// Does all changes in one step, as [`FileSystem::commit`] does. A single change must be possible on every core, by its plain
-    /// operation; several are refused with `Unsupported` by a core that cannot do them in one step.
+    /// The tag that a file's data gets with another path; `None`: it keeps the one that it has.
+    fn tag_of_renamed(&self, file: &Attr, start: Ino, path: &[u8]) -> Option<Tag> {
+        let _ = (file, start, path);
+        None
+    }
+
+    /// Lets `run` do these operations: all of a program, or one whose changes are made [one at a time](super::Policy::Each). A host that
+    /// lets others change the same files keeps them out meanwhile. `run` begins anew each time that it is called; a host calls it again
+    /// when it has ended stale, some times.
+    ///
+    /// # Errors
+    /// What the operations have changed stays, and is not as durable as they asked for.
+    fn turn(&self, ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()>;
+
+    /// Does all changes in one step, as [`FileSystem::commit`] does; durable at the end of the turn at the latest.
     fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused>;
 
-    /// Makes a file's data, and every metadata operation so far, survive a power cut.
+    /// Does a change by its plain operation, as every core can; the inode that it makes, should it make one.
+    fn change(&self, change: &Change<'_>, durable: bool) -> FsResult<Option<Ino>>;
+
+    /// Makes a file's data, and every metadata operation so far, survive a power cut, at the end of the turn at the latest.
     fn sync(&self, ino: Ino) -> FsResult<()>;
 }

@@ -1,8 +1,8 @@
 //! A host over any file system, in the same process.
 
-use super::Host;
-use crate::change::{Change, Made, Node, Refused};
-use crate::{Attr, FileSystem, FsError, FsResult, Protections, TimeSpec};
+use super::{Host, Op, Stale, TRIES_MAX};
+use crate::change::{Change, Made, Refused};
+use crate::{FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
 
 /// Runs programs on a file system that this process has for itself: paths begin at the root, the caller is the superuser unless another is
@@ -23,43 +23,6 @@ impl<'a> Local<'a> {
     /// For somebody else.
     pub fn of(fs: &'a dyn FileSystem, caller: Credentials) -> Local<'a> {
         Local { fs, caller }
-    }
-
-    /// Does one change by its plain operation.
-    fn one(&self, change: &Change<'_>) -> FsResult<Option<Ino>> {
-        let fs = self.fs;
-        let ino = |node| match node {
-            Node::Ino(ino) => Ok(ino),
-            Node::Made(_) => Err(FsError::Invalid("no earlier change makes this node")),
-        };
-        match *change {
-            Change::Expect { dir, name, ino: expected } => {
-                let found = match fs.lookup(ino(dir)?, name) {
-                    Ok(attr) => Some(attr.ino),
-                    Err(FsError::NotFound) => None,
-                    Err(_) => return Err(FsError::Stale),
-                };
-                if found == expected { Ok(()) } else { Err(FsError::Stale) }
-            }
-            Change::Create { dir, name, ref args } => {
-                return fs.create(ino(dir)?, name, args).map(|attr| Some(attr.ino));
-            }
-            Change::Link { node, dir, name } => fs.link(ino(node)?, ino(dir)?, name).map(drop),
-            Change::Remove { dir, name, is_dir: true } => fs.rmdir(ino(dir)?, name),
-            Change::Remove { dir, name, is_dir: false } => fs.unlink(ino(dir)?, name),
-            Change::Rename { from, name, to, new_name, flags } => {
-                fs.rename(ino(from)?, name, ino(to)?, new_name, flags)
-            }
-            Change::SetAttr { node, ref set } => fs.setattr(ino(node)?, set).map(drop),
-            Change::Xattr { node, name, value: Some(value), mode } => {
-                fs.setxattr(ino(node)?, name, value, mode)
-            }
-            Change::Xattr { node, name, value: None, .. } => fs.removexattr(ino(node)?, name),
-            Change::Write { node, offset, data } => fs.write(ino(node)?, offset, data),
-            Change::Fallocate { node, mode, offset, len } => fs.fallocate(ino(node)?, mode, offset, len),
-            Change::SetTag { node, tag } => fs.set_tag(ino(node)?, tag),
-        }
-        .map(|()| None)
     }
 }
 
@@ -92,18 +55,25 @@ impl Host for Local<'_> {
         TimeSpec::now()
     }
 
-    fn tag(&self, _dir: &Attr, _name: &[u8]) -> Tag {
+    fn tag(&self, _start: Ino, _path: &[u8]) -> Tag {
         Tag::default()
     }
 
+    fn turn(&self, _ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()> {
+        (0..TRIES_MAX).find(|_| run().is_ok());
+        Ok(())
+    }
+
     fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
-        let [change] = changes else { return self.fs.commit(changes, durable) };
-        let refused = |error| Refused { at: 0, error };
-        let made = self.one(change).map_err(refused)?;
+        self.fs.commit(changes, durable)
+    }
+
+    fn change(&self, change: &Change<'_>, durable: bool) -> FsResult<Option<Ino>> {
+        let made = change.alone(self.fs)?;
         if durable {
-            self.fs.sync().map_err(refused)?;
+            self.fs.sync()?;
         }
-        Ok(vec![made])
+        Ok(made)
     }
 
     fn sync(&self, ino: Ino) -> FsResult<()> {

@@ -53,7 +53,7 @@ pub use answer::{Answer, Failure, Outcome, Value};
 pub use chain::{AttrOf, BytesOf, Chain, NumOf};
 pub use check::{CheckError, Checked, check};
 pub use codec::DecodeError;
-pub use host::Host;
+pub use host::{Host, Stale};
 pub use local::Local;
 pub use program::{
     Access, Allocate, Arith, At, Bytes, Compare, Dir, Field, File, Guard, Kind, NOT_FOUND, Num, Op, Operand,

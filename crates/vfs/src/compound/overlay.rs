@@ -117,6 +117,10 @@ impl<'a> Overlay<'a> {
         self.lose_name(dir, victim)
     }
 
+    pub(super) fn set_tag(&mut self, op: usize, ino: Ino, tag: Tag) {
+        self.plan.push(op, Planned::SetTag { ino, tag });
+    }
+
     /// Renames `moved`; `replaced` has the new name, and is another inode.
     pub(super) fn rename(
         &mut self,

@@ -1,7 +1,7 @@
 //! Operations on names: the walk, the checks that Linux makes before a core is asked, and the planned change.
 
 use super::overlay::Overlay;
-use super::plan::{New, NewKind};
+use super::plan::{New, NewKind, is_made};
 use super::{Access as Use, Failure, Host};
 use crate::acl::{self, Acl};
 use crate::path::{self, Last, LastComponent, Options, ParentAndName, Resolved};
@@ -130,7 +130,7 @@ impl Names<'_, '_> {
                 if !exclusive {
                     self.pin(&place, None);
                 }
-                let ino = self.make(&place, NewKind::File, perm)?;
+                let ino = self.make(path, &place, NewKind::File, perm)?;
                 Ok((self.overlay.getattr(ino)?, true))
             }
             Resolved::Outside(_) => Err(Failure::Outside),
@@ -139,7 +139,7 @@ impl Names<'_, '_> {
 
     pub(super) fn mkdir(&mut self, path: Path<'_>, perm: u32) -> Result<(), Failure> {
         let place = self.new_name(path, true)?;
-        self.make(&place, NewKind::Directory, perm & !(libc::S_ISUID | libc::S_ISGID))?;
+        self.make(path, &place, NewKind::Directory, perm & !(libc::S_ISUID | libc::S_ISGID))?;
         Ok(())
     }
 
@@ -147,19 +147,25 @@ impl Names<'_, '_> {
         refuse(target.is_empty(), FsError::NotFound)?;
         check_text(target)?;
         let place = self.new_name(path, false)?;
-        self.make(&place, NewKind::Symlink(target.into()), 0o777)?;
+        self.make(path, &place, NewKind::Symlink(target.into()), 0o777)?;
         Ok(())
     }
 
-    fn make(&mut self, place: &ParentAndName, kind: NewKind, perm: u32) -> Result<Ino, Failure> {
+    fn make(
+        &mut self,
+        path: Path<'_>,
+        place: &ParentAndName,
+        kind: NewKind,
+        perm: u32,
+    ) -> Result<Ino, Failure> {
         let dir = self.overlay.getattr(place.dir)?;
         self.host.caller().check_add(self.overlay, &dir)?;
-        let new = self.new_in(&dir, kind, &place.name, perm)?;
+        let new = self.new_in(&dir, kind, path, perm)?;
         Ok(self.overlay.create(self.op, place.dir, &place.name, new, self.host.now())?)
     }
 
     /// What is made in `dir`: with the permission bits, owner, flags and lists that Linux gives it.
-    fn new_in(&self, dir: &Attr, kind: NewKind, name: &[u8], perm: u32) -> FsResult<New> {
+    fn new_in(&self, dir: &Attr, kind: NewKind, (start, path): Path<'_>, perm: u32) -> FsResult<New> {
         let (of_kind, open) = match kind {
             NewKind::File => (FileKind::File, self.opens),
             NewKind::Directory => (FileKind::Directory, false),
@@ -167,7 +173,7 @@ impl Names<'_, '_> {
         };
         let caller = self.host.caller();
         let (perm, gid) = caller.perm_for_new(dir, of_kind, perm);
-        let tag = if of_kind == FileKind::File { self.host.tag(dir, name) } else { Tag::default() };
+        let tag = if of_kind == FileKind::File { self.host.tag(start, path) } else { Tag::default() };
         let mut new = New { kind, perm, uid: caller.uid, gid, tag, open, xattrs: Vec::new() };
         let flags = dir.marks.flags.inherited(of_kind);
         if !flags.is_empty() {
@@ -227,9 +233,14 @@ impl Names<'_, '_> {
         Ok(self.overlay.link(self.op, attr.ino, place.dir, &place.name)?)
     }
 
-    pub(super) fn rename(&mut self, from: Path<'_>, to: Path<'_>, flags: RenameFlags) -> Result<(), Failure> {
+    pub(super) fn rename(
+        &mut self,
+        from: Path<'_>,
+        to_path: Path<'_>,
+        flags: RenameFlags,
+    ) -> Result<(), Failure> {
         let (from, moved) = self.last_name(from)?;
-        let (to, replaced) = self.last_name(to)?;
+        let (to, replaced) = self.last_name(to_path)?;
         if from.ending != LastComponent::Name || to.ending != LastComponent::Name {
             return Err(Failure::NoName);
         }
@@ -252,9 +263,17 @@ impl Names<'_, '_> {
             return Ok(());
         }
         self.check_rename(&from, &moved, &to, replaced.as_ref(), exchange)?;
+        // One that the program has made carries no data yet that could keep its tag.
+        let is_file = moved.kind == FileKind::File && !is_made(moved.ino);
+        let tag = is_file.then(|| self.host.tag_of_renamed(&moved, to_path.0, to_path.1)).flatten();
+        let ino = moved.ino;
         let (moved, replaced) =
             ((from.dir, &from.name[..], &moved), (to.dir, &to.name[..], replaced.as_ref()));
-        Ok(self.overlay.rename(self.op, moved, replaced, flags)?)
+        self.overlay.rename(self.op, moved, replaced, flags)?;
+        if let Some(tag) = tag {
+            self.overlay.set_tag(self.op, ino, tag);
+        }
+        Ok(())
     }
 
     fn check_rename(

@@ -46,6 +46,7 @@ pub(super) enum Planned {
     Xattr { ino: Ino, name: Vec<u8>, value: Option<Arc<[u8]>>, mode: XattrMode },
     Write { ino: Ino, offset: u64, data: Arc<[u8]> },
     Fallocate { ino: Ino, mode: FallocateMode, offset: u64, len: u64 },
+    SetTag { ino: Ino, tag: Tag },
 }
 
 impl Planned {
@@ -79,6 +80,7 @@ impl Planned {
             Planned::Fallocate { ino, mode, offset, len } => {
                 Change::Fallocate { node: node(ino), mode, offset, len }
             }
+            Planned::SetTag { ino, tag } => Change::SetTag { node: node(ino), tag },
         }
     }
 }
@@ -109,6 +111,11 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// The operation that the first change comes from.
+    pub(super) fn first_op(&self) -> Option<usize> {
+        self.changes.first().map(|(op, _)| *op)
     }
 
     /// Adds a change; returns the number of the inode that it makes, should it make one.
@@ -167,8 +174,8 @@ impl Plan {
         let xattrs = self.xattrs();
         let mut made = Made::new();
         for ((op, change), xattrs) in self.changes.iter().zip(&xattrs) {
-            let step = host.commit(&[change.change(0, xattrs)], durable);
-            made.extend(step.map_err(|Refused { error, .. }| PlanRefused { op: *op, error })?);
+            let done = host.change(&change.change(0, xattrs), durable);
+            made.push(done.map_err(|error| PlanRefused { op: *op, error })?);
         }
         Ok(made)
     }

@@ -6,8 +6,7 @@ use super::plan::{PlanRefused, is_made};
 use super::program::Uses;
 use super::{
     Access as Use, Allocate, Answer, At, Bytes, Checked, Dir, FIND_BYTES_MAX, Failure, Field, File, Guard,
-    Host, Kind, Num, OUTPUT_BYTES_MAX, Operand, Outcome, Policy, Ref, TRIES_MAX, Value, WORK_BYTES_MAX,
-    compute,
+    Host, Kind, Num, OUTPUT_BYTES_MAX, Operand, Outcome, Policy, Ref, Stale, Value, WORK_BYTES_MAX, compute,
 };
 use crate::change::CHANGE_BYTES_MAX;
 use crate::memfs::FILE_SIZE_MAX;
@@ -23,18 +22,23 @@ const CAPABILITIES: &[u8] = b"security.capability";
 ///
 /// Every failure is the answer's: that of the operation that failed.
 pub fn run(host: &dyn Host, program: &Checked) -> Answer {
-    let mut tries = 1;
-    loop {
-        let mut machine = Machine::new(host, program);
-        match machine.run() {
-            Err(Stale) if tries < TRIES_MAX => tries += 1,
-            Err(Stale) | Ok(()) => return machine.answer(),
+    let mut machine = Machine::new(host, program);
+    match program.policy {
+        Policy::Each => machine.run_each(),
+        Policy::All | Policy::Prefix => {
+            let turn = host.turn(&program.ops, &mut || {
+                machine.begin();
+                machine.run()
+            });
+            if let Err(error) = turn {
+                let first = machine.overlay.plan.first_op().unwrap_or(0);
+                machine.slots.truncate(first);
+                machine.failed = Some((first, error.into()));
+            }
         }
     }
+    machine.answer()
 }
-
-/// A name led elsewhere when the step came: what was done can be done again, as nothing has changed.
-struct Stale;
 
 /// A value.
 #[derive(Clone, Debug)]
@@ -83,9 +87,15 @@ struct Machine<'a> {
     failed: Option<(usize, Failure)>,
     /// Whether an operation asked for durability.
     syncs: bool,
-    work_bytes: usize,
-    written_bytes: usize,
-    output_bytes: usize,
+    used: Used,
+}
+
+/// Bytes of a program, as far as they are limited.
+#[derive(Clone, Copy, Default)]
+struct Used {
+    work: usize,
+    written: usize,
+    output: usize,
 }
 
 impl<'a> Machine<'a> {
@@ -98,30 +108,51 @@ impl<'a> Machine<'a> {
             slots: Vec::with_capacity(program.ops.len()),
             failed: None,
             syncs: false,
-            work_bytes: 0,
-            written_bytes: 0,
-            output_bytes: 0,
+            used: Used::default(),
         }
     }
 
+    /// Forgets what was done so far.
+    fn begin(&mut self) {
+        *self = Machine::new(self.host, self.program);
+    }
+
+    /// Runs all operations, and makes their changes in one step.
     fn run(&mut self) -> Result<(), Stale> {
         for at in 0..self.program.ops.len() {
             match self.step(at) {
                 Ok(slot) => self.slots.push(slot),
                 Err(failure) => {
-                    let is_stale = matches!(failure, Failure::Fs(FsError::Stale));
+                    let is_stale = failure.is_stale();
                     self.failed = Some((at, failure));
-                    if is_stale && self.program.policy != Policy::Each {
+                    if is_stale {
                         return Err(Stale);
                     }
                     break;
                 }
             }
         }
-        match self.program.policy {
-            Policy::Each => Ok(()),
-            Policy::All if self.failed.is_some() => Ok(()),
-            Policy::All | Policy::Prefix => self.commit(),
+        if self.program.policy == Policy::All && self.failed.is_some() { Ok(()) } else { self.commit() }
+    }
+
+    /// Runs the operations one at a time, each with its changes.
+    fn run_each(&mut self) {
+        let (host, program) = (self.host, self.program);
+        for (at, op) in program.ops.iter().enumerate() {
+            let used = self.used;
+            let mut outcome = Ok(Slot::Skipped);
+            let turn = host.turn(std::slice::from_ref(op), &mut || {
+                (self.used, self.overlay) = (used, Overlay::new(host.files()));
+                outcome = self.step(at);
+                if matches!(&outcome, Err(failure) if failure.is_stale()) { Err(Stale) } else { Ok(()) }
+            });
+            match turn.map_err(Failure::from).and(outcome) {
+                Ok(slot) => self.slots.push(slot),
+                Err(failure) => {
+                    self.failed = Some((at, failure));
+                    return;
+                }
+            }
         }
     }
 
@@ -140,11 +171,11 @@ impl<'a> Machine<'a> {
         }
         let mut value = self.perform(at, &op.kind)?;
         if let Some(Held::Bytes(bytes)) = &value {
-            self.work_bytes += bytes.len();
-            refuse(self.work_bytes > WORK_BYTES_MAX, Failure::Limit("16 MiB of values"))?;
+            self.used.work += bytes.len();
+            refuse(self.used.work > WORK_BYTES_MAX, Failure::Limit("16 MiB of values"))?;
             if op.export {
-                self.output_bytes += bytes.len();
-                refuse(self.output_bytes > OUTPUT_BYTES_MAX, Failure::Limit("4 MiB of exported values"))?;
+                self.used.output += bytes.len();
+                refuse(self.used.output > OUTPUT_BYTES_MAX, Failure::Limit("4 MiB of exported values"))?;
             }
         }
         if self.program.policy == Policy::Each {
@@ -369,7 +400,7 @@ impl<'a> Machine<'a> {
         let attr = self.overlay.getattr(ino)?;
         is_file(&attr)?;
         let len = len.min(attr.size.saturating_sub(offset));
-        refuse(len > (WORK_BYTES_MAX - self.work_bytes) as u64, Failure::Limit("16 MiB of values"))?;
+        refuse(len > (WORK_BYTES_MAX - self.used.work) as u64, Failure::Limit("16 MiB of values"))?;
         let mut bytes = vec![0; len as usize];
         let read = self.overlay.read(ino, offset, &mut bytes)?;
         bytes.truncate(read);
@@ -391,8 +422,8 @@ impl<'a> Machine<'a> {
         }
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
-        self.written_bytes += data.len();
-        refuse(self.written_bytes > CHANGE_BYTES_MAX, Failure::Limit("4 MiB of data that is written"))?;
+        self.used.written += data.len();
+        refuse(self.used.written > CHANGE_BYTES_MAX, Failure::Limit("4 MiB of data that is written"))?;
         self.lose_rights(op, &attr)?;
         self.overlay.plan_write(op, attr.ino, offset, data)?;
         Ok(offset)
@@ -473,7 +504,7 @@ impl<'a> Machine<'a> {
         let parts: Vec<_> = parts.iter().map(|part| self.bytes(part)).collect();
         // One value may stand in it 255 times.
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
-        refuse(len > WORK_BYTES_MAX - self.work_bytes, Failure::Limit("16 MiB of values"))?;
+        refuse(len > WORK_BYTES_MAX - self.used.work, Failure::Limit("16 MiB of values"))?;
         Ok(parts.concat().into())
     }
 

@@ -3,7 +3,8 @@
 use super::*;
 use crate::change::{CHANGES_MAX, Change, EXPECTED_MAX, Made, Node, Refused};
 use crate::compound::overlay::Overlay;
-use crate::{Attr, CreateArgs, FsResult, NewNode, Protections, TimeSpec};
+use crate::compound::{Op, Stale};
+use crate::{CreateArgs, FsResult, NewNode, Protections, TimeSpec};
 use std::cell::Cell;
 use weft_core::{Credentials, Tag};
 
@@ -100,7 +101,9 @@ impl Host for Meddled<'_> {
         mount_point => local.mount_point() -> &[u8];
         protections => local.protections() -> Protections;
         now => local.now() -> TimeSpec;
-        tag => local.tag(dir: &Attr, name: &[u8]) -> Tag;
+        tag => local.tag(start: Ino, path: &[u8]) -> Tag;
+        turn => local.turn(ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()>;
+        change => local.change(change: &Change<'_>, durable: bool) -> FsResult<Option<Ino>>;
     }
 
     fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {

@@ -3,6 +3,7 @@
 use super::super::compute;
 use super::*;
 use crate::change::{Change, Made, Refused};
+use crate::compound::Stale;
 use crate::path::{self, Last, Options, Resolved};
 use crate::{
     Attr, CreateArgs, FsError, FsResult, NewNode, Protections, RenameFlags, SetAttr, TimeSpec, XattrMode,
@@ -618,41 +619,22 @@ impl Host for Counted<'_> {
         self.local.files()
     }
 
-    fn caller(&self) -> &Credentials {
-        self.local.caller()
-    }
-
-    fn start(&self) -> Ino {
-        self.local.start()
-    }
-
-    fn umask(&self) -> u32 {
-        self.local.umask()
-    }
-
-    fn mount_point(&self) -> &[u8] {
-        self.local.mount_point()
-    }
-
-    fn protections(&self) -> Protections {
-        self.local.protections()
-    }
-
-    fn now(&self) -> TimeSpec {
-        self.local.now()
-    }
-
-    fn tag(&self, dir: &Attr, name: &[u8]) -> Tag {
-        self.local.tag(dir, name)
+    crate::forward! {
+        caller => local.caller() -> &Credentials;
+        start => local.start() -> Ino;
+        umask => local.umask() -> u32;
+        mount_point => local.mount_point() -> &[u8];
+        protections => local.protections() -> Protections;
+        now => local.now() -> TimeSpec;
+        tag => local.tag(start: Ino, path: &[u8]) -> Tag;
+        turn => local.turn(ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()>;
+        change => local.change(change: &Change<'_>, durable: bool) -> FsResult<Option<Ino>>;
+        sync => local.sync(ino: Ino) -> FsResult<()>;
     }
 
     fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
         self.steps.set(self.steps.get() + 1);
         self.local.files().commit(changes, durable)
-    }
-
-    fn sync(&self, ino: Ino) -> FsResult<()> {
-        self.local.sync(ino)
     }
 }
 
