@@ -184,7 +184,7 @@ fn answered_soon(slot: &Slot, most: u64, oversubscribed: bool) -> bool {
     answered
 }
 
-impl Answer<'_> {
+impl<'a> Answer<'a> {
     /// A refusal is an error.
     fn judge(self) -> Result<Self, Errno> {
         if self.response.ret < 0 {
@@ -192,6 +192,16 @@ impl Answer<'_> {
         }
         refuse(self.response.len as usize > PAYLOAD_BYTES, libc::EIO)?;
         Ok(self)
+    }
+
+    /// Another request by the same slot; what the answer brought is gone.
+    pub fn again(self, op: Op, args: &[u64]) -> Call<'a> {
+        let mut call = self.call;
+        let Request { cpu, thread, .. } = call.request;
+        call.request = Request { op: op as u32, cpu, thread, ..Request::default() };
+        call.request.args[..args.len()].copy_from_slice(args);
+        call.used = 0;
+        call
     }
 
     pub fn ret(&self) -> i64 {

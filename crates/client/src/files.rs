@@ -434,12 +434,13 @@ impl Client {
             let (open, inode, _) = leases.open_file(file)?;
             refuse(open.flags.load(Relaxed) as i32 & libc::O_PATH != 0, libc::EBADF)?;
             let kind = inode.kind.load(Relaxed);
-            if kind == libc::S_IFREG || (kind == libc::S_IFDIR && whence != libc::SEEK_END) {
-                let base = match whence {
-                    libc::SEEK_SET => 0,
-                    libc::SEEK_CUR => open.offset.load(Relaxed) as i64,
-                    _ => inode.size.load(Acquire) as i64,
-                };
+            let base = match whence {
+                _ if kind != libc::S_IFREG && (kind != libc::S_IFDIR || whence == libc::SEEK_END) => None,
+                libc::SEEK_SET => Some(0),
+                libc::SEEK_CUR => Some(open.offset.load(Relaxed) as i64),
+                _ => inode.between_steps(|| inode.size.load(Acquire) as i64),
+            };
+            if let Some(base) = base {
                 let target = base.checked_add(offset).ok_or(libc::EOVERFLOW)?;
                 refuse(target < 0, libc::EINVAL)?;
                 open.offset.store(target as u64, Relaxed);
@@ -612,7 +613,8 @@ impl Client {
     pub fn size_here(&self, file: FileRef) -> Option<u64> {
         let leases = self.leases()?;
         let (_, inode, _) = leases.open_file(file).ok()?;
-        (inode.kind.load(Relaxed) == libc::S_IFREG).then(|| inode.size.load(Acquire))
+        let is_file = inode.kind.load(Relaxed) == libc::S_IFREG;
+        is_file.then(|| inode.between_steps(|| inode.size.load(Acquire))).flatten()
     }
 
     /// Memory that stands for the file is about to be stored to, which may leave something for the server to merge when the process is

@@ -230,7 +230,11 @@ impl Client {
             return Err(libc::EIO);
         }
         for _ in 0..READ_TRIES {
-            let seq = inode.seq.load(Acquire);
+            // The step first: who sees anything of one that has begun sees that it has.
+            let (step, seq) = (inode.step.load(Acquire), inode.seq.load(Acquire));
+            if step & 1 != 0 {
+                return Ok(LeaseRead::NotHere { want_map: false });
+            }
             if seq & 1 != 0 {
                 std::hint::spin_loop();
                 continue;
@@ -271,7 +275,7 @@ impl Client {
                 }
             }
             fence(Acquire);
-            if inode.seq.load(Relaxed) == seq {
+            if inode.seq.load(Relaxed) == seq && inode.step.load(Relaxed) == step {
                 // When the server died meanwhile the next one may already write where this one's map led.
                 let alive = leases.control().volume.is_alive();
                 return if alive { Ok(LeaseRead::Done(len)) } else { Err(libc::EIO) };

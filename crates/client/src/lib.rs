@@ -10,6 +10,7 @@
 pub mod advice;
 pub mod busy;
 pub mod patience;
+mod programs;
 pub mod proto;
 pub mod scratch;
 pub mod shared;

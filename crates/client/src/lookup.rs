@@ -157,7 +157,8 @@ impl Leases {
                 && attr.mode & libc::S_IFMT == libc::S_IFREG
             {
                 let notes_reads = !word.flags().contains(InodeFlags::NO_ATIME);
-                overlay(&mut attr, notes_reads, self.control().inodes.get(slot as usize)?);
+                let inode = self.control().inodes.get(slot as usize)?;
+                inode.between_steps(|| overlay(&mut attr, notes_reads, inode))?;
             }
             Some((attr, word))
         })

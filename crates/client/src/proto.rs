@@ -200,6 +200,9 @@ pub const INSPECT_SNAPSHOT: u64 = 0;
 /// Topic of [`Op::Inspect`]: its zones, in parts.
 pub const INSPECT_ZONES: u64 = 1;
 
+/// Bytes of a program as it is passed on, at most: its literal bytes, and what its operations take.
+pub const PROGRAM_BYTES_MAX: usize = weft_vfs::compound::INPUT_BYTES_MAX + (1 << 20);
+
 /// A path that means the open file that it would start from, whatever its name is by now: no name contains NUL.
 pub const ITSELF: &[u8] = b"\0";
 
@@ -295,6 +298,12 @@ ops! {
     Take = 41,
     /// at, `AT_` flags, [`weft_vfs::InodeFlags`], those that change; path.
     SetInodeFlags = 42,
+    /// at, umask, thread id, bytes of the program in all, where this piece of it begins; a piece of a [`Program`](weft_vfs::compound::Program),
+    /// thread name -> with the last piece: the first piece of the [`Answer`](weft_vfs::compound::Answer); value: its bytes in all.
+    /// All by one slot.
+    Do = 43,
+    /// where: the next piece of the answer, by the same slot.
+    DoRest = 44,
 }
 
 /// Attributes of a file.

@@ -21,6 +21,24 @@ pub enum Node {
     Made(usize),
 }
 
+impl Node {
+    /// The inode that it was before the step, if it was one.
+    pub fn existing(self) -> Option<Ino> {
+        match self {
+            Node::Ino(ino) => Some(ino),
+            Node::Made(_) => None,
+        }
+    }
+
+    /// The inode that it is after a step that has made these.
+    pub fn after(self, made: &Made) -> Option<Ino> {
+        match self {
+            Node::Ino(ino) => Some(ino),
+            Node::Made(at) => made.get(at).copied().flatten(),
+        }
+    }
+}
+
 /// A change. Each does, and refuses, what the operation of [`FileSystem`](crate::FileSystem) with its name does after those before it.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {

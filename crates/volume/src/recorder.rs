@@ -15,15 +15,17 @@ use rustc_hash::FxHashMap;
 use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weft_core::{Ino, Tag};
 use weft_placement::recording::{Event, FileAction, Opener};
 use weft_placement::recording::{LAST_LINE, first_line};
 use weft_placement::{OpenIntent, WriteHint};
+use weft_vfs::change::{Made, Refused};
 use weft_vfs::{
-    Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
+    FileSystem, FsResult, FsStats, Node, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
     forward,
 };
 
@@ -202,6 +204,18 @@ impl State {
         }
     }
 
+    /// A range was allocated or freed within a step, by which the size follows from what is known.
+    fn allocated(&mut self, ino: Ino, mode: FallocateMode, range: Range<u64>) {
+        let (offset, bytes) = (range.start, range.end - range.start);
+        if matches!(mode, FallocateMode::PunchHole | FallocateMode::ZeroRange { .. }) {
+            self.event(ino, |_| FileAction::Punch { offset, bytes });
+        }
+        if matches!(mode, FallocateMode::Allocate | FallocateMode::ZeroRange { keep_size: false }) {
+            let size = self.files.get(&ino).map_or(0, |file| file.size);
+            self.resize(ino, size.max(range.end));
+        }
+    }
+
     fn close(&mut self, ino: Ino) {
         if self.files.get(&ino).is_some_and(|file| file.written) {
             self.event(ino, |file| {
@@ -323,6 +337,42 @@ impl FileSystem for RecordedCore {
             self.look_for(replaced.ino);
         }
         Ok(())
+    }
+
+    fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
+        let names = changes.iter().filter_map(|change| match *change {
+            Change::Remove { dir: Node::Ino(dir), name, .. } => Some((dir, name)),
+            Change::Rename { to: Node::Ino(to), new_name, .. } => Some((to, new_name)),
+            _ => None,
+        });
+        let victims: Vec<Ino> =
+            names.filter_map(|(dir, name)| Some(self.core.lookup(dir, name).ok()?.ino)).collect();
+        let made = self.core.commit(changes, durable)?;
+        let ino_of = |node: Node| node.after(&made);
+        {
+            let mut state = self.recorder.state.lock();
+            for (change, made) in changes.iter().zip(&made) {
+                match *change {
+                    Change::Create { ref args, .. } if args.open => {
+                        made.iter().for_each(|ino| state.add_reference(*ino));
+                    }
+                    Change::Write { node, offset, data } => {
+                        ino_of(node).into_iter().for_each(|ino| state.write(ino, offset, data.len() as u64));
+                    }
+                    Change::SetAttr { node, set: SetAttr { size: Some(size), .. } } => {
+                        ino_of(node).into_iter().for_each(|ino| state.resize(ino, size));
+                    }
+                    Change::Fallocate { node, mode, offset, len } => {
+                        if let Some(ino) = ino_of(node) {
+                            state.allocated(ino, mode, offset..offset.saturating_add(len));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        victims.into_iter().for_each(|ino| self.look_for(ino));
+        Ok(made)
     }
 
     fn open(&self, ino: Ino) -> FsResult<()> {

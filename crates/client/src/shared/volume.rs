@@ -3,8 +3,8 @@
 use super::lock::Lock;
 use super::records::Records;
 use std::cell::Cell;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, fence};
 
 /// "weftvol1" in memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"weftvol1");
@@ -164,6 +164,9 @@ pub struct Inode {
     pub atime_after_ns: AtomicI64,
     /// Sequence lock over the map; odd while it changes.
     pub seq: AtomicU32,
+    /// Which step of the server that changes several inodes at once comes next, twice; odd while one is under way: nobody reads the
+    /// inode then, nor tells its size.
+    pub step: AtomicU32,
     /// Number of its ring plus 1; 0 = appends go through the server.
     pub ring: AtomicU32,
     /// Number plus 1 of its [overwrite area](super::overwrites), among the rings; 0 = overwrites go through the server.
@@ -199,6 +202,17 @@ const LONG_WRITE_PATIENCE: u64 = 5_000_000_000;
 const LONG_WRITE_MOST: u64 = 30_000_000_000;
 
 impl Inode {
+    /// What `look` finds between two steps; `None` when one is under way, or has come meanwhile: the server knows.
+    pub fn between_steps<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
+        let step = self.step.load(Acquire);
+        if step & 1 != 0 {
+            return None;
+        }
+        let found = look();
+        fence(Acquire);
+        (self.step.load(Relaxed) == step).then_some(found)
+    }
+
     /// The server has to be asked to make it durable.
     pub fn must_ask_for_sync(&self) {
         // All that follow must see it: a client looks again after it has taken its place in the log.

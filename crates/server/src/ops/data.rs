@@ -95,7 +95,17 @@ impl Session<'_> {
         let flags = self.open_flags(&open);
         refuse(!is_readable(flags), Errno(libc::EBADF))?;
         self.regular(&open)?;
+        loop {
+            if let Some(done) = self.read_between_steps(&open, read, out)? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// The same; `None` when a step has come meanwhile, of which half may have been read.
+    fn read_between_steps(&self, open: &OpenFile, read: Read, out: &mut [u8]) -> Result<Option<ReadDone>> {
         let volume = self.volume;
+        let step = volume.inodes.await_step(&open.inode);
         let shared = volume.files.shared(open.file);
         let size = volume.inodes.size(&open.inode);
         // The file offset moves first, over all that the caller wants in this and further calls: who shares it reads behind.
@@ -114,15 +124,19 @@ impl Session<'_> {
         let is_access = !out.is_empty() && !read.quiet;
         let wanted = (out.len() as u64).min(size.saturating_sub(offset));
         let out = &mut out[..wanted as usize];
-        let len = self.read_from(&open, read, offset, out).inspect_err(|_| put_back(0))?;
+        let len = self.read_from(open, read, offset, out).inspect_err(|_| put_back(0))?;
+        if volume.inodes.has_stepped(&open.inode, step) {
+            put_back(0);
+            return Ok(None);
+        }
         if (len as u64) < wanted {
             put_back(len as u64);
         }
         let is_quiet = open.inode.flags().contains(InodeFlags::NO_ATIME);
-        if is_access && !is_quiet && self.open_flags(&open) & libc::O_NOATIME == 0 {
+        if is_access && !is_quiet && self.open_flags(open) & libc::O_NOATIME == 0 {
             volume.inodes.note_read(&open.inode);
         }
-        Ok(ReadDone { len, offset, taken: taken(offset) })
+        Ok(Some(ReadDone { len, offset, taken: taken(offset) }))
     }
 
     fn read_from(&self, open: &OpenFile, read: Read, offset: u64, out: &mut [u8]) -> Result<usize> {
@@ -551,6 +565,7 @@ impl Session<'_> {
         let open = self.open_data(file)?;
         let volume = self.volume;
         let shared = volume.files.shared(open.file);
+        volume.inodes.await_step(&open.inode);
         let size = volume.inodes.size(&open.inode);
         let from = |base: u64| (base as i64).checked_add(offset).ok_or(Errno(libc::EOVERFLOW));
         let target = match whence {

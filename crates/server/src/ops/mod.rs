@@ -19,12 +19,14 @@ mod locks;
 mod names;
 mod open;
 mod paths;
+mod programs;
 
 pub use attributes::Change;
 pub use data::{LongPiece, Position, Read, ReadDone};
 pub use locks::LockOwner;
 pub use names::Canonical;
 pub use open::{Opened, intent};
+pub use programs::Beginning;
 
 use crate::state::inodes::{LongGuard, OpenInode, WriteGuard};
 use crate::state::locks::Refused;

@@ -177,20 +177,9 @@ impl Session<'_> {
     /// The file is the same kind of data under its new name more often than not; only another stream matters. It may be
     /// gone again by now.
     fn place_renamed(&self, attr: &Attr, path: &[u8]) {
-        let fs = &self.volume.fs;
-        let tag = self.place_tag(
-            &Opener::default(),
-            path,
-            OpenIntent::empty(),
-            (attr.uid, attr.size),
-            WriteHint::NotSet,
-        );
-        if let Ok(old) = fs.tag(attr.ino)
-            && old.stream != tag.stream
-            && tag.stream.0 != 0
-        {
+        if let Some(tag) = self.tag_after_rename(attr, path) {
             // The rename is done: an error here would say that it was not.
-            match fs.set_tag(attr.ino, Tag { flags: old.flags, ..tag }) {
+            match self.volume.fs.set_tag(attr.ino, tag) {
                 Ok(()) | Err(FsError::Stale) => {}
                 Err(error) => {
                     tracing::warn!(ino = attr.ino.0, %error, "a renamed file keeps the stream of its old name");
@@ -200,6 +189,14 @@ impl Session<'_> {
         if let Some(recorder) = self.volume.mounted.recorder() {
             recorder.renamed(attr.ino, path);
         }
+    }
+
+    /// The tag that a file's data gets with this path, if it gets another one.
+    pub(super) fn tag_after_rename(&self, attr: &Attr, path: &[u8]) -> Option<Tag> {
+        let owner = (attr.uid, attr.size);
+        let tag = self.place_tag(&Opener::default(), path, OpenIntent::empty(), owner, WriteHint::NotSet);
+        let old = self.volume.fs.tag(attr.ino).ok()?;
+        (old.stream != tag.stream && tag.stream.0 != 0).then_some(Tag { flags: old.flags, ..tag })
     }
 
     /// Gives a file one more name; `flags` may hold `AT_SYMLINK_FOLLOW`.

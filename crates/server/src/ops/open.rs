@@ -249,7 +249,7 @@ impl Session<'_> {
     }
 
     /// Tells the recorder, when there is one, of a file that can be written from now on.
-    fn record_open(&self, ino: Ino, path: &[u8], opener: &Opener, flags: OpenIntent) {
+    pub(super) fn record_open(&self, ino: Ino, path: &[u8], opener: &Opener, flags: OpenIntent) {
         if let Some(recorder) = self.volume.mounted.recorder() {
             let Opener { thread, thread_id } = opener.clone();
             let process = self.process.name();

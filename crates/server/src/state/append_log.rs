@@ -85,7 +85,7 @@ impl LogTurns {
     }
 
     /// Whether an inode may have entries that count.
-    fn has_entries(&self, inode: &Inode) -> bool {
+    pub fn has_entries(&self, inode: &Inode) -> bool {
         let turn = self.turn.load(SeqCst);
         turn != 0 && inode.logged.load(SeqCst) == turn
     }

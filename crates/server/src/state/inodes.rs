@@ -500,6 +500,7 @@ impl Inodes {
         // It may have lost its last name on the way here, or never had one.
         shared.attended.store(u32::from(links == 0), Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);
+        shared.step.store(0, Relaxed);
         shared.by_call.store(0, Release);
         self.maps.add(attr.ino, slot);
         self.publish_slot(attr.ino, Some(slot));
@@ -975,11 +976,17 @@ impl Inodes {
     /// Excludes writers, and lets the core know of all that they have written before.
     pub fn exclude_and_drain<'a>(&'a self, open: &OpenInode) -> FsResult<WriteGuard<'a>> {
         let guard = self.exclude_writers(open);
+        self.take_all(open)?;
+        Ok(guard)
+    }
+
+    /// The core gets all that clients have written, who are excluded.
+    fn take_all(&self, open: &OpenInode) -> FsResult<()> {
         self.shared(open.slot).must_ask_for_sync();
         self.drain(open, true)?;
         self.forget_overwrites(open);
         self.pass_times(open);
-        Ok(guard)
+        Ok(())
     }
 
     /// Moves what ring and area hold to the core: of the ring whole blocks only, or everything.
@@ -1135,6 +1142,7 @@ impl Inodes {
         };
         {
             let shared = self.shared(open.slot);
+            self.await_step(&open);
             attr.size = shared.size.load(Acquire);
             let after_read = |attr: &Attr, noted: &AtomicI64| match noted.load(Relaxed) {
                 0 => attr.atime,
@@ -1154,5 +1162,6 @@ impl Inodes {
 }
 
 mod overwrites;
+mod steps;
 #[cfg(test)]
 mod tests;

@@ -17,8 +17,9 @@ use weft_client::shared::listing::Listing;
 use weft_client::shared::names::{ATTR_WORDS, AttrSet, Cell, NameKey, NameSet, Names, SetHead, SlotWord};
 use weft_core::{Ino, Tag};
 use weft_sys::SharedMemory;
+use weft_vfs::change::{Made, Refused};
 use weft_vfs::{
-    Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
+    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
     FileSystem, FsError, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
     XattrMode, atime_after_read,
 };
@@ -365,6 +366,50 @@ impl FileSystem for Cached {
         drop((inodes, names));
         self.tell_name(to, new_name);
         Ok(())
+    }
+
+    fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
+        let mut held = Vec::new();
+        let mut names = Vec::new();
+        for change in changes {
+            match *change {
+                Change::Expect { .. } => {}
+                Change::Create { dir, name, .. } => names.push((dir, name)),
+                Change::Link { node, dir, name } => {
+                    names.push((dir, name));
+                    held.extend(node.existing().map(|ino| self.names.changing_attr(ino)));
+                }
+                Change::Remove { dir, name, .. } => names.push((dir, name)),
+                Change::Rename { from, name, to, new_name, .. } => {
+                    names.extend([(from, name), (to, new_name)]);
+                }
+                Change::SetAttr { node, .. }
+                | Change::Xattr { node, .. }
+                | Change::Write { node, .. }
+                | Change::Fallocate { node, .. }
+                | Change::SetTag { node, .. } => {
+                    held.extend(node.existing().map(|ino| self.names.changing_attr(ino)));
+                }
+            }
+        }
+        // What the step makes has no names yet that anybody could know.
+        let names: Vec<(Ino, &[u8])> =
+            names.into_iter().filter_map(|(dir, name)| Some((dir.existing()?, name))).collect();
+        for (dir, name) in &names {
+            held.extend(
+                self.changing_named(*dir, name)
+                    .into_iter()
+                    .flat_map(|(attr, parent)| [Some(attr), parent])
+                    .flatten(),
+            );
+            held.extend(<[Held<'_>; 2]>::from(self.changing(*dir, name)));
+        }
+        let made = self.core.commit(changes, durable)?;
+        drop(held);
+        for (dir, name) in names {
+            self.tell_name(dir, name);
+        }
+        Ok(made)
     }
 
     fn parent(&self, dir: Ino) -> FsResult<Ino> {

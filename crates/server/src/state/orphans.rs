@@ -105,15 +105,11 @@ impl Orphans {
     /// A file is about to be opened: what was stored by a process that has ended without the server knowing yet is in the file
     /// afterwards. Whether there was anything, or may be again: some process maps it.
     pub fn settle(&self, volume: &Volume, attr: &Attr) -> bool {
-        if self.stay.load(Acquire) {
+        if !self.has_any(volume, attr) {
             return false;
         }
         let path = directory(volume.id(), effective_user().0);
         let name = name_of(attr);
-        // For nearly all files there is none.
-        if !path.join(&name).exists() {
-            return false;
-        }
         let Ok(dir) = Directory::open(&path, effective_user().0) else { return true };
         let _alone = self.lock_pages(attr.ino);
         // What fails is held until the next look, which tells of it.
@@ -121,6 +117,11 @@ impl Orphans {
             let _ = std::fs::remove_dir(&path);
         }
         true
+    }
+
+    /// Whether there are pages of a file, of a program that has ended or of one that maps it. For nearly all files there are none.
+    pub fn has_any(&self, volume: &Volume, attr: &Attr) -> bool {
+        !self.stays() && directory(volume.id(), effective_user().0).join(name_of(attr)).exists()
     }
 
     /// Whether pages stay as they are.

@@ -19,9 +19,10 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
 use weft_core::{Ino, Tag};
+use weft_vfs::change::{Made, Refused};
 use weft_vfs::{
-    Attr, BlockMap, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
+    FileSystem, FsResult, FsStats, Node, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
 };
 
 /// A front that keeps names, attributes and inodes. It is called with locks of the server held, and must not wait for anything
@@ -205,6 +206,32 @@ impl FileSystem for Watched {
     fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()> {
         self.keep(to, new_name);
         self.core.rename(from, name, to, new_name, flags)
+    }
+
+    fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
+        for change in changes {
+            match *change {
+                Change::Remove { dir: Node::Ino(dir), name, .. } => self.keep(dir, name),
+                // The second name, too: a change behind this one may take it.
+                Change::Rename { from, name, to, new_name, .. } => {
+                    for (dir, name) in [(from, name), (to, new_name)] {
+                        if let Node::Ino(dir) = dir {
+                            self.keep(dir, name);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let made = self.core.commit(changes, durable);
+        for change in changes {
+            if let Change::SetAttr { node: Node::Ino(ino), .. } | Change::Write { node: Node::Ino(ino), .. } =
+                change
+            {
+                self.watch.attr_changed(*ino);
+            }
+        }
+        made
     }
 
     fn block_map(&self) -> Option<&dyn BlockMap> {

@@ -117,6 +117,16 @@ impl<'a> Overlay<'a> {
         self.lose_name(dir, victim)
     }
 
+    /// The host has opened a file, and keeps others from it: what was known of its content before may be old.
+    pub(super) fn opened(&mut self, ino: Ino) -> FsResult<()> {
+        if let Some(pending) = self.nodes.get_mut(&ino).filter(|pending| pending.edits.is_empty()) {
+            let Attr { size, blocks, atime, mtime, .. } = self.files.getattr(ino)?;
+            let attr = &mut pending.attr;
+            (attr.size, attr.blocks, attr.atime, attr.mtime) = (size, blocks, atime, mtime);
+        }
+        Ok(())
+    }
+
     pub(super) fn set_tag(&mut self, op: usize, ino: Ino, tag: Tag) {
         self.plan.push(op, Planned::SetTag { ino, tag });
     }

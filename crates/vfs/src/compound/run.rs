@@ -390,6 +390,7 @@ impl<'a> Machine<'a> {
         if !is_made(ino) {
             self.host.files().open(ino)?;
             self.opened.inos.push(ino);
+            self.overlay.opened(ino)?;
         }
         Ok(())
     }

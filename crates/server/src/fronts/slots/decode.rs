@@ -6,6 +6,7 @@
 
 use super::Connection;
 use super::link::Payload;
+use super::program::Pieces;
 use crate::ops::{At, Base, Canonical, Change, Error, LockOwner, LongPiece, Position, Read, Session};
 use crate::state::open_files::Opener;
 use weft_client::proto::{
@@ -20,12 +21,12 @@ use weft_vfs::{Attr, TimeSpec};
 /// Zones in one answer.
 const ZONES_PER_PART: usize = 512;
 
-type Outcome = Result<Response, Error>;
+pub type Outcome = Result<Response, Error>;
 
-const INVALID: Error = Error::Errno(libc::EINVAL);
+pub const INVALID: Error = Error::Errno(libc::EINVAL);
 
 /// A request and its payload.
-struct Call<'a> {
+pub struct Call<'a> {
     request: &'a Request,
     payload: Payload<'a>,
 }
@@ -49,7 +50,7 @@ fn value(value: u64) -> Response {
 }
 
 impl<'a> Call<'a> {
-    fn arg(&self, index: usize) -> u64 {
+    pub fn arg(&self, index: usize) -> u64 {
         self.request.args[index]
     }
 
@@ -57,7 +58,7 @@ impl<'a> Call<'a> {
         self.arg(index) as i32
     }
 
-    fn file(&self, index: usize) -> FileRef {
+    pub fn file(&self, index: usize) -> FileRef {
         FileRef(self.arg(index))
     }
 
@@ -75,15 +76,15 @@ impl<'a> Call<'a> {
     }
 
     /// A copy of the first part; copied because the client can change it at any time.
-    fn part1(&self) -> Result<Vec<u8>, Error> {
+    pub fn part1(&self) -> Result<Vec<u8>, Error> {
         self.data().map(<[u8]>::to_vec)
     }
 
-    fn part2(&self) -> Result<Vec<u8>, Error> {
+    pub fn part2(&self) -> Result<Vec<u8>, Error> {
         self.data2().map(<[u8]>::to_vec)
     }
 
-    fn reply(&self, ret: i64, bytes: &[u8]) -> Outcome {
+    pub fn reply(&self, ret: i64, bytes: &[u8]) -> Outcome {
         refuse(bytes.len() > PAYLOAD_BYTES, Error::Errno(libc::ERANGE))?;
         self.payload.out(bytes.len()).copy_from_slice(bytes);
         Ok(Response { ret, len: bytes.len() as u64, ..Response::default() })
@@ -91,7 +92,12 @@ impl<'a> Call<'a> {
 }
 
 /// Answers one request.
-pub fn answer(connection: &Connection, request: &Request, payload: Payload<'_>) -> Response {
+pub fn answer(
+    connection: &Connection,
+    request: &Request,
+    payload: Payload<'_>,
+    pieces: &mut Pieces,
+) -> Response {
     let Some(caller) = connection.caller(request.thread) else {
         return returned(-i64::from(IDENTITY_UNKNOWN));
     };
@@ -99,7 +105,12 @@ pub fn answer(connection: &Connection, request: &Request, payload: Payload<'_>) 
     let session = Session::new(&connection.volume, &connection.process, &caller);
     let call = Call { request, payload };
     let outcome = Op::from_u32(request.op).ok_or(Error::Errno(libc::ENOSYS));
-    outcome.and_then(|op| perform(&session, &call, op)).unwrap_or_else(|error| {
+    let perform = |op| match op {
+        Op::Do => pieces.run(&session, &call),
+        Op::DoRest => pieces.more(&call),
+        op => perform(&session, &call, op),
+    };
+    outcome.and_then(perform).unwrap_or_else(|error| {
         returned(-i64::from(match error {
             Error::Errno(errno) => errno,
             Error::Outside => OUTSIDE,

@@ -7,6 +7,7 @@ mod cpu_load;
 mod decode;
 pub(crate) mod identity;
 mod link;
+mod program;
 mod quota;
 mod slot;
 mod stopped;

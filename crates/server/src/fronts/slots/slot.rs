@@ -3,6 +3,7 @@
 use super::Connection;
 use super::cpu_load::LoadMonitor;
 use super::decode::answer;
+use super::program::Pieces;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::*;
 use weft_client::patience::{CpuChoice, ServerPatience};
@@ -22,6 +23,7 @@ pub fn serve(connection: &Connection, index: usize) {
     let slot = &link.channel().slots[index];
     let (mut patience, mut cpu_choice) = (ServerPatience::new(), CpuChoice::ANYWHERE);
     let mut affinity = Affinity::of_this_thread();
+    let mut pieces = Pieces::default();
     while let Some(wake_state) = wait_submitted(connection, slot, &mut patience) {
         if connection.process.is_ending() {
             return;
@@ -35,12 +37,13 @@ pub fn serve(connection: &Connection, index: usize) {
         let own = 1 + u32::from(slot.client_sleeps.load(Relaxed) == 0);
         publish_cpu_load(connection, own);
         // A defect that one request meets must not leave its caller, and all others of the slot, waiting for ever.
-        let response =
-            std::panic::catch_unwind(AssertUnwindSafe(|| answer(connection, &request, link.payload(index))))
-                .unwrap_or_else(|_| {
-                    tracing::error!(op = request.op, "answering a request panicked; the caller gets EIO");
-                    Response { ret: -i64::from(libc::EIO), ..Response::default() }
-                });
+        let answered = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            answer(connection, &request, link.payload(index), &mut pieces)
+        }));
+        let response = answered.unwrap_or_else(|_| {
+            tracing::error!(op = request.op, "answering a request panicked; the caller gets EIO");
+            Response { ret: -i64::from(libc::EIO), ..Response::default() }
+        });
         link.respond(index, response);
         turn::pass(&slot.state, DONE, &slot.client_sleeps);
     }

@@ -1,0 +1,50 @@
+//! Programs of several operations, which the server runs ([`weft_vfs::compound`]).
+
+use crate::FileRef;
+use crate::client::Client;
+use crate::proto::{Op, PROGRAM_BYTES_MAX};
+use crate::shared::channel::PAYLOAD_BYTES;
+use crate::sys::{self, Errno};
+use weft_core::refuse;
+use weft_vfs::compound::{Answer, Checked};
+
+/// Bytes of a program in one call: beside it goes the thread's name.
+const PIECE_BYTES: usize = PAYLOAD_BYTES - 64;
+
+impl Client {
+    /// Runs a program; its paths begin at `at` unless they begin elsewhere, and what it makes does not get the permission bits of
+    /// `umask`.
+    ///
+    /// # Errors
+    /// The errno of a call; failures of the program's operations are the answer's. `EIO` when the server ends meanwhile: the program was
+    /// run, or was not.
+    pub fn run_program(&self, at: FileRef, umask: u32, program: &Checked) -> Result<Answer, Errno> {
+        let encoded = program.encode();
+        refuse(encoded.len() > PROGRAM_BYTES_MAX, libc::E2BIG)?;
+        let args = |from: usize| {
+            [at.0, u64::from(umask), u64::from(sys::gettid()), encoded.len() as u64, from as u64]
+        };
+        let mut name = [0; 16];
+        let name = sys::thread_name(&mut name);
+        let mut from = 0;
+        let mut call = self.call(Op::Do, &args(0))?;
+        let mut answer = loop {
+            let piece = &encoded[from..encoded.len().min(from + PIECE_BYTES)];
+            let done = call.part1(piece)?.part2(name)?.run()?;
+            from += piece.len();
+            if from == encoded.len() {
+                break done;
+            }
+            call = done.again(Op::Do, &args(from));
+        };
+        let whole = answer.response.values[0] as usize;
+        let mut bytes = answer.payload().to_vec();
+        while bytes.len() < whole {
+            answer = answer.again(Op::DoRest, &[bytes.len() as u64]).run()?;
+            refuse(answer.payload().is_empty(), libc::EIO)?;
+            bytes.extend_from_slice(answer.payload());
+        }
+        drop(answer);
+        Answer::decode(&bytes).map_err(|_| libc::EIO)
+    }
+}

@@ -1,0 +1,64 @@
+//! Programs of several operations, by calls: what does not fit a slot's payload comes and goes in pieces.
+
+use super::decode::{Call, INVALID, Outcome};
+use crate::ops::{Base, Beginning, Error, Session};
+use crate::state::open_files::Opener;
+use weft_client::proto::PROGRAM_BYTES_MAX;
+use weft_client::shared::channel::{PAYLOAD_BYTES, Response};
+use weft_core::refuse;
+use weft_vfs::compound::{Program, check};
+
+/// What a slot holds between two calls.
+#[derive(Default)]
+pub struct Pieces {
+    /// Of a program, as far as it has come.
+    program: Vec<u8>,
+    /// The answer of the last one, when it did not fit.
+    answer: Vec<u8>,
+}
+
+impl Pieces {
+    /// Takes a piece of a program, and runs the program when it is whole.
+    pub fn run(&mut self, session: &Session<'_>, call: &Call<'_>) -> Outcome {
+        self.answer = Vec::new();
+        let (whole, from) = (call.arg(3) as usize, call.arg(4) as usize);
+        // Copied: the client can change it at any time.
+        let piece = call.part1()?;
+        if from == 0 {
+            self.program.clear();
+        }
+        let fits = whole <= PROGRAM_BYTES_MAX
+            && from == self.program.len()
+            && piece.len() <= whole - from.min(whole);
+        refuse(!fits, INVALID)?;
+        self.program.extend_from_slice(&piece);
+        if self.program.len() < whole {
+            refuse(piece.is_empty(), INVALID)?;
+            return Ok(Response::default());
+        }
+        let encoded = std::mem::take(&mut self.program);
+        let program = Program::decode(&encoded).map_err(|_| INVALID)?;
+        let program = check(program).map_err(|_| INVALID)?;
+        let thread = String::from_utf8_lossy(&call.part2()?).into_owned();
+        let opener = Opener { thread, thread_id: call.arg(2) as u32 };
+        let beginning =
+            Beginning { dir: Base::Open(call.file(0)), umask: call.arg(1) as u32 & 0o777, opener };
+        let answer = session.run_program(beginning, &program)?.encode();
+        let first = call.reply(0, &answer[..answer.len().min(PAYLOAD_BYTES)])?;
+        let values = [answer.len() as u64, 0, 0, 0, 0, 0];
+        if answer.len() > PAYLOAD_BYTES {
+            self.answer = answer;
+        }
+        Ok(Response { values, ..first })
+    }
+
+    /// Another piece of the last answer.
+    pub fn more(&mut self, call: &Call<'_>) -> Outcome {
+        let rest = self.answer.get(call.arg(0) as usize..).ok_or(Error::Errno(libc::ERANGE))?;
+        let response = call.reply(0, &rest[..rest.len().min(PAYLOAD_BYTES)])?;
+        if rest.len() <= PAYLOAD_BYTES {
+            self.answer = Vec::new();
+        }
+        Ok(response)
+    }
+}

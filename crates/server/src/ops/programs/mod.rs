@@ -1,0 +1,311 @@
+//! Programs of several operations ([`weft_vfs::compound`]): a session as their host.
+//!
+//! A turn is a whole program, or one operation of an [`Each`](weft_vfs::compound::Policy::Each). In a turn
+//! ```text
+//!  space is reserved -> write locks of inodes, by number -> permissions -> what is looked at -> the step -> locks are given back
+//!                       `-- of a turn that begins anew --'                                     -> maps, names, rings -> durable
+//! ```
+//! Nobody who has the permissions waits for an inode's write lock: a turn that meets another inode takes its lock if that is free, and
+//! begins anew otherwise.
+
+mod effects;
+mod needs;
+mod view;
+
+use self::effects::{Before, Effects};
+use self::needs::Needs;
+use self::view::View;
+use super::{Base, Error, Result, Session};
+use crate::state::open_files::{Opener, path_from};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use weft_core::{Credentials, Ino, Tag};
+use weft_placement::{OpenIntent, WriteHint};
+use weft_vfs::change::{Made, Refused};
+use weft_vfs::compound::{Answer, Checked, Host, Op, Stale, TRIES_MAX, run};
+use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, NewNode, Protections, TimeSpec};
+
+/// How often a turn begins anew because somebody writes to what it has met, or may do more than it was begun for.
+const LOCKS_MAX: u32 = 100;
+
+/// Where and how a program begins.
+pub struct Beginning<'a> {
+    /// The directory in which paths begin.
+    pub dir: Base<'a>,
+    /// Permission bits that what is made does not get.
+    pub umask: u32,
+    /// The thread that runs it.
+    pub opener: Opener,
+}
+
+impl Session<'_> {
+    /// Runs a program. Every failure of an operation is the answer's.
+    ///
+    /// # Errors
+    /// The directory is none that the process has; the process has ended.
+    pub fn run_program(&self, beginning: Beginning<'_>, program: &Checked) -> Result<Answer> {
+        let dir_path = match beginning.dir {
+            Base::Inode(_, path) => path.to_vec(),
+            Base::Open(_) => self.canonical(super::At { dir: beginning.dir, path: b"" }),
+        };
+        let host = Programs {
+            session: self,
+            view: View::new(*self),
+            start: self.base(beginning.dir)?,
+            start_path: dir_path,
+            umask: beginning.umask,
+            opener: beginning.opener,
+            alone: AtomicBool::new(false),
+            needs_alone: AtomicBool::new(false),
+            rewrites: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            turn: Mutex::default(),
+        };
+        let answer = run(&host, program);
+        if host.has_ended.load(Relaxed) { Err(Error::Ended) } else { Ok(answer) }
+    }
+}
+
+/// A session as the host of a program.
+struct Programs<'s, 'a> {
+    session: &'s Session<'a>,
+    view: View<'a>,
+    start: Ino,
+    start_path: Vec<u8>,
+    umask: u32,
+    opener: Opener,
+    /// The turn has the permissions for itself.
+    alone: AtomicBool,
+    /// The turn has to, and begins anew.
+    needs_alone: AtomicBool,
+    /// The turn overwrites what is there.
+    rewrites: AtomicBool,
+    has_ended: AtomicBool,
+    turn: Mutex<Turn>,
+}
+
+/// What a turn has done so far.
+#[derive(Default)]
+struct Turn {
+    effects: Vec<Effects>,
+    syncs: BTreeSet<Ino>,
+    /// Paths under which files are made, and of files that were renamed: for the recorder.
+    made: Vec<Vec<u8>>,
+    renamed: Vec<(Ino, Vec<u8>)>,
+}
+
+/// What became of a turn.
+enum Turned {
+    Done,
+    Stale,
+    /// It could not have a lock.
+    Contended,
+}
+
+impl Programs<'_, '_> {
+    /// Gives `run` one try.
+    fn turn_once(&self, run: &mut dyn FnMut() -> Result<(), Stale>) -> Result<Turned> {
+        let session = self.session;
+        *self.turn.lock() = Turn::default();
+        self.view.lock_wanted(self.rewrites.load(Relaxed))?;
+        self.alone.store(self.needs_alone.load(Relaxed), Relaxed);
+        let outcome = if self.alone.load(Relaxed) {
+            let _alone = session.alone()?;
+            run()
+        } else {
+            let _among = session.among_others()?;
+            run()
+        };
+        self.view.unlock();
+        let mut turn = self.turn.lock();
+        for effects in std::mem::take(&mut turn.effects) {
+            let syncs = effects.settle(session);
+            turn.syncs.extend(syncs);
+        }
+        drop(turn);
+        Ok(match outcome {
+            Ok(()) => Turned::Done,
+            Err(Stale) if self.view.is_contended() => Turned::Contended,
+            Err(Stale) => Turned::Stale,
+        })
+    }
+
+    fn turn_in_tries(&self, run: &mut dyn FnMut() -> Result<(), Stale>) -> Result<()> {
+        let (mut stale, mut contended) = (0, 0);
+        while stale < TRIES_MAX && contended < LOCKS_MAX {
+            match self.turn_once(run).inspect_err(|_| self.view.unlock())? {
+                Turned::Done => return Ok(()),
+                Turned::Stale => stale += 1,
+                Turned::Contended => contended += 1,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes durable what has to be.
+    fn make_durable(&self) -> FsResult<()> {
+        let inodes = &self.session.volume.inodes;
+        for ino in std::mem::take(&mut self.turn.lock().syncs) {
+            let open = self.view.open_file(ino).or_else(|| inodes.find(ino));
+            match open {
+                Some(open) => {
+                    inodes.fsync(&open).inspect_err(|error| inodes.failed(&open, error.errno()))?;
+                }
+                None => match self.session.fs().fsync(ino) {
+                    // One that has been removed since has nothing to keep.
+                    Err(FsError::NotFound | FsError::Stale) => {}
+                    synced => synced?,
+                },
+            }
+        }
+        Ok(())
+    }
+
+    /// Has `act` make changes, with all that they mean for others.
+    fn carry_out(
+        &self,
+        changes: &[Change<'_>],
+        durable: bool,
+        act: impl FnOnce() -> Result<Made, Refused>,
+    ) -> Result<Made, Refused> {
+        let volume = self.session.volume;
+        let refused = |error| Refused { at: 0, error };
+        let before = Before::look(self.session, &self.view, changes).map_err(refused)?;
+        if before.changes_rights && !self.alone.load(Relaxed) {
+            self.needs_alone.store(true, Relaxed);
+            self.view.begin_anew();
+            return Err(refused(FsError::Stale));
+        }
+        for open in &before.rewrites {
+            // Not with locks, at first: others would wait for the device.
+            if !self.rewrites.swap(true, Relaxed) && volume.inodes.rewrite_needs_sync(open) {
+                self.view.begin_anew();
+                return Err(refused(FsError::Stale));
+            }
+            volume.inodes.before_rewrite(open).map_err(refused)?;
+        }
+        let opens: Vec<_> = before.touched.iter().map(|(open, _)| open.clone()).collect();
+        let step = volume.inodes.begin_step(&opens);
+        let made = act()?;
+        for (open, size) in &before.touched {
+            let now = volume.fs.getattr(open.ino).map_or(*size, |attr| attr.size);
+            volume.inodes.size_changed(open, now);
+            if now == 0 && *size > 0 {
+                volume.inodes.content_replaced(open);
+            }
+        }
+        drop(step);
+        let mut turn = self.turn.lock();
+        self.record(&turn, changes, &made);
+        turn.effects.push(before.done(self.session, changes, &made, durable));
+        Ok(made)
+    }
+
+    /// Tells the recorder, when there is one, of files that were made or renamed.
+    fn record(&self, turn: &Turn, changes: &[Change<'_>], made: &Made) {
+        let Some(recorder) = self.session.volume.mounted.recorder() else { return };
+        for (change, made) in changes.iter().zip(made) {
+            if let (Change::Create { name, args, .. }, Some(ino)) = (change, made)
+                && args.node == NewNode::File
+                && let Some(path) = turn.made.iter().rfind(|path| path.ends_with(name))
+            {
+                self.session.record_open(*ino, path, &self.opener, OpenIntent::CREATE | OpenIntent::WRITE);
+            }
+        }
+        turn.renamed.iter().for_each(|(ino, path)| recorder.renamed(*ino, path));
+    }
+
+    fn path_of(&self, start: Ino, path: &[u8]) -> Vec<u8> {
+        path_from(if start == self.start { &self.start_path } else { b"" }, path)
+    }
+}
+
+impl Host for Programs<'_, '_> {
+    fn files(&self) -> &dyn FileSystem {
+        &self.view
+    }
+
+    fn caller(&self) -> &Credentials {
+        self.session.cred()
+    }
+
+    fn start(&self) -> Ino {
+        self.start
+    }
+
+    fn umask(&self) -> u32 {
+        self.umask
+    }
+
+    fn mount_point(&self) -> &[u8] {
+        &self.session.process.mount_point
+    }
+
+    fn protections(&self) -> Protections {
+        self.session.volume.protections
+    }
+
+    fn now(&self) -> TimeSpec {
+        TimeSpec::now()
+    }
+
+    fn tag(&self, start: Ino, path: &[u8]) -> Tag {
+        let path = self.path_of(start, path);
+        let (intent, owner) = (OpenIntent::CREATE | OpenIntent::WRITE, self.session.cred().uid);
+        let tag = self.session.place_tag(&self.opener, &path, intent, (owner, 0), WriteHint::NotSet);
+        if self.session.volume.mounted.recorder().is_some() {
+            self.turn.lock().made.push(path);
+        }
+        tag
+    }
+
+    fn tag_of_renamed(&self, file: &Attr, start: Ino, path: &[u8]) -> Option<Tag> {
+        let path = self.path_of(start, path);
+        let tag = self.session.tag_after_rename(file, &path);
+        if self.session.volume.mounted.recorder().is_some() {
+            self.turn.lock().renamed.push((file.ino, path));
+        }
+        tag
+    }
+
+    fn turn(&self, ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()> {
+        let volume = self.session.volume;
+        let needs = Needs::of(ops, || volume.fs.statfs().map_or(0, |stats| stats.free_bytes));
+        self.needs_alone.store(needs.alone, Relaxed);
+        self.rewrites.store(false, Relaxed);
+        self.view.begin_turn();
+        let _reserved = (needs.bytes > 0).then(|| volume.inodes.reserve(needs.bytes));
+        match self.turn_in_tries(run) {
+            Ok(()) => self.make_durable(),
+            Err(Error::Errno(libc::ENOSPC)) => Err(FsError::NoSpace),
+            Err(Error::Errno(_)) => Err(FsError::Device("what was written before cannot be stored".into())),
+            Err(_) => {
+                self.has_ended.store(true, Relaxed);
+                Err(FsError::Stale)
+            }
+        }
+    }
+
+    fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
+        self.carry_out(changes, durable, || self.session.volume.fs.commit(changes, false))
+    }
+
+    fn change(&self, change: &Change<'_>, durable: bool) -> FsResult<Option<Ino>> {
+        let fs = self.session.fs();
+        let act = || Ok(vec![change.alone(fs).map_err(|error| Refused { at: 0, error })?]);
+        let made = self.carry_out(&[*change], durable, act).map_err(|refused| refused.error)?;
+        let made = made.first().copied().flatten();
+        if let (Change::Create { args, .. }, Some(ino)) = (change, made)
+            && args.open
+        {
+            self.view.adopt(&fs.getattr(ino)?)?;
+        }
+        Ok(made)
+    }
+
+    fn sync(&self, ino: Ino) -> FsResult<()> {
+        self.turn.lock().syncs.insert(ino);
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! The files as a program sees them, with what clients have written, and the locks that keep them so.
+//!
+//! An inode whose content or attributes a program looks at is locked when it is met, if nobody writes to it just then. Otherwise the turn
+//! ends stale: it begins anew with the locks of all that it met, taken in order of their numbers before any other lock.
+
+use super::super::Session;
+use crate::state::inodes::{OpenInode, WriteGuard};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use weft_client::shared::volume::MAPPED;
+use weft_core::{Ino, Tag};
+use weft_vfs::{
+    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, RenameFlags,
+    SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+};
+
+/// A file that a program has open.
+struct Held<'a> {
+    open: Arc<OpenInode>,
+    /// What killed programs left of it has been merged.
+    is_settled: bool,
+    /// Keeps its writers out in this turn.
+    guard: Option<WriteGuard<'a>>,
+}
+
+#[derive(Default)]
+struct State<'a> {
+    files: BTreeMap<Ino, Held<'a>>,
+    /// Files that this turn locks before it begins anew.
+    wanted: BTreeSet<Ino>,
+    /// The turn has ended stale because a lock could not be had.
+    is_contended: bool,
+}
+
+/// What a program has open, and sees.
+pub struct View<'a> {
+    session: Session<'a>,
+    state: Mutex<State<'a>>,
+}
+
+impl Drop for View<'_> {
+    fn drop(&mut self) {
+        // All locks first: the last user of an inode takes its lock.
+        self.unlock();
+        for held in self.state.get_mut().files.values() {
+            self.session.volume.inodes.release(&held.open, None);
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// Nothing is open.
+    pub fn new(session: Session<'a>) -> View<'a> {
+        View { session, state: Mutex::default() }
+    }
+
+    /// Another turn begins.
+    pub fn begin_turn(&self) {
+        let mut state = self.state.lock();
+        state.wanted.clear();
+        state.is_contended = false;
+    }
+
+    /// Locks what the turn has met so far, in order. `rewrites`: what is there will be overwritten.
+    ///
+    /// # Errors
+    /// What clients have written cannot be stored.
+    pub fn lock_wanted(&self, rewrites: bool) -> super::super::Result<()> {
+        let inodes = &self.session.volume.inodes;
+        let wanted: Vec<(Ino, Arc<OpenInode>, bool)> = {
+            let mut state = self.state.lock();
+            state.is_contended = false;
+            let State { files, wanted, .. } = &*state;
+            let held = wanted.iter().filter_map(|ino| Some((*ino, files.get(ino)?)));
+            held.map(|(ino, held)| (ino, held.open.clone(), held.is_settled)).collect()
+        };
+        for (_, open, is_settled) in &wanted {
+            if !is_settled {
+                self.settle(open)?;
+            }
+            if rewrites {
+                inodes.before_rewrite(open)?;
+            }
+        }
+        for (ino, open, _) in wanted {
+            let guard = self.session.alone_with(&open)?;
+            if rewrites {
+                inodes.before_rewrite(&open)?;
+            }
+            if let Some(held) = self.state.lock().files.get_mut(&ino) {
+                (held.guard, held.is_settled) = (Some(guard), true);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives all locks back.
+    pub fn unlock(&self) {
+        let guards: Vec<_> =
+            self.state.lock().files.values_mut().filter_map(|held| held.guard.take()).collect();
+        drop(guards);
+    }
+
+    /// Whether the turn has ended stale because it could not have a lock.
+    pub fn is_contended(&self) -> bool {
+        self.state.lock().is_contended
+    }
+
+    /// The turn cannot go on as it began: with the locks of all that it has met it can.
+    pub fn begin_anew(&self) {
+        let State { files, wanted, is_contended } = &mut *self.state.lock();
+        wanted.extend(files.iter().filter(|(_, held)| held.guard.is_some()).map(|(ino, _)| *ino));
+        *is_contended = true;
+    }
+
+    /// A file that the program has open.
+    pub fn open_file(&self, ino: Ino) -> Option<Arc<OpenInode>> {
+        Some(self.state.lock().files.get(&ino)?.open.clone())
+    }
+
+    /// Takes a file over that the core has opened for the program.
+    pub fn adopt(&self, attr: &Attr) -> FsResult<()> {
+        let open = self.session.volume.inodes.acquire(attr)?;
+        self.state.lock().files.insert(attr.ino, Held { open, is_settled: true, guard: None });
+        Ok(())
+    }
+
+    /// Merges what killed programs have stored to maps of a file.
+    fn settle(&self, open: &OpenInode) -> FsResult<()> {
+        let volume = self.session.volume;
+        if volume.orphans.settle(volume, &volume.fs.getattr(open.ino)?) {
+            volume.inodes.shared(open.slot).by_call.fetch_or(MAPPED, SeqCst);
+        }
+        Ok(())
+    }
+
+    /// Locks an open file, if it is none of this turn's yet.
+    fn lock(&self, ino: Ino) -> FsResult<()> {
+        let volume = self.session.volume;
+        let State { files, wanted, is_contended } = &mut *self.state.lock();
+        let Some(held) = files.get_mut(&ino).filter(|held| held.guard.is_none()) else { return Ok(()) };
+        if held.is_settled || !volume.orphans.has_any(volume, &volume.fs.getattr(ino)?) {
+            held.is_settled = true;
+            held.guard = volume.inodes.try_exclude_and_drain(&held.open)?;
+        }
+        if held.guard.is_none() {
+            wanted.insert(ino);
+            wanted.extend(files.iter().filter(|(_, held)| held.guard.is_some()).map(|(ino, _)| *ino));
+            *is_contended = true;
+            return Err(FsError::Stale);
+        }
+        Ok(())
+    }
+}
+
+macro_rules! not_of_a_view {
+    ($($name:ident($($type:ty),*) -> $ret:ty;)*) => {
+        $(fn $name(&self $(, _: $type)*) -> FsResult<$ret> {
+            Err(FsError::Unsupported("a program changes files by its steps"))
+        })*
+    };
+}
+
+impl FileSystem for View<'_> {
+    fn open(&self, ino: Ino) -> FsResult<()> {
+        let volume = self.session.volume;
+        if volume.fs.getattr(ino)?.kind != FileKind::File {
+            return volume.fs.open(ino);
+        }
+        let is_new = !self.state.lock().files.contains_key(&ino);
+        if is_new {
+            let open = volume.inodes.open(ino)?;
+            self.state.lock().files.insert(ino, Held { open, is_settled: false, guard: None });
+        }
+        self.lock(ino)
+    }
+
+    fn release(&self, ino: Ino) {
+        // Files go with the view.
+        if !self.state.lock().files.contains_key(&ino) {
+            self.session.volume.fs.release(ino);
+        }
+    }
+
+    fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        self.lock(ino)?;
+        self.session.volume.fs.getattr(ino)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        self.lock(ino)?;
+        self.session.volume.fs.read(ino, offset, out)
+    }
+
+    fn note_read(&self, ino: Ino, _when: TimeSpec) {
+        if let Some(open) = self.open_file(ino) {
+            self.session.volume.inodes.note_read(&open);
+        }
+    }
+
+    weft_vfs::forward! {
+        lookup => session.volume.fs.lookup(dir: Ino, name: &[u8]) -> FsResult<Attr>;
+        readlink => session.volume.fs.readlink(ino: Ino) -> FsResult<Vec<u8>>;
+        parent => session.volume.fs.parent(dir: Ino) -> FsResult<Ino>;
+        getxattr => session.volume.fs.getxattr(ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
+        is_read_only => session.volume.fs.is_read_only() -> bool;
+    }
+
+    not_of_a_view! {
+        setattr(Ino, &SetAttr) -> Attr;
+        create(Ino, &[u8], &CreateArgs<'_>) -> Attr;
+        create_unnamed(&CreateArgs<'_>, bool) -> Attr;
+        link(Ino, Ino, &[u8]) -> Attr;
+        unlink(Ino, &[u8]) -> ();
+        rmdir(Ino, &[u8]) -> ();
+        rename(Ino, &[u8], Ino, &[u8], RenameFlags) -> ();
+        readdir(Ino, u64, &mut dyn FnMut(DirEntry<'_>) -> bool) -> ();
+        newest_cookie(Ino) -> u64;
+        write(Ino, u64, &[u8]) -> ();
+        write_through(Ino, u64, &[u8]) -> ();
+        write_late(Ino, u64, &[u8], bool, TimeSpec) -> ();
+        write_back(Ino) -> ();
+        write_in_order(Ino) -> ();
+        fallocate(Ino, FallocateMode, u64, u64) -> ();
+        seek(Ino, u64, SeekTarget) -> u64;
+        fsync(Ino) -> ();
+        sync() -> ();
+        setxattr(Ino, &[u8], &[u8], XattrMode) -> ();
+        listxattr(Ino) -> Vec<Vec<u8>>;
+        removexattr(Ino, &[u8]) -> ();
+        set_with_xattrs(Ino, &SetAttr, &[XattrChange<'_>]) -> Attr;
+        statfs() -> FsStats;
+        set_tag(Ino, Tag) -> ();
+        tag(Ino) -> Tag;
+    }
+}

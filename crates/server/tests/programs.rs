@@ -1,0 +1,355 @@
+//! Programs of several operations that clients send, beside plain calls and leases of others.
+
+#![allow(clippy::unwrap_used)]
+
+mod rig;
+
+use rig::{Dice, Rig, is_superuser};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use weft_client::{AttrChange, Client, FileRef};
+use weft_vfs::compound::{Access, Answer, Arith, Chain, Compare, Field, OUTPUT_BYTES_MAX, Outcome};
+
+fn open(client: &Client, path: &[u8], flags: i32) -> FileRef {
+    client.open(FileRef::ROOT, path, flags, 0o644).unwrap().file
+}
+
+fn do_by(client: &Client, chain: Chain) -> Answer {
+    client.run_program(FileRef::ROOT, 0o22, &chain.check().unwrap()).unwrap()
+}
+
+fn done(client: &Client, chain: Chain) -> Answer {
+    let answer = do_by(client, chain);
+    assert_eq!(answer.failed(), None, "{answer:?}");
+    answer
+}
+
+fn content(client: &Client, path: &[u8]) -> Result<Vec<u8>, i32> {
+    let file = client.open(FileRef::ROOT, path, libc::O_RDONLY, 0)?.file;
+    let mut bytes = vec![0; client.fstat(file)?.size as usize + 1];
+    let len = client.pread(file, &mut bytes, 0)?;
+    bytes.truncate(len);
+    client.close(file)?;
+    Ok(bytes)
+}
+
+fn put(client: &Client, path: &[u8], bytes: &[u8]) {
+    let file = open(client, path, libc::O_CREAT | libc::O_TRUNC | libc::O_WRONLY);
+    assert_eq!(client.write(file, bytes).unwrap(), bytes.len());
+    client.close(file).unwrap();
+}
+
+fn chmod(client: &Client, path: &[u8], mode: u32) {
+    let change = AttrChange { mode: Some(mode), ..AttrChange::default() };
+    client.set_attr(FileRef::ROOT, path, 0, &change).unwrap();
+}
+
+#[test]
+fn a_program_of_a_client_is_seen_by_others_and_all_is_all_or_nothing() {
+    let rig = Rig::new(64 << 20);
+    let (client, other) = (rig.client(), rig.client());
+    put(&client, b"/config", b"old");
+    let held = open(&other, b"/config", libc::O_RDONLY);
+    let replace = |fails: bool| {
+        let mut chain = Chain::all().durable();
+        let new = chain.create("/config.new", 0o666, true);
+        chain.append(new, "new content");
+        chain.rename("/config.new", "/config");
+        if fails {
+            chain.rmdir("/config");
+        }
+        chain
+    };
+    assert_eq!(do_by(&client, replace(true)).failed(), Some((3, libc::ENOTDIR)));
+    assert_eq!(content(&other, b"/config").unwrap(), b"old");
+    assert_eq!(content(&other, b"/config.new"), Err(libc::ENOENT));
+    done(&client, replace(false));
+    assert_eq!(content(&other, b"/config").unwrap(), b"new content");
+    assert_eq!(content(&other, b"/config.new"), Err(libc::ENOENT));
+    let attr = other.stat(FileRef::ROOT, b"/config", 0).unwrap();
+    assert_eq!(attr.mode & 0o7777, 0o644, "the umask counts");
+    let mut bytes = [0; 9];
+    assert_eq!(other.pread(held, &mut bytes, 0).unwrap(), 3, "who had the old one open has it still");
+    assert_eq!(other.fstat(held).unwrap().links, 0);
+}
+
+#[test]
+fn a_program_sees_what_clients_hold_in_rings_and_areas_and_they_see_what_it_writes() {
+    let rig = Rig::new(64 << 20);
+    let (client, other) = (rig.client(), rig.client());
+    let file = open(&client, b"/log", libc::O_CREAT | libc::O_RDWR);
+    let reader = open(&other, b"/log", libc::O_RDONLY);
+    let mut expected = Vec::new();
+    let mut dice = Dice(7);
+    for round in 0..400u64 {
+        let piece = vec![round as u8; dice.roll(9000) as usize + 1];
+        match dice.roll(4) {
+            0 => {
+                client.pwrite(file, &piece, expected.len() as u64).unwrap();
+                expected.extend_from_slice(&piece);
+            }
+            1 if !expected.is_empty() => {
+                let at = dice.roll(expected.len() as u64) as usize;
+                let len = piece.len().min(expected.len() - at);
+                client.pwrite(file, &piece[..len], at as u64).unwrap();
+                expected[at..at + len].copy_from_slice(&piece[..len]);
+            }
+            2 => {
+                let mut chain = Chain::all();
+                let log = chain.open("/log", Access::ReadWrite);
+                let at = chain.append(log, piece.as_slice());
+                chain.export(at);
+                let whole = chain.read(log, 0, 1 << 22);
+                let crc = chain.crc32c(whole);
+                chain.export(crc);
+                let answer = done(&client, chain);
+                assert_eq!(answer.num(1), Some(expected.len() as u64));
+                expected.extend_from_slice(&piece);
+                assert_eq!(answer.num(3), Some(weft_core::checksum::crc32c(&expected).into()));
+            }
+            _ => {
+                let size = dice.roll(expected.len() as u64 + 2000);
+                let mut chain = if round % 2 == 0 { Chain::all() } else { Chain::each() };
+                let log = chain.open("/log", Access::Write);
+                chain.truncate(log, size);
+                done(&client, chain);
+                expected.resize(size as usize, 0);
+            }
+        }
+        assert_eq!(other.fstat(reader).unwrap().size, expected.len() as u64);
+        let mut bytes = vec![0; expected.len() + 1];
+        let mut len = 0;
+        while len < expected.len() {
+            len += other.pread(reader, &mut bytes[len..], len as u64).unwrap();
+        }
+        assert!(bytes[..len] == expected[..], "round {round}");
+    }
+    assert!(client.measured().ring_bytes.load(Relaxed) > 0, "appends went through the server");
+}
+
+#[test]
+fn programs_and_answers_of_megabytes_come_and_go_in_pieces() {
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    let bytes: Vec<u8> = (0..3_500_000u32).map(|at| (at / 7) as u8).collect();
+    let mut chain = Chain::all();
+    let file = chain.create("/large", 0o644, true);
+    chain.append(file, bytes.as_slice());
+    let read = chain.read(file, 5, bytes.len() as u64);
+    chain.export(read);
+    let answer = done(&client, chain);
+    assert!(answer.bytes(2).unwrap() == &bytes[5..]);
+    // More than may be exported.
+    let mut chain = Chain::all();
+    let file = chain.open("/large", Access::Read);
+    let halves = [0, 1].map(|_| chain.read(file, 0, bytes.len() as u64));
+    halves.into_iter().for_each(|half| chain.export(half));
+    const { assert!(OUTPUT_BYTES_MAX < 7_000_000) };
+    assert_eq!(do_by(&client, chain).failed(), Some((2, libc::EMSGSIZE)));
+    assert!(content(&client, b"/large").unwrap() == bytes);
+}
+
+/// Writers move an amount between two files by programs; nobody ever sees half of that, by whatever he looks.
+#[test]
+fn nobody_sees_half_of_a_step() {
+    let rig = Rig::new(64 << 20);
+    let setup = rig.client();
+    put(&setup, b"/a", &0u64.to_le_bytes());
+    put(&setup, b"/b", &0u64.to_le_bytes());
+    let (stop, steps, looks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 20_000 } else { 400 };
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..2)
+            .map(|_| {
+                let (client, steps) = (rig.client(), &steps);
+                scope.spawn(move || {
+                    for _ in 0..rounds {
+                        // Both files grow by a block at times, and their sizes stay the same, too.
+                        let mut chain = Chain::all();
+                        let files = ["/a", "/b"].map(|path| chain.open(path, Access::ReadWrite));
+                        let counts = files.map(|file| {
+                            let bytes = chain.read(file, 0, 8);
+                            chain.unpack(bytes, 0, 8)
+                        });
+                        chain.expect(counts[0], Compare::Equal, counts[1]);
+                        let next = chain.arith(counts[0], Arith::Add, 1);
+                        let bytes = chain.pack(next, 8);
+                        for file in files {
+                            chain.write(file, 0, bytes);
+                            chain.append(file, [7u8; 100].as_slice());
+                        }
+                        done(&client, chain);
+                        steps.fetch_add(1, Relaxed);
+                    }
+                })
+            })
+            .collect();
+        for reader in 0..3 {
+            let (client, stop, looks) = (rig.client(), &stop, &looks);
+            scope.spawn(move || {
+                let files = [&b"/a"[..], b"/b"].map(|path| open(&client, path, libc::O_RDONLY));
+                let mut ring = 0u64;
+                while !stop.load(Relaxed) {
+                    // What is looked at later is not older.
+                    let seen = files.map(|file| match reader {
+                        0 => {
+                            let mut bytes = [0; 8];
+                            assert_eq!(client.pread(file, &mut bytes, 0).unwrap(), 8);
+                            u64::from_le_bytes(bytes)
+                        }
+                        1 => client.fstat(file).unwrap().size,
+                        _ => client.seek(file, 0, libc::SEEK_END).unwrap(),
+                    });
+                    assert!(seen[0] <= seen[1], "reader {reader}: {seen:?}");
+                    let mut whole = vec![0; 8 + 2 * rounds as usize * 100];
+                    let len = client.pread(files[0], &mut whole, 0).unwrap();
+                    let count = u64::from_le_bytes(*whole.first_chunk().unwrap());
+                    assert_eq!(
+                        len as u64,
+                        8 + count * 100,
+                        "a read of one file sees all of a step or nothing"
+                    );
+                    ring += 1;
+                }
+                looks.fetch_add(ring, Relaxed);
+            });
+        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        stop.store(true, Relaxed);
+    });
+    assert_eq!(steps.load(Relaxed), 2 * rounds);
+    assert!(looks.load(Relaxed) > 0);
+    let both = [&b"/a"[..], b"/b"].map(|path| content(&setup, path).unwrap());
+    assert!(both[0] == both[1] && both[0][..8] == (2 * rounds).to_le_bytes());
+}
+
+/// Programs that append to two files, and clients that append to them by themselves: nothing is lost, nothing torn.
+#[test]
+fn programs_and_appends_of_clients_do_not_lose_each_others_bytes() {
+    let rig = Rig::new(64 << 20);
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 20_000u64 } else { 500 };
+    let setup = rig.client();
+    put(&setup, b"/x", b"");
+    put(&setup, b"/y", b"");
+    std::thread::scope(|scope| {
+        for worker in 0..4u8 {
+            let client = rig.client();
+            scope.spawn(move || {
+                let files =
+                    [&b"/x"[..], b"/y"].map(|path| open(&client, path, libc::O_WRONLY | libc::O_APPEND));
+                for round in 0..rounds {
+                    let line = [worker; 16];
+                    if worker < 2 {
+                        client.write(files[round as usize % 2], &line).unwrap();
+                    } else {
+                        // In different orders.
+                        let mut paths = ["/x", "/y"];
+                        paths.rotate_left(usize::from(worker % 2));
+                        let mut chain = if round % 5 == 0 { Chain::each() } else { Chain::all() };
+                        for path in paths {
+                            let file = chain.open(path, Access::Write);
+                            chain.append(file, line.as_slice());
+                        }
+                        done(&client, chain);
+                    }
+                }
+            });
+        }
+    });
+    let mut counts = [0u64; 4];
+    for path in [&b"/x"[..], b"/y"] {
+        for line in content(&setup, path).unwrap().chunks(16) {
+            assert!(line.len() == 16 && line.iter().all(|byte| *byte == line[0]), "{line:?}");
+            counts[usize::from(line[0])] += 1;
+        }
+    }
+    assert_eq!(counts, [rounds, rounds, 2 * rounds, 2 * rounds]);
+}
+
+#[test]
+fn names_of_open_files_follow_what_a_program_renames_twice() {
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    put(&client, b"/a", b"a");
+    put(&client, b"/c", b"c");
+    let held = [&b"/a"[..], b"/c"].map(|path| open(&client, path, libc::O_RDONLY));
+    let mut chain = Chain::all();
+    chain.mkdir("/d", 0o755);
+    chain.rename("/a", "/d/b");
+    chain.rename("/d/b", "/c");
+    let c = chain.open("/c", Access::Read);
+    let attr = chain.stat(c);
+    let size = chain.field(attr, Field::Size);
+    chain.export(size);
+    assert_eq!(done(&client, chain).num(5), Some(1));
+    let mut path = [0; 64];
+    let named = client.path_of(held[0], &mut path).unwrap();
+    assert_eq!((&path[..named.len], named.deleted), (&b"/c"[..], false));
+    assert!(client.path_of(held[1], &mut path).unwrap().deleted, "the file that was replaced has no name");
+    assert_eq!(content(&client, b"/c").unwrap(), b"a");
+}
+
+#[test]
+fn a_program_begins_where_it_is_told_and_may_do_what_its_user_may() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    client.mkdir(FileRef::ROOT, b"/open", 0o777).unwrap();
+    chmod(&client, b"/open", 0o777);
+    put(&client, b"/secret", b"secret");
+    chmod(&client, b"/secret", 0o600);
+    let dir = open(&client, b"/open", libc::O_RDONLY | libc::O_DIRECTORY);
+    let make = |path: &str| {
+        let mut chain = Chain::all();
+        chain.create(path, 0o666, true);
+        chain.check().unwrap()
+    };
+    assert_eq!(client.run_program(dir, 0o77, &make("mine")).unwrap().failed(), None);
+    assert_eq!(client.stat(FileRef::ROOT, b"/open/mine", 0).unwrap().mode & 0o7777, 0o600);
+    rig.as_user(1000, || {
+        let stranger = rig.client();
+        assert_eq!(
+            stranger.run_program(FileRef::ROOT, 0, &make("/theirs")).unwrap().failed(),
+            Some((0, libc::EACCES))
+        );
+        assert_eq!(stranger.run_program(FileRef::ROOT, 0, &make("/open/theirs")).unwrap().failed(), None);
+        let mut chain = Chain::prefix();
+        chain.mkdir("/open/dir", 0o755);
+        chain.open("/secret", Access::Read);
+        let answer = do_by(&stranger, chain);
+        assert_eq!(answer.failed(), Some((1, libc::EACCES)));
+        assert_eq!(answer.outcomes[0], Outcome::Done(None));
+        assert_eq!(
+            stranger.run_program(dir, 0, &make("x")),
+            Err(libc::EBADF),
+            "the directory of another process"
+        );
+        stranger.stat(FileRef::ROOT, b"/open/dir", 0).unwrap();
+    });
+}
+
+#[test]
+fn what_is_no_program_is_refused() {
+    use weft_client::proto::Op;
+    use weft_client::shared::channel::Request;
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    let ask = |args: [u64; 5], piece: &[u8]| {
+        let mut request =
+            Request { op: Op::Do as u32, cpu: u32::MAX, len1: piece.len() as u32, ..Request::default() };
+        request.args[..5].copy_from_slice(&args);
+        client.raw_request(request, &[piece]).map(|response| response.ret)
+    };
+    let root = FileRef::ROOT.0;
+    let refused = |ret: Result<i64, i32>| {
+        matches!(ret, Err(libc::EINVAL)) || ret.is_ok_and(|ret| ret == -i64::from(libc::EINVAL))
+    };
+    assert!(refused(ask([root, 0, 0, 3, 0], b"abc")));
+    assert!(refused(ask([root, 0, 0, u64::MAX, 0], b"abc")), "too long");
+    assert!(refused(ask([root, 0, 0, 2, 0], b"abc")), "more than was said");
+    assert!(refused(ask([root, 0, 0, 9, 5], b"abcd")), "the end alone");
+    assert!(refused(ask([root, 0, 0, 9, 0], b"")), "nothing, for ever");
+    put(&client, b"/x", b"x");
+    assert_eq!(content(&client, b"/x").unwrap(), b"x");
+}
