@@ -298,8 +298,8 @@ ops! {
     Take = 41,
     /// at, `AT_` flags, [`weft_vfs::InodeFlags`], those that change; path.
     SetInodeFlags = 42,
-    /// at, umask, thread id, bytes of the program in all, where this piece of it begins; a piece of a [`Program`](weft_vfs::compound::Program),
-    /// thread name -> with the last piece: the first piece of the [`Answer`](weft_vfs::compound::Answer); value: its bytes in all.
+    /// at, umask, thread id, bytes of the program in all, where this piece of it begins, number of files that are given with it; a piece
+    /// of a [`Program`](weft_vfs::compound::Program), those files (8 bytes each) and the thread's name -> with the last piece: the first piece of the [`Answer`](weft_vfs::compound::Answer); value: its bytes in all.
     /// All by one slot.
     Do = 43,
     /// where: the next piece of the answer, by the same slot.

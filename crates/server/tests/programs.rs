@@ -7,14 +7,14 @@ mod rig;
 use rig::{Dice, Rig, is_superuser};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use weft_client::{AttrChange, Client, FileRef};
-use weft_vfs::compound::{Access, Answer, Arith, Chain, Compare, Field, OUTPUT_BYTES_MAX, Outcome};
+use weft_vfs::compound::{Access, Answer, Arith, Chain, Checked, Compare, Field, OUTPUT_BYTES_MAX, Outcome};
 
 fn open(client: &Client, path: &[u8], flags: i32) -> FileRef {
     client.open(FileRef::ROOT, path, flags, 0o644).unwrap().file
 }
 
 fn do_by(client: &Client, chain: Chain) -> Answer {
-    client.run_program(FileRef::ROOT, 0o22, &chain.check().unwrap()).unwrap()
+    client.run_program(FileRef::ROOT, 0o22, &[], &chain.check().unwrap()).unwrap()
 }
 
 fn done(client: &Client, chain: Chain) -> Answer {
@@ -305,15 +305,18 @@ fn a_program_begins_where_it_is_told_and_may_do_what_its_user_may() {
         chain.create(path, 0o666, true);
         chain.check().unwrap()
     };
-    assert_eq!(client.run_program(dir, 0o77, &make("mine")).unwrap().failed(), None);
+    assert_eq!(client.run_program(dir, 0o77, &[], &make("mine")).unwrap().failed(), None);
     assert_eq!(client.stat(FileRef::ROOT, b"/open/mine", 0).unwrap().mode & 0o7777, 0o600);
     rig.as_user(1000, || {
         let stranger = rig.client();
         assert_eq!(
-            stranger.run_program(FileRef::ROOT, 0, &make("/theirs")).unwrap().failed(),
+            stranger.run_program(FileRef::ROOT, 0, &[], &make("/theirs")).unwrap().failed(),
             Some((0, libc::EACCES))
         );
-        assert_eq!(stranger.run_program(FileRef::ROOT, 0, &make("/open/theirs")).unwrap().failed(), None);
+        assert_eq!(
+            stranger.run_program(FileRef::ROOT, 0, &[], &make("/open/theirs")).unwrap().failed(),
+            None
+        );
         let mut chain = Chain::prefix();
         chain.mkdir("/open/dir", 0o755);
         chain.open("/secret", Access::Read);
@@ -321,12 +324,38 @@ fn a_program_begins_where_it_is_told_and_may_do_what_its_user_may() {
         assert_eq!(answer.failed(), Some((1, libc::EACCES)));
         assert_eq!(answer.outcomes[0], Outcome::Done(None));
         assert_eq!(
-            stranger.run_program(dir, 0, &make("x")),
+            stranger.run_program(dir, 0, &[], &make("x")),
             Err(libc::EBADF),
             "the directory of another process"
         );
         stranger.stat(FileRef::ROOT, b"/open/dir", 0).unwrap();
     });
+}
+
+#[test]
+fn files_that_are_given_are_open_for_what_the_caller_opened_them_for() {
+    let rig = Rig::new(64 << 20);
+    let (client, other) = (rig.client(), rig.client());
+    put(&client, b"/x", b"one ");
+    let files = [libc::O_RDONLY, libc::O_WRONLY].map(|flags| open(&client, b"/x", flags));
+    client.unlink(FileRef::ROOT, b"/x", 0).unwrap();
+    let copy = |from: u8, to: u8| {
+        let mut chain = Chain::all();
+        let [from, to] = [from, to].map(|number| chain.given(number));
+        let bytes = chain.read(from, 0, 4);
+        chain.append(to, bytes);
+        chain.check().unwrap()
+    };
+    let run =
+        |client: &Client, program| client.run_program(FileRef::ROOT, 0, &files, &program).unwrap().failed();
+    assert_eq!(run(&client, copy(0, 1)), None);
+    assert_eq!(run(&client, copy(1, 0)), Some((2, libc::EBADF)), "not open for reading");
+    assert_eq!(run(&client, copy(0, 0)), Some((3, libc::EBADF)), "not open for writing");
+    assert_eq!(run(&client, copy(0, 2)), Some((1, libc::EBADF)), "not given");
+    assert_eq!(run(&other, copy(0, 1)), Some((0, libc::EBADF)), "of another process");
+    let mut bytes = [0; 9];
+    assert_eq!(client.pread(files[0], &mut bytes, 0).unwrap(), 8);
+    assert_eq!(&bytes[..8], b"one one ");
 }
 
 #[test]

@@ -227,6 +227,11 @@ impl Chain {
         File(self.push(Kind::Open { dir: Dir::At(dir), path: path.into(), access, follow: true }))
     }
 
+    /// A file that the caller has open and gives with the program.
+    pub fn given(&mut self, number: u8) -> File {
+        File(self.push(Kind::Given { number }))
+    }
+
     /// Makes a file and opens it.
     pub fn create(&mut self, path: impl Into<Bytes>, perm: u32, exclusive: bool) -> File {
         File(self.push(Kind::Create { dir: Dir::Start, path: path.into(), perm, exclusive }))

@@ -153,6 +153,7 @@ wire_enum!(Kind {
     27 => Crc32c { bytes },
     28 => Verify { bytes, crc },
     29 => Expect { guard },
+    30 => Given { number },
 });
 wire_enum!(Outcome { 0 => Done(value), 1 => Skipped, 2 => Failed(errno), });
 wire_enum!(Value { 0 => Bytes(bytes), 1 => Num(num), 2 => Attr(attr), });

@@ -1,6 +1,6 @@
 //! What the interpreter needs of whoever runs a program.
 
-use super::Op;
+use super::{Access, Op};
 use crate::change::{Change, Made, Refused};
 use crate::{Attr, FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
@@ -23,6 +23,12 @@ pub trait Host {
 
     /// The directory in which paths begin that begin nowhere else.
     fn start(&self) -> Ino;
+
+    /// A file that the caller has open and gives with the program, and what it is open for.
+    fn given(&self, number: u8) -> Option<(Ino, Access)> {
+        let _ = number;
+        None
+    }
 
     /// Permission bits that what the program makes does not get.
     fn umask(&self) -> u32;

@@ -405,6 +405,12 @@ pub enum Kind {
         /// Which.
         guard: Guard,
     },
+    /// A file or directory that the caller has open and gives with the program: a [`File`], open for what it is open for there. Fails with
+    /// `EBADF` when there is none with this number.
+    Given {
+        /// Which of those that are given, from 0.
+        number: u8,
+    },
 }
 
 /// An operation.
@@ -562,7 +568,7 @@ impl Kind {
     /// The type of its value; `None` when it has none.
     pub fn result(&self) -> Option<Type> {
         Some(match self {
-            Kind::Open { .. } | Kind::Create { .. } => Type::File,
+            Kind::Open { .. } | Kind::Create { .. } | Kind::Given { .. } => Type::File,
             Kind::Stat { .. } => Type::Attr,
             Kind::Read { .. }
             | Kind::GetXattr { .. }
@@ -626,7 +632,7 @@ impl Kind {
             | Kind::GetXattr { file, .. }
             | Kind::RemoveXattr { file, .. }
             | Kind::Sync { file } => vec![file],
-            Kind::Field { .. } => vec![],
+            Kind::Field { .. } | Kind::Given { .. } => vec![],
             Kind::Read { file, offset, len } | Kind::Fallocate { file, offset, len, .. } => {
                 vec![file, offset, len]
             }

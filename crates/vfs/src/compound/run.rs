@@ -265,6 +265,11 @@ impl<'a> Machine<'a> {
                 }
                 Held::File { ino: attr.ino, purpose: Use::ReadWrite }
             }
+            Kind::Given { number } => {
+                let (ino, purpose) = self.host.given(*number).ok_or(Failure::NotOpenFor)?;
+                self.hold(ino)?;
+                Held::File { ino, purpose }
+            }
             Kind::Close { file } => {
                 // A step needs its files to its end.
                 if self.program.policy == Policy::Each {

@@ -3,10 +3,11 @@
 use super::decode::{Call, INVALID, Outcome};
 use crate::ops::{Base, Beginning, Error, Session};
 use crate::state::open_files::Opener;
+use weft_client::FileRef;
 use weft_client::proto::PROGRAM_BYTES_MAX;
 use weft_client::shared::channel::{PAYLOAD_BYTES, Response};
 use weft_core::refuse;
-use weft_vfs::compound::{Program, check};
+use weft_vfs::compound::{FILES_MAX, Program, check};
 
 /// What a slot holds between two calls.
 #[derive(Default)]
@@ -39,10 +40,14 @@ impl Pieces {
         let encoded = std::mem::take(&mut self.program);
         let program = Program::decode(&encoded).map_err(|_| INVALID)?;
         let program = check(program).map_err(|_| INVALID)?;
-        let thread = String::from_utf8_lossy(&call.part2()?).into_owned();
+        let beside = call.part2()?;
+        let given = (call.arg(5) as usize).min(FILES_MAX) * size_of::<FileRef>();
+        let (given, thread) = beside.split_at_checked(given).ok_or(INVALID)?;
+        let given = given.as_chunks::<8>().0.iter().map(|file| FileRef(u64::from_le_bytes(*file))).collect();
+        let thread = String::from_utf8_lossy(thread).into_owned();
         let opener = Opener { thread, thread_id: call.arg(2) as u32 };
         let beginning =
-            Beginning { dir: Base::Open(call.file(0)), umask: call.arg(1) as u32 & 0o777, opener };
+            Beginning { dir: Base::Open(call.file(0)), umask: call.arg(1) as u32 & 0o777, opener, given };
         let answer = session.run_program(beginning, &program)?.encode();
         let first = call.reply(0, &answer[..answer.len().min(PAYLOAD_BYTES)])?;
         let values = [answer.len() as u64, 0, 0, 0, 0, 0];

@@ -20,10 +20,12 @@ use crate::state::open_files::{Opener, path_from};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use weft_client::FileRef;
+use weft_client::proto::{is_readable, is_writable};
 use weft_core::{Credentials, Ino, Tag};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::change::{Made, Refused};
-use weft_vfs::compound::{Answer, Checked, Host, Op, Stale, TRIES_MAX, run};
+use weft_vfs::compound::{Access, Answer, Checked, Host, Op, Stale, TRIES_MAX, run};
 use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, NewNode, Protections, TimeSpec};
 
 /// How often a turn begins anew because somebody writes to what it has met, or may do more than it was begun for.
@@ -37,6 +39,8 @@ pub struct Beginning<'a> {
     pub umask: u32,
     /// The thread that runs it.
     pub opener: Opener,
+    /// Open files that are given with it.
+    pub given: Vec<FileRef>,
 }
 
 impl Session<'_> {
@@ -56,6 +60,7 @@ impl Session<'_> {
             start_path: dir_path,
             umask: beginning.umask,
             opener: beginning.opener,
+            given: beginning.given,
             alone: AtomicBool::new(false),
             needs_alone: AtomicBool::new(false),
             rewrites: AtomicBool::new(false),
@@ -75,6 +80,7 @@ struct Programs<'s, 'a> {
     start_path: Vec<u8>,
     umask: u32,
     opener: Opener,
+    given: Vec<FileRef>,
     /// The turn has the permissions for itself.
     alone: AtomicBool,
     /// The turn has to, and begins anew.
@@ -232,6 +238,18 @@ impl Host for Programs<'_, '_> {
 
     fn start(&self) -> Ino {
         self.start
+    }
+
+    fn given(&self, number: u8) -> Option<(Ino, Access)> {
+        let open = self.session.open_file(*self.given.get(usize::from(number))?).ok()?;
+        let flags = self.session.open_flags(&open);
+        let access = match (is_readable(flags), is_writable(flags)) {
+            (true, true) => Access::ReadWrite,
+            (true, false) => Access::Read,
+            (false, true) => Access::Write,
+            (false, false) => Access::Path,
+        };
+        Some((open.inode.ino, access))
     }
 
     fn umask(&self) -> u32 {

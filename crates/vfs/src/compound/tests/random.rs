@@ -577,6 +577,7 @@ impl Plain<'_> {
                 return if is_whole { Ok(None) } else { Err(Failure::Crc) };
             }
             Kind::Expect { guard } => return if self.holds(guard) { Ok(None) } else { Err(Failure::Expect) },
+            Kind::Given { .. } => return Err(Failure::NotOpenFor),
         }))
     }
 
