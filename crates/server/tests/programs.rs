@@ -7,7 +7,7 @@ mod rig;
 use rig::{Dice, Rig, is_superuser};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use weft_client::{AttrChange, Client, FileRef};
-use weft_vfs::compound::{Access, Answer, Arith, Chain, Checked, Compare, Field, OUTPUT_BYTES_MAX, Outcome};
+use weft_vfs::compound::{Access, Answer, Arith, Chain, Compare, Field, OUTPUT_BYTES_MAX, Outcome};
 
 fn open(client: &Client, path: &[u8], flags: i32) -> FileRef {
     client.open(FileRef::ROOT, path, flags, 0o644).unwrap().file
