@@ -10,9 +10,11 @@
 //! - [`disk`]: `weft-bench disk`, volume against file system, and `weft-bench non-weft`, hooked against not hooked;
 //! - [`hook_cost`]: `weft-bench hook-cost`, single calls on files that are not weft's;
 //! - [`calls`]: `weft-bench calls`, single calls on a volume's files; [`programs`]: `weft-bench programs`, programs there;
+//! - [`compound`]: `weft-bench compound`, programs of several operations;
 //! - [`rounds`]: runs of which each has many figures.
 
 mod calls;
+mod compound;
 mod db_bench;
 mod disk;
 mod error;
@@ -79,6 +81,23 @@ enum Command {
         common: Common,
         #[command(flatten)]
         load: Load,
+    },
+    /// Programs of several operations on a volume whose image lies in a directory, against the same operations as plain calls there and in
+    /// that directory.
+    Compound {
+        #[command(flatten)]
+        common: Common,
+        /// How often each kind of work is done in a run.
+        #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
+        count: u32,
+    },
+    /// Does each kind of work over and over and prints its microseconds; what compound starts.
+    #[command(hide = true)]
+    CompoundLoop {
+        /// Where.
+        dir: PathBuf,
+        /// How often.
+        count: u32,
     },
     /// Makes operations over and over and prints their microseconds; what calls starts.
     #[command(hide = true)]
@@ -158,6 +177,8 @@ fn run(command: Command) -> Result<(), BenchError> {
         Command::OperationLoop { dir, threads, count } => {
             return calls::operation_loop(dir, *threads, *count);
         }
+        Command::CompoundLoop { dir, count } => return compound::compound_loop(dir, *count),
+        Command::Compound { common, count } => (common, compound::compare(common, *count)),
         Command::Calls { common, loads, threads, count } => {
             (common, calls::compare(common, loads, *threads, *count))
         }
