@@ -9,91 +9,25 @@
 mod rig;
 
 use rig::Dice;
+use rig::served::{Served, begin, image_in};
 use std::cell::Cell;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use weft_client::stepping::{self, Point};
 use weft_client::{Client, FileRef};
 use weft_core::append_log::{Append, ENTRY_HEAD_BYTES, FIRST_BLOCK, LogHead, seal};
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_device::{Geometry, ZonedModel};
-use weft_server::{Server, Volume};
-use weft_volume::MountChoice;
 
-const IMAGE: &str = "WEFT_TEST_IMAGE";
 const FILES: usize = 6;
 const THREADS: usize = 3;
-
-fn image_in(dir: &Path) -> PathBuf {
-    let image = dir.join("image");
-    let geometry = Geometry::preset("bbssd").unwrap().with_size(64 << 20).with_zone_bytes(1 << 20);
-    let device = ZonedModel::create(&image, &geometry, false, &mut |_, _| {}).unwrap();
-    weft_volume::format(std::sync::Arc::new(device), "test", "").unwrap();
-    image
-}
-
-fn socket_of(image: &Path) -> PathBuf {
-    image.with_extension("sock")
-}
 
 /// Serves until it is killed, or its standard input ends. The other tests run it as a process of its own.
 #[test]
 #[ignore = "run by the other tests"]
 fn serve() {
-    let image = PathBuf::from(std::env::var_os(IMAGE).unwrap());
-    let mounted = std::sync::Arc::new(weft_volume::open(&image, &MountChoice::default()).unwrap());
-    let server = Server::start(Volume::new(mounted.clone()).unwrap(), &socket_of(&image)).unwrap();
-    println!("serving");
-    let _ = std::io::stdin().read_line(&mut String::new());
-    server.stop();
-    mounted.close().unwrap();
-}
-
-/// A server in another process.
-struct Served(Child);
-
-impl Served {
-    fn begin(image: &Path) -> Served {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture", "serve"])
-            .env(IMAGE, image)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        assert!(lines.any(|line| line.unwrap().ends_with("serving")), "the server did not start");
-        // What it prints later goes nowhere, and must not fail.
-        std::thread::spawn(move || lines.for_each(drop));
-        Served(child)
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    fn end(mut self) {
-        drop(self.0.stdin.take());
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A server in another process, and a client of it in this one.
-fn begin(image: &Path) -> (Served, Client) {
-    let served = Served::begin(image);
-    (served, rig::connect(socket_of(image).to_str().unwrap().as_bytes()))
+    rig::served::serve();
 }
 
 /// A file and what it may hold after a kill: what was synced last comes first, what it holds now last.

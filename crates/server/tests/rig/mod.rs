@@ -1,7 +1,9 @@
 //! What tests share that need a device below: a served volume on a log-structured core, whose owner gets leases, and threads
 //! that are other users.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
+#![allow(dead_code, clippy::unwrap_used, clippy::print_stderr, clippy::print_stdout)]
+
+pub mod served;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
