@@ -17,7 +17,6 @@ pub struct FormError {
     /// Where in it.
     pub place: Place,
     /// What is wrong there.
-    #[source]
     pub problem: Problem,
 }
 
@@ -122,9 +121,9 @@ pub enum Problem {
         /// What the system said.
         source: io::Error,
     },
-    /// A file with more bytes than a program may have.
-    #[error("the file has more than {INPUT_BYTES_MAX} bytes")]
-    FileTooLarge,
+    /// Files with more bytes than a program may have.
+    #[error("the files of the program have more than {INPUT_BYTES_MAX} bytes")]
+    FilesTooLarge,
     /// A comparison that is not of two values.
     #[error("a comparison has three parts")]
     NoComparison,
@@ -181,7 +180,7 @@ impl Problem {
             Problem::File { .. } => {
                 "give the path of a local file, absolute or relative to the working directory".into()
             }
-            Problem::FileTooLarge => "write the data in parts, with a program for each".into(),
+            Problem::FilesTooLarge => "write the data in parts, with a program for each".into(),
             Problem::NoComparison => {
                 "give [left, operator, right] with the operator \"==\", \"!=\", \"<\", \"<=\", \">\" or \">=\"".into()
             }

@@ -3,14 +3,13 @@
 use super::error::{FormError, Place, Problem, Read, one_of};
 use super::source::{Names, OpName, Source, is_reference, shown, type_of};
 use crate::byte_text::parse_hex;
+use std::cell::Cell;
 use std::fs::File as LocalFile;
 use std::io::Read as _;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
-use weft_vfs::compound::{
-    At, Bytes, Compare, Dir, File, Guard, INPUT_BYTES_MAX, Num, Op, Operand, Ref, Type,
-};
+use weft_vfs::compound::{At, Bytes, Compare, Dir, File, Guard, Num, Op, Operand, Ref, Type};
 
 /// What a key for bytes takes.
 const BYTES: &str = "text in quotes, { hex = \"...\" }, { file = \"...\" } or \"$name\"";
@@ -33,6 +32,8 @@ pub struct Fields<'a> {
     pub earlier: &'a [Op],
     /// The names of all operations.
     pub names: &'a Names,
+    /// Bytes that local files may still give to the program.
+    pub file_bytes_left: &'a Cell<usize>,
 }
 
 type Value<'a> = &'a Spanned<DeValue<'a>>;
@@ -209,7 +210,7 @@ impl<'a> Fields<'a> {
             (Some(("hex", DeValue::String(digits))), None) => {
                 parse_hex(digits.as_bytes()).map_err(|why| fail(Problem::Hex(why)))
             }
-            (Some(("file", DeValue::String(path))), None) => read_local(path).map_err(fail),
+            (Some(("file", DeValue::String(path))), None) => self.read_local(path).map_err(fail),
             _ => Err(self.wrong(key, value, BYTES)),
         }
     }
@@ -269,13 +270,14 @@ impl<'a> Fields<'a> {
             }
         }
     }
-}
 
-/// The content of a local file, which has no more bytes than a program may hold.
-fn read_local(path: &str) -> Result<Vec<u8>, Problem> {
-    let mut content = Vec::new();
-    let limit = INPUT_BYTES_MAX as u64 + 1;
-    let read = LocalFile::open(path).and_then(|file| file.take(limit).read_to_end(&mut content));
-    read.map_err(|source| Problem::File { path: path.to_string(), source })?;
-    if content.len() > INPUT_BYTES_MAX { Err(Problem::FileTooLarge) } else { Ok(content) }
+    /// The content of a local file. All files together have no more bytes than a program may hold.
+    fn read_local(&self, path: &str) -> Result<Vec<u8>, Problem> {
+        let (mut content, left) = (Vec::new(), self.file_bytes_left.get());
+        let read =
+            LocalFile::open(path).and_then(|file| file.take(left as u64 + 1).read_to_end(&mut content));
+        read.map_err(|source| Problem::File { path: path.to_string(), source })?;
+        self.file_bytes_left.set(left.checked_sub(content.len()).ok_or(Problem::FilesTooLarge)?);
+        Ok(content)
+    }
 }

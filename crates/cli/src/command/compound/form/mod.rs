@@ -19,10 +19,11 @@ use error::{Place, Problem, Read};
 use fields::Fields;
 use kinds::{COMMON_KEYS, KINDS, KindForm};
 use source::{OpName, Source, shown, type_of};
+use std::cell::Cell;
 use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use weft_vfs::compound::{CheckError, Checked, OPS_MAX, Op, Policy, Program, check};
+use weft_vfs::compound::{CheckError, Checked, INPUT_BYTES_MAX, OPS_MAX, Op, Policy, Program, check};
 
 /// The keys of a program.
 const TOP_KEYS: [&str; 3] = ["policy", "durable", "op"];
@@ -55,9 +56,19 @@ pub fn read(text: &str, origin: &str) -> Read<Form> {
     let (policy, durable) = (policy(source, top)?, durable(source, top)?);
     let entries = entries(source, top)?;
     let names = names(source, &entries)?;
-    let mut ops = Vec::with_capacity(entries.len());
+    let (mut ops, file_bytes_left) = (Vec::with_capacity(entries.len()), Cell::new(INPUT_BYTES_MAX));
     for (table, span) in &entries {
-        ops.push(op(source, (table, span.clone()), &ops, &names)?);
+        let (span, op) = (span.clone(), names.told(ops.len(), None));
+        let of = Fields {
+            source,
+            op,
+            table,
+            span,
+            earlier: &ops,
+            names: &names,
+            file_bytes_left: &file_bytes_left,
+        };
+        ops.push(op_of(of)?);
     }
     let kinds: Vec<_> = ops.iter().map(|op: &Op| op.kind.name()).collect();
     let program = check(Program { policy, durable, ops }).map_err(|error| {
@@ -180,14 +191,12 @@ fn is_name(name: &str) -> bool {
 }
 
 /// One operation.
-fn op(source: Source<'_>, entry: Entry<'_>, earlier: &[Op], names: &Names) -> Read<Op> {
-    let (table, span) = entry;
-    let mut of = Fields { source, op: names.told(earlier.len(), None), table, span, earlier, names };
+fn op_of(mut of: Fields<'_>) -> Read<Op> {
     let words: Vec<_> = KINDS.iter().map(|form| (form.name, form)).collect();
     let form: &KindForm = of.choice("do", &words, None)?;
     of.op.kind = Some(form.name);
     let keys = [&COMMON_KEYS[..], form.keys].concat();
-    refuse_unknown(source, table, Some(of.op.clone()), &format!("of {}", form.name), &keys)?;
-    let when = if table.contains_key("when") { Some(of.guard("when")?) } else { None };
+    refuse_unknown(of.source, of.table, Some(of.op.clone()), &format!("of {}", form.name), &keys)?;
+    let when = if of.table.contains_key("when") { Some(of.guard("when")?) } else { None };
     Ok(Op { when, export: of.flag("export", false)?, kind: (form.read)(&of)? })
 }

@@ -58,10 +58,7 @@ fn each_kind_is_read_with_all_its_keys_and_with_the_defaults_of_those_that_are_l
     };
     let file = FILE;
     let table = [
-        (
-            "do='open'\npath='p'",
-            Kind::Open { dir: start, path: path(), access: Access::Read, follow: true },
-        ),
+        ("do='open'\npath='p'", Kind::Open { dir: start, path: path(), access: Access::Read, follow: true }),
         (
             "do='open'\npath='p'\ndir='$f'\naccess='path'\nfollow=false",
             Kind::Open { dir: at, path: path(), access: Access::Path, follow: false },
@@ -76,15 +73,13 @@ fn each_kind_is_read_with_all_its_keys_and_with_the_defaults_of_those_that_are_l
         ("do='field'\nattr='$a'\nfield='mtime_ns'", Kind::Field { attr: ATTR, field: Field::MtimeNs }),
         ("do='read'\nfile='$f'\nlen=7", Kind::Read { file, offset: Num::Lit(0), len: Num::Lit(7) }),
         ("do='read'\nfile='$f'\noffset='$n'\nlen='$n'", Kind::Read { file, offset: NUM, len: NUM }),
-        (
-            "do='write'\nfile='$f'\ndata='p'",
-            Kind::Write { file, at: At::Offset(Num::Lit(0)), data: path() },
-        ),
+        ("do='write'\nfile='$f'\ndata='p'", Kind::Write { file, at: At::Offset(Num::Lit(0)), data: path() }),
         (
             "do='write'\nfile='$f'\nat='$n'\ndata='$b'",
             Kind::Write { file, at: At::Offset(NUM), data: Bytes::Of(BYTES) },
         ),
         ("do='write'\nfile='$f'\nat='end'\ndata='p'", Kind::Write { file, at: At::End, data: path() }),
+        ("do='truncate'\nfile='$f'\nsize=1_000", Kind::Truncate { file, size: Num::Lit(1000) }),
         ("do='truncate'\nfile='$f'\nsize=0x10", Kind::Truncate { file, size: Num::Lit(16) }),
         (
             "do='fallocate'\nfile='$f'\nlen=7",
@@ -192,6 +187,18 @@ fn bytes_are_text_hex_a_local_file_or_a_reference_and_two_dollars_are_one() {
 }
 
 #[test]
+fn the_files_of_a_program_are_read_up_to_the_limit_of_all_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("half");
+    std::fs::write(&path, vec![0; INPUT_BYTES_MAX / 2]).unwrap();
+    let file = format!("{{ file = '{}' }}", path.display());
+    let concat = |parts: &[&str]| format!("[[op]]\ndo='concat'\nparts=[{}]", parts.join(", "));
+    form(&concat(&[&file, &file])).unwrap();
+    let told = refusal(&concat(&[&file, &file, &file]));
+    assert!(told.contains("the files of the program have more than 4194304 bytes"), "{told}");
+}
+
+#[test]
 fn a_guard_compares_by_the_types_of_its_values() {
     let guard = |text: &str| last(&format!("do='sync'\nfile='$f'\nexport=false\nwhen={text}")).when.unwrap();
     let (n, five) = (Operand::Num(NUM), Operand::Num(Num::Lit(5)));
@@ -232,10 +239,10 @@ fn refusal(text: &str) -> String {
 
 #[test]
 fn each_mistake_is_told_with_its_place_its_value_and_what_would_be_right() {
-    let own = "p.toml:18: operation 5";
+    let own = "p.toml:21: operation 5";
     let table: &[(&str, &[&str])] = &[
         ("do='move'", &["do = \"move\"", "no such value", "open, create"]),
-        ("path='p'", &["p.toml:17: operation 5: do: the key is missing", "one of open, create"]),
+        ("path='p'", &["p.toml:20: operation 5: do: the key is missing", "one of open, create"]),
         ("do=5", &["do = 5", "no such value"]),
         ("do='read'\nfile='$f'\nlenght=5", &["operation 5 (read): lenght", "no such key of read", "len"]),
         ("do='read'\nfile='$f'", &["operation 5 (read): len: the key is missing", "give a number"]),
@@ -293,14 +300,23 @@ fn mistakes_of_the_program_itself_are_told() {
         ("op = []".to_string(), "no operations"),
         ("op = 5".to_string(), "p.toml:1: op = 5: this is a number"),
         ("op = [5]".to_string(), "op = 5: this is a number"),
-        (format!("policy='some'\n{op}"), "policy = \"some\": there is no such value\ngive one of all, prefix, each"),
+        (
+            format!("policy='some'\n{op}"),
+            "policy = \"some\": there is no such value\ngive one of all, prefix, each",
+        ),
         (format!("durable='yes'\n{op}"), "durable = \"yes\": this is text\ngive true or false"),
-        (format!("polcy='all'\n{op}"), "p.toml:1: polcy: there is no such key in a program\nthe keys are policy, durable, op"),
+        (
+            format!("polcy='all'\n{op}"),
+            "p.toml:1: polcy: there is no such key in a program\nthe keys are policy, durable, op",
+        ),
         (format!("{op}[[op]\n"), "p.toml:4: "),
         (op.repeat(65), "65 operations; 64 are allowed\nwrite several programs"),
         (op.repeat(300), "300 operations; 64 are allowed"),
         ("[[op]]\ndo='open'\npath='p'\n".repeat(17), "opens 17 files; 16 are allowed"),
-        (format!("[[op]]\ndo='len'\nbytes='$x'\n{}", op.replace("do", "name='x'\ndo")), "operation 2 'x' does not come before"),
+        (
+            format!("[[op]]\ndo='len'\nbytes='$x'\n{}", op.replace("do", "name='x'\ndo")),
+            "operation 2 'x' does not come before",
+        ),
     ];
     for (text, expected) in &table {
         let told = refusal(text);
