@@ -291,6 +291,10 @@ fn a_program_that_is_wrong_is_refused_before_the_volume_is_opened() {
     let told = String::from_utf8(told).unwrap();
     assert!(PAGE.contains(&format!("```\n{told}```")), "another error is on the page:\n{told}");
     bench.weft(&["do", "vol.img", "none.toml"]).code(2).stderr(contains("none.toml"));
+    bench
+        .weft(&["do", "swap.toml", "vol.img"])
+        .code(2)
+        .stderr(contains("vol.img: this is a weft volume, and not a program").and(contains("VOLUME FILE")));
     run(&bench, &[], "").code(2).stderr(contains("standard input: the program has no operations"));
     bench
         .weft(&["do", "--check", "none.img", "swap.toml"])

@@ -11,6 +11,7 @@ mod run;
 
 use crate::access::Access;
 use crate::error::CliError;
+use crate::kind::Kind;
 use crate::say;
 use clap::Args;
 use form::Form;
@@ -72,8 +73,8 @@ pub fn run(args: &DoArgs) -> Result<(), CliError> {
     access.close()?;
     let answer = answer?;
     let report = Report { volume: &args.volume, form: &form, answer: Some(&answer) };
-    say::report(args.json, outs.has_stdout(), || report.as_json(), || report.table())?;
     outs.write(&answer)?;
+    say::report(args.json, outs.has_stdout(), || report.as_json(), || report.table())?;
     report.failure().map_or(Ok(()), Err)
 }
 
@@ -88,6 +89,10 @@ fn read(file: &Path) -> Result<Form, CliError> {
         false => File::open(file).and_then(|file| file.take(limit).read_to_end(&mut bytes)),
     };
     read.map_err(|error| CliError::io("read", Path::new(&origin), error))?;
+    if let Some(kind) = bytes.first_chunk().and_then(Kind::of_first) {
+        let what = format!("{origin}: this is {kind}, and not a program");
+        return Err(CliError::said(what, "give the volume first, and then the program: weft do VOLUME FILE"));
+    }
     if bytes.len() as u64 > TEXT_BYTES_MAX {
         let what = format!("{origin}: the text of the program has more than {} MiB", TEXT_BYTES_MAX >> 20);
         return Err(CliError::said(
