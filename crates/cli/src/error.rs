@@ -262,8 +262,8 @@ impl CliError {
             }
             CliError::Volume(VolumeError::NotWritable { .. }) => {
                 "read permission is enough for 'weft run --read-only' and for the commands that only read: ls, stat, cat, \
-                 cp from it, export, df, stats, zones, fsck, salvage; 'weft mount' writes to the image even with -o ro: \
-                 mount a copy of it; 'weft run --socket PATH' joins the server of another user"
+                 cp from it, export, df, stats, zones, fsck, salvage, and do with a program that changes nothing; 'weft mount' \
+                 writes to the image even with -o ro: mount a copy of it; 'weft run --socket PATH' joins the server of another user"
             }
             CliError::Volume(VolumeError::AlwaysNew(_)) => {
                 "leave out --read-only, or name a volume with a device"

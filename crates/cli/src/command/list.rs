@@ -194,9 +194,8 @@ impl Lister<'_> {
     }
 }
 
-/// `drwxr-xr-x`
 /// The letter and the name of a kind.
-fn kind_text(kind: FileKind) -> (char, &'static str) {
+pub fn kind_text(kind: FileKind) -> (char, &'static str) {
     match kind {
         FileKind::File => ('-', "regular file"),
         FileKind::Directory => ('d', "directory"),
@@ -208,6 +207,7 @@ fn kind_text(kind: FileKind) -> (char, &'static str) {
     }
 }
 
+/// `drwxr-xr-x`
 fn mode_text(meta: &Meta) -> String {
     let mut text = String::from(kind_text(meta.kind).0);
     for (shift, special, sign) in [(6, libc::S_ISUID, 's'), (3, libc::S_ISGID, 's'), (0, libc::S_ISVTX, 't')]

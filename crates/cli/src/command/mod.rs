@@ -3,6 +3,7 @@
 mod archive;
 mod btree;
 mod compare;
+mod compound;
 mod copy;
 mod files;
 mod flash;
@@ -70,6 +71,8 @@ pub enum Command {
     Mkdir(files::MkdirArgs),
     /// Move or rename files within a volume.
     Mv(files::MvArgs),
+    /// Run a compound operation, a program of file operations, on a volume.
+    Do(compound::DoArgs),
     /// Show the used and free space on a volume.
     Df(list::DfArgs),
     /// Check a volume for damage.
@@ -124,6 +127,7 @@ pub fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Mkdir(args) => files::mkdir(args),
         Command::Mv(args) => files::mv(args),
         Command::Cp(args) => copy::run(args),
+        Command::Do(args) => compound::run(args),
         Command::Export(args) => archive::export::run(args),
         Command::Import(args) => archive::import::run(args),
         Command::Fsck(args) => fsck::run(args),

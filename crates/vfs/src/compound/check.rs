@@ -20,20 +20,16 @@ impl Deref for Checked {
     }
 }
 
-/// Why a program is not run.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+/// Why a program is not run. As text it names operations by their place, counted from 0; [`CheckError::told`] names them otherwise.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CheckError {
     /// More than [`OPS_MAX`] operations.
-    #[error("the program has {0} operations; {OPS_MAX} are allowed")]
     TooLong(usize),
     /// More than [`FILES_MAX`] operations that open or make a file.
-    #[error("the program opens {0} files; {FILES_MAX} are allowed")]
     TooManyFiles(usize),
     /// More than [`INPUT_BYTES_MAX`] of literals.
-    #[error("the program holds {0} bytes of literals; {INPUT_BYTES_MAX} are allowed")]
     TooManyBytes(usize),
     /// A use of an operation that does not come before.
-    #[error("operation {at} uses the value of operation {of}, which does not come before it")]
     Forward {
         /// The operation.
         at: usize,
@@ -41,7 +37,6 @@ pub enum CheckError {
         of: usize,
     },
     /// A use of a value as what it is not.
-    #[error("operation {at} uses the value of operation {of} as {wanted}, which it is not")]
     Type {
         /// The operation.
         at: usize,
@@ -51,7 +46,6 @@ pub enum CheckError {
         wanted: Type,
     },
     /// A use of a file behind its close.
-    #[error("operation {at} uses the file of operation {of}, which was closed")]
     Closed {
         /// The operation.
         at: usize,
@@ -59,27 +53,75 @@ pub enum CheckError {
         of: usize,
     },
     /// A comparison of a number with bytes.
-    #[error("operation {0} compares a number with bytes")]
     Compare(usize),
     /// An export of what has no value to show.
-    #[error("operation {0} has no value that can be exported")]
     Export(usize),
     /// A width that is not 1 to 8.
-    #[error("operation {0} packs a number into other than 1 to 8 bytes")]
     Width(usize),
     /// More than 255 parts.
-    #[error("operation {0} concatenates more than 255 parts")]
     Parts(usize),
     /// An extended attribute outside of `user.`.
-    #[error("operation {0} names an extended attribute outside of the namespace user.")]
     XattrName(usize),
     /// Flags of a rename that exclude each other, or `WHITEOUT`.
-    #[error("operation {0} renames with flags that a program cannot use")]
     RenameFlags(usize),
     /// Permission bits beyond 07777.
-    #[error("operation {0} asks for permission bits beyond 07777")]
     Perm(usize),
 }
+
+impl CheckError {
+    /// The operation that is wrong; `None` when it is the program as a whole.
+    pub fn at(&self) -> Option<usize> {
+        use CheckError::*;
+        match *self {
+            TooLong(_) | TooManyFiles(_) | TooManyBytes(_) => None,
+            Forward { at, .. } | Type { at, .. } | Closed { at, .. } => Some(at),
+            Compare(at) | Export(at) | Width(at) | Parts(at) | XattrName(at) | RenameFlags(at) | Perm(at) => {
+                Some(at)
+            }
+        }
+    }
+
+    /// What is wrong, in a sentence with these names of operations.
+    pub fn told(&self, name: impl Fn(usize) -> String) -> String {
+        match *self {
+            CheckError::TooLong(ops) => format!("the program has {ops} operations; {OPS_MAX} are allowed"),
+            CheckError::TooManyFiles(files) => {
+                format!("the program opens {files} files; {FILES_MAX} are allowed")
+            }
+            CheckError::TooManyBytes(bytes) => {
+                format!("the program holds {bytes} bytes of literals; {INPUT_BYTES_MAX} are allowed")
+            }
+            CheckError::Forward { at, of } => {
+                format!("{} uses the value of {}, which does not come before it", name(at), name(of))
+            }
+            CheckError::Type { at, of, wanted } => {
+                format!("{} uses the value of {} as {wanted}, which it is not", name(at), name(of))
+            }
+            CheckError::Closed { at, of } => {
+                format!("{} uses the file of {}, which was closed", name(at), name(of))
+            }
+            CheckError::Compare(at) => format!("{} compares a number with bytes", name(at)),
+            CheckError::Export(at) => format!("{} has no value that can be exported", name(at)),
+            CheckError::Width(at) => format!("{} packs a number into other than 1 to 8 bytes", name(at)),
+            CheckError::Parts(at) => format!("{} concatenates more than 255 parts", name(at)),
+            CheckError::XattrName(at) => {
+                format!("{} names an extended attribute outside of the namespace user.", name(at))
+            }
+            CheckError::RenameFlags(at) => {
+                format!("{} renames with flags that a program cannot use", name(at))
+            }
+            CheckError::Perm(at) => format!("{} asks for permission bits beyond 07777", name(at)),
+        }
+    }
+}
+
+impl std::fmt::Display for CheckError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.told(|at| format!("operation {at}")))
+    }
+}
+
+impl std::error::Error for CheckError {}
 
 /// Checks a program.
 ///
@@ -208,6 +250,18 @@ mod tests {
         let unlike = Guard { right: Operand::Bytes(Bytes::Lit(vec![])), ..guard(Num::Lit(1), Num::Lit(1)) };
         assert_eq!(checked(vec![when(unlike.clone())]), Err(CheckError::Compare(0)));
         assert_eq!(checked(vec![op(Kind::Expect { guard: unlike })]), Err(CheckError::Compare(0)));
+    }
+
+    #[test]
+    fn an_error_names_the_operation_that_is_wrong_in_the_words_of_whoever_tells() {
+        let stat = op(Kind::Stat { file: file(0) });
+        let wrong = op(Kind::Stat { file: file(1) });
+        let error = checked(vec![open(b"a"), stat, wrong]).unwrap_err();
+        assert_eq!(error.at(), Some(2));
+        assert_eq!(error.to_string(), "operation 2 uses the value of operation 1 as a file, which it is not");
+        let told = error.told(|at| ["one", "two", "three"][at].to_string());
+        assert_eq!(told, "three uses the value of two as a file, which it is not");
+        assert_eq!(CheckError::TooLong(65).at(), None);
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod codec;
 mod compute;
 mod host;
 mod local;
+mod names;
 mod overlay;
 mod paths;
 mod plan;
