@@ -8,11 +8,9 @@ use crate::tree::volume::{VolumeTree, system};
 use serde::de::DeserializeOwned;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use weft_client::proto::{INSPECT_SNAPSHOT, INSPECT_ZONES};
 use weft_client::shared::channel::PAYLOAD_BYTES;
 use weft_client::{Client, ConnectOptions, WireStatfs};
-use weft_vfs::Core;
 use weft_volume::MountChoice;
 use weft_volume::report::{Snapshot, Zone};
 
@@ -43,29 +41,19 @@ pub struct Access {
 impl Access {
     /// Connects to the server of an image, or serves it from here.
     pub fn open(image: &Path) -> Result<Access, CliError> {
-        Access::reach(image, &MountChoice::default(), host::reach)
+        Access::reach(image, &MountChoice::default())
     }
 
     /// As [`Access::open`], for what only looks: an image that nobody serves stays as it is.
     pub fn look(image: &Path) -> Result<Access, CliError> {
-        Access::reach(image, &MountChoice { look: true, ..MountChoice::default() }, host::reach)
+        Access::reach(image, &MountChoice { look: true, ..MountChoice::default() })
     }
 
-    /// As [`Access::open`], for what works on the files below the server: when this process serves the image, it has the image for itself.
-    /// With `look`, as [`Access::look`].
-    pub fn alone(image: &Path, look: bool) -> Result<Access, CliError> {
-        Access::reach(image, &MountChoice { look, ..MountChoice::default() }, host::reach_alone)
-    }
-
-    fn reach(
-        image: &Path,
-        choice: &MountChoice,
-        find: impl Fn(&Path, &MountChoice) -> Result<ServerAt, CliError>,
-    ) -> Result<Access, CliError> {
+    fn reach(image: &Path, choice: &MountChoice) -> Result<Access, CliError> {
         signal::notice_interrupts();
         let name = image.display().to_string();
         let attempt = || {
-            let (socket, hosted): (PathBuf, _) = match find(image, choice).map_err(Refused::For)? {
+            let (socket, hosted): (PathBuf, _) = match host::reach(image, choice).map_err(Refused::For)? {
                 ServerAt::Elsewhere(socket) => {
                     signal::end_after(ANSWER_PATIENCE_S);
                     (socket, None)
@@ -100,9 +88,9 @@ impl Access {
         VolumeTree::new(&self.client, &self.name)
     }
 
-    /// Its files below the server; `None` when another process serves it.
-    pub fn core(&self) -> Option<Arc<dyn Core>> {
-        Some(self.hosted.as_ref()?.core())
+    /// The connection to its server.
+    pub fn client(&self) -> &Client {
+        &self.client
     }
 
     /// Its space.
@@ -157,7 +145,8 @@ impl Access {
         inspect(&self.client, topic, from).map_err(|e| self.error("ask", e))
     }
 
-    fn error(&self, what: &'static str, errno: i32) -> CliError {
+    /// The error of a call that failed.
+    pub fn error(&self, what: &'static str, errno: i32) -> CliError {
         CliError::File { what, path: self.name.clone(), source: system(errno) }
     }
 

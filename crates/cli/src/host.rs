@@ -20,7 +20,6 @@ use weft_server::{Server, Volume, other_sockets, socket_dir, socket_dirs, socket
 use weft_sys::effective_user;
 use weft_sys::file::{LockedFile, lock_holder};
 use weft_sys::{paging, peer};
-use weft_vfs::Core;
 use weft_volume::report::Snapshot;
 use weft_volume::spec::path_of;
 use weft_volume::{MountChoice, Mounted};
@@ -107,11 +106,6 @@ impl Hosted {
         &self.socket
     }
 
-    /// The files of the volume, below the server.
-    pub fn core(&self) -> Arc<dyn Core> {
-        self.mounted.core()
-    }
-
     /// What is served.
     pub fn volume(&self) -> &Arc<Volume> {
         self.server.volume()
@@ -152,11 +146,6 @@ impl Hosted {
 /// Whether a device could not be opened because somebody has it.
 fn is_busy(error: &CliError) -> bool {
     matches!(error, CliError::Device(DeviceError::Busy(_)))
-}
-
-/// The error of an image that another process serves, for what only its own server could do.
-pub fn served_elsewhere(image: &Path) -> CliError {
-    served(image, CliError::Device(DeviceError::Busy(path_of(image))))
 }
 
 /// The error of what nobody else may have in use: says who serves it, when somebody does.
@@ -296,16 +285,6 @@ fn refuse_nested(image: &Path) -> Result<(), CliError> {
 
 /// Finds the server of an image, or becomes it.
 pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
-    // Others may look at the same time; each is on its own.
-    reach_as(image, choice, choice.look)
-}
-
-/// As [`reach`], but when this process serves the image, no other command joins it.
-pub fn reach_alone(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
-    reach_as(image, choice, true)
-}
-
-fn reach_as(image: &Path, choice: &MountChoice, alone: bool) -> Result<ServerAt, CliError> {
     let image = &*path_of(image);
     refuse_nested(image)?;
     let missing = |source: io::Error| CliError::Device(DeviceError::Io { path: image.to_path_buf(), source });
@@ -318,7 +297,8 @@ fn reach_as(image: &Path, choice: &MountChoice, alone: bool) -> Result<ServerAt,
         }
         match volume::open(image, choice) {
             Ok(mounted) => {
-                let socket = if alone { private_socket()? } else { socket };
+                // Others may look at the same time; each is on its own.
+                let socket = if choice.look { private_socket()? } else { socket };
                 return Ok(ServerAt::Here(Box::new(Hosted::start(mounted, socket)?)));
             }
             Err(error) if is_busy(&error) => {

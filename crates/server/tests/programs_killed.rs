@@ -14,7 +14,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
-use weft_client::{Client, FileRef, WireDirent};
+use weft_client::{Client, ConnectOptions, FileRef, WireDirent};
 use weft_vfs::compound::{Access, Arith, Chain, Compare};
 
 const WORKERS: u64 = 3;
@@ -195,7 +195,10 @@ fn a_program_whose_server_is_killed_is_there_whole_or_not_at_all() {
             for (worker, counts) in (0..).zip(&counts) {
                 let socket = socket_of(&image);
                 scope.spawn(move || {
-                    let client = rig::connect(socket.to_str().unwrap().as_bytes());
+                    let socket_path = socket.to_str().unwrap().as_bytes();
+                    // The server may be killed before.
+                    let options = ConnectOptions { socket_path, mount_point: b"/weft" };
+                    let Ok(client) = Client::connect(&options) else { return };
                     loop {
                         let count = counts[0].fetch_add(1, SeqCst) + 1;
                         if step(&client, worker, count).is_err() {
@@ -254,7 +257,13 @@ fn a_program_whose_client_is_killed_is_done_whole_or_not_at_all() {
         child.kill().unwrap();
         child.wait().unwrap();
         let last = lines.filter_map(|line| line.strip_prefix("counted ")?.parse::<u64>().ok()).last();
-        // What it had asked for when it ended may come a moment later, but not after a program of somebody else.
+        // What it had asked for when it ended may be under way still, but does not come after a program of somebody else.
+        let mut chain = Chain::all();
+        chain.open(format!("/{worker}/a").as_str(), Access::Read);
+        assert_eq!(
+            client.run_program(FileRef::ROOT, 0, &[], &chain.check().unwrap()).unwrap().failed(),
+            None
+        );
         let count = check(&client, worker);
         let last = last.unwrap_or(count);
         assert!((last..=last + 1).contains(&count), "{count} counts, {last} of which were answered");

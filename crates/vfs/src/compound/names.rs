@@ -36,6 +36,7 @@ impl Kind {
             Kind::Crc32c { .. } => "crc32c",
             Kind::Verify { .. } => "verify",
             Kind::Expect { .. } => "expect",
+            Kind::Given { .. } => "given",
         }
     }
 }

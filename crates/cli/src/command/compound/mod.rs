@@ -37,7 +37,6 @@ const TEXT_BYTES_MAX: u64 = 32 << 20;
         [[op]]\n  do = \"rename\"\n  path = \"/config.new\"\n  new_path = \"/config\"\n\n\
     This program replaces a file in one step: after a failure or a power cut, /config has its old content or its new content. \
     docs/how-to/compound-operations.md describes all operations and their keys.\n\n\
-    The command needs the volume for itself: no server may serve it.\n\n\
     EXIT STATUS\n  0 all operations were done, or skipped by their guards, 1 an operation failed, or the volume cannot be used, \
     2 the program or the command line is wrong")]
 pub struct DoArgs {
@@ -68,8 +67,8 @@ pub fn run(args: &DoArgs) -> Result<(), CliError> {
         return say::report(args.json, outs.has_stdout(), || report.as_json(), || report.checked());
     }
     let changes = form.program.ops.iter().any(|op| op.kind.is_change());
-    let access = Access::alone(&args.volume, !changes)?;
-    let answer = run::run_program(&access, &args.volume, &form.program);
+    let access = if changes { Access::open(&args.volume)? } else { Access::look(&args.volume)? };
+    let answer = run::run_program(&access, &form.program);
     access.close()?;
     let answer = answer?;
     let report = Report { volume: &args.volume, form: &form, answer: Some(&answer) };

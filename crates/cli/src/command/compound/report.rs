@@ -154,7 +154,8 @@ fn op_text(kind: &Kind, names: &Names) -> String {
         | Kind::Patch { .. }
         | Kind::Crc32c { .. }
         | Kind::Verify { .. }
-        | Kind::Expect { .. } => return kind.name().to_string(),
+        | Kind::Expect { .. }
+        | Kind::Given { .. } => return kind.name().to_string(),
     };
     format!("{} {of}", kind.name())
 }

@@ -139,7 +139,7 @@ impl Programs<'_, '_> {
 
     fn turn_in_tries(&self, run: &mut dyn FnMut() -> Result<(), Stale>) -> Result<()> {
         let (mut stale, mut contended) = (0, 0);
-        while stale < TRIES_MAX && contended < LOCKS_MAX {
+        while stale < TRIES_MAX && contended < LOCKS_MAX && !self.has_ended.load(Relaxed) {
             match self.turn_once(run).inspect_err(|_| self.view.unlock())? {
                 Turned::Done => return Ok(()),
                 Turned::Stale => stale += 1,
@@ -190,6 +190,10 @@ impl Programs<'_, '_> {
                 return Err(refused(FsError::Stale));
             }
             volume.inodes.before_rewrite(open).map_err(refused)?;
+        }
+        if self.session.check_lives().is_err() {
+            self.has_ended.store(true, Relaxed);
+            return Err(refused(FsError::Stale));
         }
         let opens: Vec<_> = before.touched.iter().map(|(open, _)| open.clone()).collect();
         let step = volume.inodes.begin_step(&opens);
