@@ -81,7 +81,7 @@ pub enum LongPiece {
 }
 
 impl Session<'_> {
-    fn regular(&self, open: &OpenFile) -> Result<()> {
+    pub(super) fn regular(&self, open: &OpenFile) -> Result<()> {
         match self.volume.inodes.shared(open.inode.slot).kind.load(Relaxed) {
             libc::S_IFREG => Ok(()),
             libc::S_IFDIR => Err(Errno(libc::EISDIR)),

@@ -119,6 +119,11 @@ impl Orphans {
         true
     }
 
+    /// Whether there may be pages of any file of the server's user.
+    pub fn may_have_any(&self, volume: &Volume) -> bool {
+        !self.stays() && directory(volume.id(), effective_user().0).exists()
+    }
+
     /// Whether there are pages of a file, of a program that has ended or of one that maps it. For nearly all files there are none.
     pub fn has_any(&self, volume: &Volume, attr: &Attr) -> bool {
         !self.stays() && directory(volume.id(), effective_user().0).join(name_of(attr)).exists()

@@ -253,6 +253,10 @@ impl Host for Programs<'_, '_> {
             (false, true) => Access::Write,
             (false, false) => Access::Path,
         };
+        if self.session.regular(&open).is_ok() {
+            // What fails here fails when the interpreter opens it.
+            let _ = self.view.given(open.inode.ino);
+        }
         Some((open.inode.ino, access))
     }
 

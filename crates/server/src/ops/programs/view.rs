@@ -120,6 +120,15 @@ impl<'a> View<'a> {
         Some(self.state.lock().files.get(&ino)?.open.clone())
     }
 
+    /// A file is given with the program: what killed programs left of it was merged when it was opened.
+    pub fn given(&self, ino: Ino) -> FsResult<()> {
+        if !self.state.lock().files.contains_key(&ino) {
+            let open = self.session.volume.inodes.open(ino)?;
+            self.state.lock().files.insert(ino, Held { open, is_settled: true, guard: None });
+        }
+        Ok(())
+    }
+
     /// Takes a file over that the core has opened for the program.
     pub fn adopt(&self, attr: &Attr) -> FsResult<()> {
         let open = self.session.volume.inodes.acquire(attr)?;
@@ -169,8 +178,7 @@ impl FileSystem for View<'_> {
         if volume.fs.getattr(ino)?.kind != FileKind::File {
             return volume.fs.open(ino);
         }
-        let is_new = !self.state.lock().files.contains_key(&ino);
-        if is_new {
+        if !self.state.lock().files.contains_key(&ino) {
             let open = volume.inodes.open(ino)?;
             self.state.lock().files.insert(ino, Held { open, is_settled: false, guard: None });
         }
