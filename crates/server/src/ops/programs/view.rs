@@ -6,6 +6,7 @@
 use super::super::Session;
 use crate::state::inodes::{OpenInode, WriteGuard};
 use parking_lot::Mutex;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -122,9 +123,13 @@ impl<'a> View<'a> {
 
     /// A file is given with the program: what killed programs left of it was merged when it was opened.
     pub fn given(&self, ino: Ino) -> FsResult<()> {
-        if !self.state.lock().files.contains_key(&ino) {
+        self.hold(ino, true)
+    }
+
+    fn hold(&self, ino: Ino, is_settled: bool) -> FsResult<()> {
+        if let Entry::Vacant(place) = self.state.lock().files.entry(ino) {
             let open = self.session.volume.inodes.open(ino)?;
-            self.state.lock().files.insert(ino, Held { open, is_settled: true, guard: None });
+            place.insert(Held { open, is_settled, guard: None });
         }
         Ok(())
     }
@@ -178,10 +183,7 @@ impl FileSystem for View<'_> {
         if volume.fs.getattr(ino)?.kind != FileKind::File {
             return volume.fs.open(ino);
         }
-        if !self.state.lock().files.contains_key(&ino) {
-            let open = volume.inodes.open(ino)?;
-            self.state.lock().files.insert(ino, Held { open, is_settled: false, guard: None });
-        }
+        self.hold(ino, false)?;
         self.lock(ino)
     }
 
