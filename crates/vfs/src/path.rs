@@ -197,6 +197,17 @@ pub fn below<'a>(path: &'a [u8], mount_point: &[u8]) -> Option<&'a [u8]> {
     Some(if rest.is_empty() { b"/" } else { rest })
 }
 
+/// Whether a directory is another, or lies below it.
+pub fn lies_in(files: &dyn FileSystem, mut dir: Ino, above: Ino) -> FsResult<bool> {
+    while dir != above {
+        if dir == Ino::ROOT {
+            return Ok(false);
+        }
+        dir = files.parent(dir)?;
+    }
+    Ok(true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,11 +4,11 @@ use super::Error::{Errno, Outside};
 use super::paths::{path_in, path_of_directory};
 use super::{At, Result, Session, found, last_of, missing};
 use crate::state::open_files::{Name, Opener};
-use weft_core::{Capability, Ino, Tag, refuse};
+use weft_core::{Capability, Tag, refuse};
 use weft_placement::{OpenIntent, WriteHint};
-use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved};
+use weft_vfs::path::{Last, LastComponent, Options, ParentAndName, Resolved, lies_in};
 use weft_vfs::{
-    Access, Attr, CreateArgs, FileKind, FileSystem, FsError, NAME_MAX, NewNode, RenameFlags, SetAttr, access,
+    Access, Attr, CreateArgs, FileKind, FsError, NAME_MAX, NewNode, RenameFlags, SetAttr, access,
 };
 
 /// Where a path leads.
@@ -343,15 +343,4 @@ impl Renaming {
         }
         Ok(())
     }
-}
-
-/// Whether a directory is another, or lies below it.
-fn lies_in(fs: &dyn FileSystem, mut dir: Ino, above: Ino) -> Result<bool> {
-    while dir != above {
-        if dir == Ino::ROOT {
-            return Ok(false);
-        }
-        dir = fs.parent(dir)?;
-    }
-    Ok(true)
 }

@@ -256,6 +256,13 @@ impl Names<'_, '_> {
             _ if !is_dir(&moved) && (from.must_be_dir || !exchange && to.must_be_dir) => {
                 return Err(FsError::NotDirectory.into());
             }
+            _ if is_dir(&moved) && path::lies_in(self.overlay, to.dir, moved.ino)? => {
+                return Err(FsError::Invalid("a directory would lie in itself").into());
+            }
+            Some(there) if is_dir(there) && path::lies_in(self.overlay, from.dir, there.ino)? => {
+                let within = FsError::Invalid("a directory would lie in itself");
+                return Err(if exchange { within } else { FsError::NotEmpty }.into());
+            }
             _ => {}
         }
         if replaced.is_some_and(|there| there.ino == moved.ino) {
