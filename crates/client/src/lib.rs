@@ -22,6 +22,7 @@ mod connect;
 mod duplicates;
 mod durable;
 mod files;
+mod here;
 mod identity;
 mod lease;
 mod lease_use;

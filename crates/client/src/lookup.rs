@@ -10,7 +10,7 @@ use crate::shared::names::{Seen, SlotWord};
 use crate::shared::volume::Inode;
 use crate::sys::Errno;
 use std::sync::atomic::{Ordering::*, fence};
-use weft_core::{Capabilities, Capability, Ino};
+use weft_core::{Capabilities, Capability, Credentials, Ino};
 use weft_vfs::access::{self, Subject};
 use weft_vfs::{InodeFlags, NAME_MAX, PATH_MAX, TimeSpec, acl, atime_after_read};
 
@@ -44,6 +44,17 @@ impl Subject for Caller<'_> {
 
     fn may(&self, capability: Capability) -> bool {
         Capabilities::from_bits(self.0.capabilities.load(Relaxed)).contains(capability)
+    }
+}
+
+impl Caller<'_> {
+    /// Who that is. What changes meanwhile is not believed by [`Client::judge`].
+    pub fn credentials(&self) -> Credentials {
+        let count = (self.0.group_count.load(Relaxed) as usize).min(GROUPS_MAX);
+        let mut groups: Vec<u32> = self.0.groups[..count].iter().map(|group| group.load(Relaxed)).collect();
+        let gid = if groups.is_empty() { u32::MAX } else { groups.remove(0) };
+        let capabilities = Capabilities::from_bits(self.0.capabilities.load(Relaxed));
+        Credentials { uid: self.uid(), gid, groups, capabilities }
     }
 }
 
@@ -143,7 +154,7 @@ impl Client {
 
 impl Leases {
     /// The inode of an open file or of the root.
-    fn base(&self, file: FileRef) -> Option<u64> {
+    pub(crate) fn base(&self, file: FileRef) -> Option<u64> {
         if file == FileRef::ROOT {
             return Some(Ino::ROOT.0);
         }
@@ -151,7 +162,7 @@ impl Leases {
     }
 
     /// Attributes of an inode, with what clients have changed in shared memory, and what is told beside them.
-    fn attr(&self, ino: u64) -> Option<(WireAttr, SlotWord)> {
+    pub(crate) fn attr(&self, ino: u64) -> Option<(WireAttr, SlotWord)> {
         self.names().attr(ino, |mut attr, word| {
             if let Some(slot) = word.slot()
                 && attr.mode & libc::S_IFMT == libc::S_IFREG

@@ -183,6 +183,21 @@ fn nobody_sees_half_of_a_step() {
                 })
             })
             .collect();
+        // A program that only reads finds both as they are between two steps.
+        let (client, stop_programs) = (rig.client(), &stop);
+        scope.spawn(move || {
+            while !stop_programs.load(Relaxed) {
+                let mut chain = Chain::all();
+                let both = ["/b", "/a"].map(|path| {
+                    let file = chain.open(path, Access::Read);
+                    let attr = chain.stat(file);
+                    (chain.read(file, 0, 8), chain.field(attr, Field::Size))
+                });
+                chain.expect(both[0].0, Compare::Equal, both[1].0);
+                chain.expect(both[0].1, Compare::Equal, both[1].1);
+                done(&client, chain);
+            }
+        });
         for reader in 0..3 {
             let (client, stop, looks) = (rig.client(), &stop, &looks);
             scope.spawn(move || {
@@ -330,6 +345,49 @@ fn a_program_begins_where_it_is_told_and_may_do_what_its_user_may() {
         );
         stranger.stat(FileRef::ROOT, b"/open/dir", 0).unwrap();
     });
+}
+
+#[test]
+fn a_program_that_changes_nothing_makes_no_call_when_all_is_to_be_seen_here() {
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    client.mkdir(FileRef::ROOT, b"/d", 0o755).unwrap();
+    let bytes: Vec<u8> = (0..20_000u32).map(|at| at as u8).collect();
+    put(&client, b"/d/file", &bytes);
+    let held = open(&client, b"/d/file", libc::O_RDWR);
+    let mut read = vec![0; bytes.len()];
+    client.pread(held, &mut read, 0).unwrap();
+    let look = |client: &Client| {
+        let mut chain = Chain::all();
+        let file = chain.open("/d/file", Access::Read);
+        let block = chain.read(file, 4000, 200);
+        chain.export(block);
+        let crc = chain.crc32c(block);
+        chain.expect(crc, Compare::NotEqual, 0);
+        let given = chain.given(0);
+        let attr = chain.stat(given);
+        let size = chain.field(attr, Field::Size);
+        chain.export(size);
+        let calls = client.measured().calls.load(Relaxed);
+        let answer = client.run_program(FileRef::ROOT, 0, &[held], &chain.check().unwrap()).unwrap();
+        assert_eq!(answer.failed(), None);
+        let block = answer.bytes(1).unwrap().to_vec();
+        (client.measured().calls.load(Relaxed) - calls, block, answer.num(6).unwrap())
+    };
+    look(&client);
+    assert_eq!(look(&client), (0, bytes[4000..4200].to_vec(), 20_000));
+    // What is in a ring or an overwrite area is seen, too.
+    client.pwrite(held, b"appended", 20_000).unwrap();
+    client.pwrite(held, &[7; 100], 4050).unwrap();
+    let mut expected = bytes[4000..4200].to_vec();
+    expected[50..150].fill(7);
+    let (_, block, size) = look(&client);
+    assert_eq!((block, size), (expected, 20_008));
+    // A name that is not there, and one that the caller may not read.
+    let mut chain = Chain::all();
+    chain.open("/d/none", Access::Read);
+    let failed = |chain: Chain| do_by(&client, chain).failed();
+    assert_eq!(failed(chain), Some((0, libc::ENOENT)));
 }
 
 #[test]

@@ -32,7 +32,9 @@ pub use types::{
     atime_after_read, flag_request,
 };
 
-use weft_core::{Ino, Tag};
+/// For the macros.
+#[doc(hidden)]
+pub use weft_core::{Ino, Tag};
 
 /// Longest name of a directory entry, in bytes.
 pub const NAME_MAX: usize = 255;

@@ -31,6 +31,14 @@ impl FileKind {
             .find(|k| *k as u8 == value)
     }
 
+    /// The kind with these `S_IFMT` bits.
+    pub fn from_mode(mode: u32) -> Option<FileKind> {
+        use FileKind::*;
+        [File, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice]
+            .into_iter()
+            .find(|kind| kind.mode_bits() == mode & libc::S_IFMT)
+    }
+
     /// The `S_IFMT` bits.
     pub fn mode_bits(self) -> u32 {
         match self {

@@ -5,8 +5,8 @@
 
 use super::plan::{New, NewKind, Plan, Planned, is_made};
 use crate::{
-    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, Marks,
-    RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    Attr, FallocateMode, FileKind, FileSystem, FsError, FsResult, Marks, RenameFlags, SetAttr, TimeSpec,
+    XattrMode,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -288,15 +288,6 @@ impl Edit {
     }
 }
 
-/// Methods that a view does not have: changes go through the plan, and nobody who looks at a program's files calls the others.
-macro_rules! not_of_a_view {
-    ($($name:ident($($type:ty),*) -> $ret:ty;)*) => {
-        $(fn $name(&self $(, _: $type)*) -> FsResult<$ret> {
-            Err(FsError::Unsupported("the view of a program is only looked at"))
-        })*
-    };
-}
-
 impl FileSystem for Overlay<'_> {
     fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
         match self.names.get(&(dir, name.to_vec())) {
@@ -362,32 +353,9 @@ impl FileSystem for Overlay<'_> {
 
     fn note_read(&self, _ino: Ino, _when: TimeSpec) {}
 
-    not_of_a_view! {
-        setattr(Ino, &SetAttr) -> Attr;
-        create(Ino, &[u8], &CreateArgs<'_>) -> Attr;
-        create_unnamed(&CreateArgs<'_>, bool) -> Attr;
-        link(Ino, Ino, &[u8]) -> Attr;
-        unlink(Ino, &[u8]) -> ();
-        rmdir(Ino, &[u8]) -> ();
-        rename(Ino, &[u8], Ino, &[u8], RenameFlags) -> ();
-        readdir(Ino, u64, &mut dyn FnMut(DirEntry<'_>) -> bool) -> ();
-        newest_cookie(Ino) -> u64;
-        open(Ino) -> ();
-        write(Ino, u64, &[u8]) -> ();
-        write_through(Ino, u64, &[u8]) -> ();
-        write_late(Ino, u64, &[u8], bool, TimeSpec) -> ();
-        write_back(Ino) -> ();
-        write_in_order(Ino) -> ();
-        fallocate(Ino, FallocateMode, u64, u64) -> ();
-        seek(Ino, u64, SeekTarget) -> u64;
-        fsync(Ino) -> ();
-        sync() -> ();
-        setxattr(Ino, &[u8], &[u8], XattrMode) -> ();
-        listxattr(Ino) -> Vec<Vec<u8>>;
-        removexattr(Ino, &[u8]) -> ();
-        set_with_xattrs(Ino, &SetAttr, &[XattrChange<'_>]) -> Attr;
-        statfs() -> FsStats;
-        set_tag(Ino, Tag) -> ();
-        tag(Ino) -> Tag;
+    fn open(&self, _ino: Ino) -> FsResult<()> {
+        Err(FsError::Unsupported("the view of a program is only looked at"))
     }
+
+    crate::only_looks!("the view of a program is only looked at");
 }

@@ -11,11 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use weft_client::shared::volume::MAPPED;
-use weft_core::{Ino, Tag};
-use weft_vfs::{
-    Attr, CreateArgs, DirEntry, FallocateMode, FileKind, FileSystem, FsError, FsResult, FsStats, RenameFlags,
-    SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
-};
+use weft_core::Ino;
+use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
 
 /// A file that a program has open.
 struct Held<'a> {
@@ -169,14 +166,6 @@ impl<'a> View<'a> {
     }
 }
 
-macro_rules! not_of_a_view {
-    ($($name:ident($($type:ty),*) -> $ret:ty;)*) => {
-        $(fn $name(&self $(, _: $type)*) -> FsResult<$ret> {
-            Err(FsError::Unsupported("a program changes files by its steps"))
-        })*
-    };
-}
-
 impl FileSystem for View<'_> {
     fn open(&self, ino: Ino) -> FsResult<()> {
         let volume = self.session.volume;
@@ -218,31 +207,5 @@ impl FileSystem for View<'_> {
         is_read_only => session.volume.fs.is_read_only() -> bool;
     }
 
-    not_of_a_view! {
-        setattr(Ino, &SetAttr) -> Attr;
-        create(Ino, &[u8], &CreateArgs<'_>) -> Attr;
-        create_unnamed(&CreateArgs<'_>, bool) -> Attr;
-        link(Ino, Ino, &[u8]) -> Attr;
-        unlink(Ino, &[u8]) -> ();
-        rmdir(Ino, &[u8]) -> ();
-        rename(Ino, &[u8], Ino, &[u8], RenameFlags) -> ();
-        readdir(Ino, u64, &mut dyn FnMut(DirEntry<'_>) -> bool) -> ();
-        newest_cookie(Ino) -> u64;
-        write(Ino, u64, &[u8]) -> ();
-        write_through(Ino, u64, &[u8]) -> ();
-        write_late(Ino, u64, &[u8], bool, TimeSpec) -> ();
-        write_back(Ino) -> ();
-        write_in_order(Ino) -> ();
-        fallocate(Ino, FallocateMode, u64, u64) -> ();
-        seek(Ino, u64, SeekTarget) -> u64;
-        fsync(Ino) -> ();
-        sync() -> ();
-        setxattr(Ino, &[u8], &[u8], XattrMode) -> ();
-        listxattr(Ino) -> Vec<Vec<u8>>;
-        removexattr(Ino, &[u8]) -> ();
-        set_with_xattrs(Ino, &SetAttr, &[XattrChange<'_>]) -> Attr;
-        statfs() -> FsStats;
-        set_tag(Ino, Tag) -> ();
-        tag(Ino) -> Tag;
-    }
+    weft_vfs::only_looks!("a program changes files by its steps");
 }
