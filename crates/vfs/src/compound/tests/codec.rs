@@ -100,3 +100,25 @@ fn the_encoding_is_the_one_that_is_described() {
     let read = [&[3][..], &guard, &[5, 0], &num(3), &num(4)].concat();
     assert_eq!(bytes, [&[1, 0, 1, 1, 2][..], &open, &read].concat());
 }
+
+/// The example of docs/formats/compound-programs.md is that program.
+#[test]
+fn the_page_of_the_format_shows_a_program() {
+    let page = include_str!("../../../../../docs/formats/compound-programs.md");
+    let example = page.split("```").nth(3).unwrap();
+    let bytes: Vec<u8> =
+        example.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+    let mut chain = Chain::all();
+    let file = chain.open("/a", Access::Read);
+    let read = chain.read(file, 0, 4);
+    chain.export(read);
+    let program = chain.check().unwrap();
+    assert_eq!(program.encode(), bytes);
+    assert_eq!(check(Program::decode(&bytes).unwrap()).unwrap(), program);
+    // Each kind stands there under its number.
+    for number in 0..=30 {
+        let row = format!("\n| {number} | ");
+        let name = page.split(&row).nth(1).unwrap().split(' ').next().unwrap();
+        assert!(!name.is_empty(), "kind {number}");
+    }
+}
