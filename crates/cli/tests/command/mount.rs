@@ -2,6 +2,7 @@
 
 mod beside;
 mod locks;
+mod programs;
 mod restart;
 
 use self::locks::locks_exclude_programs_of_the_mount_and_of_the_library;
