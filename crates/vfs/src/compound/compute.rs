@@ -1,6 +1,12 @@
 //! Computation on bytes and numbers, which needs no host.
 
 use super::{Arith, Compare, Failure, NOT_FOUND};
+use std::sync::Arc;
+use std::time::Instant;
+use weft_compute::{Error, FUEL_MAX, Limits, Modules};
+
+/// The modules of all programs of this process.
+static MODULES: Modules = Modules::new();
 
 /// `len` bytes from `from` on.
 pub(super) fn slice(bytes: &[u8], from: u64, len: u64) -> Result<&[u8], Failure> {
@@ -75,6 +81,47 @@ pub(super) fn patch(base: &[u8], at: u64, with: &[u8]) -> Result<Vec<u8>, Failur
     let mut patched = base.to_vec();
     patched[at as usize..at as usize + with.len()].copy_from_slice(with);
     Ok(patched)
+}
+
+/// What `make` makes within a limit: at most `max` bytes, and as many as there is room for.
+pub(super) fn bounded(
+    max: u64,
+    room: usize,
+    make: impl FnOnce(usize) -> Result<Vec<u8>, Error>,
+) -> Result<Arc<[u8]>, Failure> {
+    let allowed = usize::try_from(max).unwrap_or(usize::MAX).min(room);
+    match make(allowed) {
+        Err(Error::TooLong { .. }) if (allowed as u64) < max => Err(Failure::Limit("16 MiB of values")),
+        made => Ok(made?.into()),
+    }
+}
+
+/// What a program's calls have taken so far.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Calls {
+    fuel: u64,
+    ns: u64,
+}
+
+impl Calls {
+    /// Calls the function of a module.
+    pub(super) fn call(
+        &mut self,
+        module: &[u8],
+        input: &[u8],
+        limits: Limits,
+        goes_on: &dyn Fn(u64) -> bool,
+    ) -> Result<Vec<u8>, Error> {
+        let begun = Instant::now();
+        let ns = |begun: Instant| begun.elapsed().as_nanos() as u64;
+        let module = MODULES.get(module)?;
+        let before = self.ns + ns(begun);
+        let limits = Limits { fuel: limits.fuel.min(FUEL_MAX - self.fuel), ..limits };
+        let returned = module.call(input, limits, &mut |ns| goes_on(before + ns))?;
+        self.fuel += returned.fuel;
+        self.ns += ns(begun);
+        Ok(returned.bytes)
+    }
 }
 
 pub(super) fn holds<T: Ord + ?Sized>(left: &T, compare: Compare, right: &T) -> bool {

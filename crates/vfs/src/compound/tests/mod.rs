@@ -1,6 +1,7 @@
 //! Tests of programs as a whole.
 
 mod codec;
+mod near;
 mod operations;
 mod policies;
 mod random;
