@@ -30,10 +30,12 @@ pub enum Error {
     #[error("the module cannot be called: {0}")]
     Module(String),
     /// `E2BIG`: the module has more bytes than a module may have.
-    #[error("the module has {len} bytes; {max} are allowed", max = crate::MODULE_BYTES_MAX)]
+    #[error("the module has {len} bytes; {max} are allowed")]
     ModuleTooLong {
         /// Its bytes.
         len: usize,
+        /// Bytes that are allowed.
+        max: usize,
     },
     /// `ETIME`: the function has used up its fuel.
     #[error("the function has not ended within {fuel} units of fuel")]

@@ -24,7 +24,8 @@ impl Module {
     /// [`Error::ModuleTooLong`] beyond [`MODULE_BYTES_MAX`]; [`Error::NoMemory`] when its memory begins beyond [`MEMORY_BYTES_MAX`];
     /// [`Error::Module`] when it is not valid, imports something, has a start function or lacks an export.
     pub fn compile(bytes: &[u8]) -> Result<Module, Error> {
-        refuse(bytes.len() > MODULE_BYTES_MAX, Error::ModuleTooLong { len: bytes.len() })?;
+        let (len, max) = (bytes.len(), MODULE_BYTES_MAX);
+        refuse(len > max, Error::ModuleTooLong { len, max })?;
         // An engine keeps the code of its modules to its end: each has its own.
         let engine = Engine::new(&config());
         // In front, and as a whole: wasmi 2.0.0 compiles each instruction when it has validated that one, and trusts that the function is
