@@ -197,6 +197,7 @@ fn told(error: wasmi::Error) -> Error {
             | InstantiationError::FailedToInstantiateTable(_)
             | InstantiationError::FailedToInstantiateMemory(_),
         ) => Error::NoMemory("a function's tables and memory"),
+        ErrorKind::Instantiation(_) => Error::Trap("its data or elements do not fit".into()),
         _ => Error::Trap(error.to_string()),
     }
 }
