@@ -20,6 +20,6 @@ mod function;
 pub use codec::{Codec, LEVEL_MAX, compress, decompress};
 pub use error::Error;
 pub use function::{
-    EXPORTS_MAX, FUEL_MAX, Limits, MEMORY_BYTES_MAX, MODULE_BYTES_MAX, MODULES_BYTES_MAX, MODULES_MAX,
-    Module, Modules, Returned, SLICE_NS, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX,
+    EXPORTS_MAX, FUEL_MAX, LOCALS_MAX, Limits, MEMORY_BYTES_MAX, MODULE_BYTES_MAX, MODULES_BYTES_MAX,
+    MODULES_MAX, Module, Modules, Returned, SLICE_NS, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX,
 };

@@ -285,6 +285,11 @@ fn what_cannot_be_a_function_is_no_module() {
         let refused = Module::compile(&binary(&format!("(module {text})"))).unwrap_err();
         assert!(matches!(refused, Error::Module(_)) && refused.errno() == libc::ENOEXEC, "{text}: {refused}");
     }
+    // Few bytes that take long to compile: more locals than all functions may have, in three functions.
+    let wide =
+        format!("{memory}{alloc}{run} {}", format!("(func {})", "(local i64)".repeat(22_000)).repeat(3));
+    let refused = Module::compile(&binary(&format!("(module {wide})"))).unwrap_err();
+    assert!(refused.to_string().contains("locals"), "{refused}");
     // Instructions behind the end of a function: `end`, the last byte of the code, twice in place of `i64.const 0`.
     let mut goes_on = binary(&format!("(module {memory}{alloc}{run})"));
     let end = goes_on.len() - 3;

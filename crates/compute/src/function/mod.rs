@@ -32,6 +32,8 @@ pub use module::Module;
 
 /// Bytes of a module, at most.
 pub const MODULE_BYTES_MAX: usize = 256 << 10;
+/// Locals of all functions of a module, at most: each takes time to compile, and none in the module.
+pub const LOCALS_MAX: u64 = 65_536;
 /// Exports of a module, at most.
 pub const EXPORTS_MAX: usize = 64;
 /// Bytes of a function's memory, at most: input, result, and what it needs beside them.

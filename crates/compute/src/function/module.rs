@@ -1,8 +1,9 @@
 //! Modules: validated and compiled once.
 
-use super::{EXPORTS_MAX, MEMORY_BYTES_MAX, MODULE_BYTES_MAX, STACK_BYTES_MAX};
+use super::{EXPORTS_MAX, LOCALS_MAX, MEMORY_BYTES_MAX, MODULE_BYTES_MAX, STACK_BYTES_MAX};
 use crate::Error;
 use wasmi::{CompilationMode, Config, EnforcedLimits, Engine, ExternType, FuncType, ValType};
+use wasmparser::{BinaryReaderError, Parser, Payload};
 use weft_core::refuse;
 
 /// Bytes of a page of a memory.
@@ -26,6 +27,9 @@ impl Module {
     pub fn compile(bytes: &[u8]) -> Result<Module, Error> {
         let (len, max) = (bytes.len(), MODULE_BYTES_MAX);
         refuse(len > max, Error::ModuleTooLong { len, max })?;
+        let invalid = |error: BinaryReaderError| Error::Module(error.to_string());
+        let is_wide = locals(bytes).map_err(invalid)? > LOCALS_MAX;
+        refuse(is_wide, Error::Module(format!("its functions have more than {LOCALS_MAX} locals together")))?;
         // An engine keeps the code of its modules to its end: each has its own.
         let engine = Engine::new(&config());
         // In front, and as a whole: wasmi 2.0.0 compiles each instruction when it has validated that one, and trusts that the function is
@@ -56,6 +60,20 @@ impl Module {
         refuse(memory_bytes > MEMORY_BYTES_MAX as u64, Error::NoMemory("a function's first memory"))?;
         Ok(Module { bytes: bytes.into(), compiled, memory_bytes })
     }
+}
+
+/// Locals of all functions, which a few bytes can declare by the thousand.
+fn locals(bytes: &[u8]) -> Result<u64, BinaryReaderError> {
+    let mut locals = 0;
+    for payload in Parser::new(0).parse_all(bytes) {
+        if let Payload::CodeSectionEntry(body) = payload? {
+            for group in body.get_locals_reader()? {
+                let (count, _) = group?;
+                locals += u64::from(count);
+            }
+        }
+    }
+    Ok(locals)
 }
 
 fn config() -> Config {

@@ -160,6 +160,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_has_room_and_says_whose_limit_it_meets() {
+        let made = bounded(u64::MAX, 10, |max| Ok(vec![7; max])).unwrap();
+        assert_eq!(made.len(), 10);
+        assert_eq!(bounded(4, 10, |max| Ok(vec![7; max])).unwrap().len(), 4);
+        let too_long = |max| Err(Error::TooLong { max });
+        assert!(matches!(bounded(u64::MAX, 10, too_long), Err(Failure::Limit(_))));
+        assert!(matches!(bounded(10, 10, too_long), Err(Failure::Compute(Error::TooLong { max: 10 }))));
+    }
+
+    #[test]
     fn arithmetic_never_wraps() {
         for (op, left, right, is) in [
             (Arith::Add, 2, 3, Some(5)),
