@@ -1,8 +1,10 @@
 //! What is fuzzed.
 
 mod archive;
+mod codec;
 mod flash;
 mod flash_file;
+mod function;
 mod fuse;
 mod geometry;
 mod image;
@@ -40,7 +42,7 @@ pub trait Target {
 
 type Make = fn() -> Box<dyn Target>;
 
-const ALL: [(&str, Make); 14] = [
+const ALL: [(&str, Make); 16] = [
     ("recovery", || Box::new(recovery::Recovery::new())),
     ("image", || Box::new(image::ImageRecords::new())),
     ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
@@ -48,6 +50,8 @@ const ALL: [(&str, Make); 14] = [
     ("fuse", || Box::new(fuse::KernelRequests)),
     ("policy", || Box::new(policy::PolicyText)),
     ("program", || Box::new(program::ProgramBytes)),
+    ("codec", || Box::new(codec::CodecBytes)),
+    ("function", || Box::new(function::FunctionModules::new())),
     ("archive", || Box::new(archive::ArchiveBytes)),
     ("recording", || Box::new(recording::RecordingText)),
     ("flash", || Box::new(flash::FlashImages::new())),

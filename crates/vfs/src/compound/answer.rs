@@ -97,6 +97,9 @@ pub enum Failure {
     /// EXDEV
     #[error("the path leads out of the volume")]
     Outside,
+    /// EBADMSG, E2BIG, ENOMEM, ENOEXEC, ETIME or EFAULT; see [`weft_compute::Error`].
+    #[error(transparent)]
+    Compute(#[from] weft_compute::Error),
 }
 
 impl Failure {
@@ -117,6 +120,7 @@ impl Failure {
             Failure::NotOpenFor => libc::EBADF,
             Failure::NoName => libc::EBUSY,
             Failure::Outside => libc::EXDEV,
+            Failure::Compute(error) => error.errno(),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Programs that read like what they do.
 
 use super::{
-    Access, Arith, At, Bytes, CheckError, Checked, Compare, Dir, Field, File, Guard, Kind, Num, Op, Operand,
-    Policy, Program, Ref, check,
+    Access, Arith, At, Bytes, CheckError, Checked, Codec, Compare, Dir, Field, File, Guard, Kind, Num, Op,
+    Operand, Policy, Program, Ref, check,
 };
 use crate::{RenameFlags, XattrMode};
 
@@ -358,6 +358,26 @@ impl Chain {
     /// CRC32C of bytes.
     pub fn crc32c(&mut self, bytes: impl Into<Bytes>) -> NumOf {
         NumOf(self.push(Kind::Crc32c { bytes: bytes.into() }))
+    }
+
+    /// Compresses bytes, with level 0 in the codec's usual way.
+    pub fn compress(&mut self, bytes: impl Into<Bytes>, codec: Codec, level: i32) -> BytesOf {
+        BytesOf(self.push(Kind::Compress { bytes: bytes.into(), codec, level }))
+    }
+
+    /// Decompresses bytes to at most `max` bytes.
+    pub fn decompress(&mut self, bytes: impl Into<Bytes>, codec: Codec, max: impl Into<Num>) -> BytesOf {
+        BytesOf(self.push(Kind::Decompress { bytes: bytes.into(), codec, max: max.into() }))
+    }
+
+    /// What the function of a module makes of the input, for at most `fuel` units.
+    pub fn call(
+        &mut self,
+        module: impl Into<Bytes>,
+        input: impl Into<Bytes>,
+        fuel: impl Into<Num>,
+    ) -> BytesOf {
+        BytesOf(self.push(Kind::Call { module: module.into(), input: input.into(), fuel: fuel.into() }))
     }
 
     /// Ends the program unless the bytes have this CRC32C.

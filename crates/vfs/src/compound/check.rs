@@ -1,9 +1,10 @@
 //! The check of a program before it runs: references, types, limits.
 
 use super::program::Uses;
-use super::{FILES_MAX, INPUT_BYTES_MAX, Kind, OPS_MAX, Program, Ref, Type};
+use super::{FILES_MAX, INPUT_BYTES_MAX, Kind, Num, OPS_MAX, Program, Ref, Type};
 use crate::RenameFlags;
 use std::ops::Deref;
+use weft_compute::FUEL_MAX;
 
 /// Permission bits that may be asked for.
 const PERM_BITS: u32 = 0o7777;
@@ -66,6 +67,10 @@ pub enum CheckError {
     RenameFlags(usize),
     /// Permission bits beyond 07777.
     Perm(usize),
+    /// A level that the codec does not have.
+    Level(usize),
+    /// A call with more than [`FUEL_MAX`].
+    Fuel(usize),
 }
 
 impl CheckError {
@@ -75,9 +80,8 @@ impl CheckError {
         match *self {
             TooLong(_) | TooManyFiles(_) | TooManyBytes(_) => None,
             Forward { at, .. } | Type { at, .. } | Closed { at, .. } => Some(at),
-            Compare(at) | Export(at) | Width(at) | Parts(at) | XattrName(at) | RenameFlags(at) | Perm(at) => {
-                Some(at)
-            }
+            Compare(at) | Export(at) | Width(at) | Parts(at) | XattrName(at) | RenameFlags(at) | Perm(at)
+            | Level(at) | Fuel(at) => Some(at),
         }
     }
 
@@ -111,6 +115,10 @@ impl CheckError {
                 format!("{} renames with flags that a program cannot use", name(at))
             }
             CheckError::Perm(at) => format!("{} asks for permission bits beyond 07777", name(at)),
+            CheckError::Level(at) => {
+                format!("{} compresses with a level that its codec does not have", name(at))
+            }
+            CheckError::Fuel(at) => format!("{} calls with more than {FUEL_MAX} units of fuel", name(at)),
         }
     }
 }
@@ -182,6 +190,8 @@ fn check_literals(at: usize, kind: &Kind) -> Result<(), CheckError> {
         Kind::Create { perm, .. } | Kind::Mkdir { perm, .. } => {
             (perm & !PERM_BITS != 0, CheckError::Perm(at))
         }
+        Kind::Compress { codec, level, .. } => (!codec.has_level(*level), CheckError::Level(at)),
+        Kind::Call { fuel: Num::Lit(fuel), .. } => (*fuel > FUEL_MAX, CheckError::Fuel(at)),
         _ => return Ok(()),
     };
     if is_wrong { Err(error) } else { Ok(()) }
@@ -190,7 +200,7 @@ fn check_literals(at: usize, kind: &Kind) -> Result<(), CheckError> {
 #[cfg(test)]
 mod tests {
     use super::super::{
-        Access, Bytes, Compare, Dir, File, Guard, Kind, Num, Op, Operand, Policy, Program, Ref,
+        Access, Bytes, Codec, Compare, Dir, File, Guard, Kind, Num, Op, Operand, Policy, Program, Ref,
     };
     use super::*;
 
@@ -293,5 +303,22 @@ mod tests {
         for name in [&b"user."[..], b"trusted.a", b"weft.flags", b"user.a\0"] {
             assert_eq!(checked(vec![open(b"a"), named(name)]), Err(CheckError::XattrName(1)));
         }
+    }
+    #[test]
+    fn levels_are_those_of_the_codec_and_fuel_has_a_limit() {
+        let bytes = || Bytes::Lit(b"bytes".to_vec());
+        for (codec, level, good) in [
+            (Codec::Lz4, 0, true),
+            (Codec::Lz4, 1, false),
+            (Codec::Zstd, 9, true),
+            (Codec::Zstd, 10, false),
+            (Codec::Zstd, -1, false),
+        ] {
+            let found = checked(vec![op(Kind::Compress { bytes: bytes(), codec, level })]);
+            assert_eq!(found, if good { Ok(()) } else { Err(CheckError::Level(0)) });
+        }
+        let call = |fuel| op(Kind::Call { module: bytes(), input: bytes(), fuel: Num::Lit(fuel) });
+        assert_eq!(checked(vec![call(FUEL_MAX)]), Ok(()));
+        assert_eq!(checked(vec![call(FUEL_MAX + 1)]), Err(CheckError::Fuel(0)));
     }
 }

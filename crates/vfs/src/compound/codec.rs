@@ -13,8 +13,8 @@ pub use super::wire::DecodeError;
 
 use super::wire::{Input, Wire, get_list, put_list, wire_enum, wire_struct};
 use super::{
-    Access, Allocate, Answer, Arith, At, Bytes, Checked, Compare, Dir, Field, File, Guard, Kind, Num, Op,
-    Operand, Outcome, Policy, Program, Ref, Value,
+    Access, Allocate, Answer, Arith, At, Bytes, Checked, Codec, Compare, Dir, Field, File, Guard, Kind, Num,
+    Op, Operand, Outcome, Policy, Program, Ref, Value,
 };
 use crate::{Attr, FileKind, InodeFlags, Marks, RenameFlags, TimeSpec, XattrMode};
 use weft_core::Ino;
@@ -121,6 +121,7 @@ wire_enum!(Access { 0 => Path, 1 => Read, 2 => Write, 3 => ReadWrite, });
 wire_enum!(Allocate { 0 => Extend, 1 => KeepSize, 2 => PunchHole, 3 => Zero, 4 => ZeroKeepSize, });
 wire_enum!(Arith { 0 => Add, 1 => Sub, 2 => Mul, 3 => Div, 4 => Rem, 5 => Min, 6 => Max, });
 wire_enum!(Field { 0 => Size, 1 => Mode, 2 => Links, 3 => Uid, 4 => Gid, 5 => MtimeNs, 6 => CtimeNs, });
+wire_enum!(Codec { 0 => Lz4, 1 => Lz4Block, 2 => Zstd, });
 wire_enum!(XattrMode { 0 => Any, 1 => Create, 2 => Replace, });
 wire_enum!(Kind {
     0 => Open { dir, path, access, follow },
@@ -154,6 +155,9 @@ wire_enum!(Kind {
     28 => Verify { bytes, crc },
     29 => Expect { guard },
     30 => Given { number },
+    31 => Compress { bytes, codec, level },
+    32 => Decompress { bytes, codec, max },
+    33 => Call { module, input, fuel },
 });
 wire_enum!(Outcome { 0 => Done(value), 1 => Skipped, 2 => Failed(errno), });
 wire_enum!(Value { 0 => Bytes(bytes), 1 => Num(num), 2 => Attr(attr), });

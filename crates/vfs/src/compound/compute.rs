@@ -1,6 +1,12 @@
 //! Computation on bytes and numbers, which needs no host.
 
 use super::{Arith, Compare, Failure, NOT_FOUND};
+use std::sync::Arc;
+use std::time::Instant;
+use weft_compute::{Error, FUEL_MAX, Limits, Modules};
+
+/// The modules of all programs of this process.
+static MODULES: Modules = Modules::new();
 
 /// `len` bytes from `from` on.
 pub(super) fn slice(bytes: &[u8], from: u64, len: u64) -> Result<&[u8], Failure> {
@@ -77,6 +83,47 @@ pub(super) fn patch(base: &[u8], at: u64, with: &[u8]) -> Result<Vec<u8>, Failur
     Ok(patched)
 }
 
+/// What `make` makes within a limit: at most `max` bytes, and as many as there is room for.
+pub(super) fn bounded(
+    max: u64,
+    room: usize,
+    make: impl FnOnce(usize) -> Result<Vec<u8>, Error>,
+) -> Result<Arc<[u8]>, Failure> {
+    let allowed = usize::try_from(max).unwrap_or(usize::MAX).min(room);
+    match make(allowed) {
+        Err(Error::TooLong { .. }) if (allowed as u64) < max => Err(Failure::Limit("16 MiB of values")),
+        made => Ok(made?.into()),
+    }
+}
+
+/// What a program's calls have taken so far.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Calls {
+    fuel: u64,
+    ns: u64,
+}
+
+impl Calls {
+    /// Calls the function of a module.
+    pub(super) fn call(
+        &mut self,
+        module: &[u8],
+        input: &[u8],
+        limits: Limits,
+        goes_on: &dyn Fn(u64) -> bool,
+    ) -> Result<Vec<u8>, Error> {
+        let begun = Instant::now();
+        let ns = |begun: Instant| begun.elapsed().as_nanos() as u64;
+        let module = MODULES.get(module)?;
+        let before = self.ns + ns(begun);
+        let limits = Limits { fuel: limits.fuel.min(FUEL_MAX - self.fuel), ..limits };
+        let returned = module.call(input, limits, &mut |ns| goes_on(before + ns))?;
+        self.fuel += returned.fuel;
+        self.ns += ns(begun);
+        Ok(returned.bytes)
+    }
+}
+
 pub(super) fn holds<T: Ord + ?Sized>(left: &T, compare: Compare, right: &T) -> bool {
     match compare {
         Compare::Equal => left == right,
@@ -110,6 +157,16 @@ mod tests {
         assert_eq!(pack(u64::MAX, 8).unwrap(), [255; 8]);
         assert_eq!(unpack(&[9, 0x34, 0x12], 1, 2).unwrap(), 0x1234);
         assert!(matches!(unpack(&[1, 2], 1, 2), Err(Failure::Range)));
+    }
+
+    #[test]
+    fn what_is_made_has_room_and_says_whose_limit_it_meets() {
+        let made = bounded(u64::MAX, 10, |max| Ok(vec![7; max])).unwrap();
+        assert_eq!(made.len(), 10);
+        assert_eq!(bounded(4, 10, |max| Ok(vec![7; max])).unwrap().len(), 4);
+        let too_long = |max| Err(Error::TooLong { max });
+        assert!(matches!(bounded(u64::MAX, 10, too_long), Err(Failure::Limit(_))));
+        assert!(matches!(bounded(10, 10, too_long), Err(Failure::Compute(Error::TooLong { max: 10 }))));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the interpreter needs of whoever runs a program.
 
-use super::{Access, Op};
+use super::{Access, CALLS_NS_MAX, Op};
 use crate::change::{Change, Made, Refused};
 use crate::{Attr, FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
@@ -49,6 +49,13 @@ pub trait Host {
     fn tag_of_renamed(&self, file: &Attr, start: Ino, path: &[u8]) -> Option<Tag> {
         let _ = (file, start, path);
         None
+    }
+
+    /// Whether the program's calls of users' functions go on that have taken this many nanoseconds so far, all of them together. It is
+    /// asked after each slice of a call, about [`SLICE_NS`](weft_compute::SLICE_NS) long, and may do something else meanwhile: what that
+    /// takes counts, too. `false` ends the program with `ETIME`.
+    fn goes_on(&self, ns: u64) -> bool {
+        ns < CALLS_NS_MAX
     }
 
     /// Lets `run` do these operations: all of a program, or one whose changes are made [one at a time](super::Policy::Each). A host that

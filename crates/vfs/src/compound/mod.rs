@@ -34,6 +34,10 @@
 //! [`CHANGE_BYTES_MAX`](crate::change::CHANGE_BYTES_MAX); what it [finds](Kind::Find) is not longer than [`FIND_BYTES_MAX`]. Its
 //! changes, and the names that were looked up, keep to the limits of a [step](crate::change): a step that goes beyond them fails at its
 //! first change with `EINVAL`.
+//!
+//! It compresses at most [`COMPRESS_BYTES_MAX`]. Its [calls](Kind::Call) of users' functions take, all of them together, at most
+//! [`FUEL_MAX`](weft_compute::FUEL_MAX) units of fuel, and [`CALLS_NS_MAX`] unless the host says otherwise; [`weft_compute`] has the limits of
+//! each.
 
 mod answer;
 mod chain;
@@ -61,6 +65,7 @@ pub use program::{
     Policy, Program, Ref, Type,
 };
 pub use run::run;
+pub use weft_compute::Codec;
 
 /// Operations of a program, at most.
 pub const OPS_MAX: usize = 64;
@@ -74,6 +79,10 @@ pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
 pub const WORK_BYTES_MAX: usize = 16 << 20;
 /// Bytes that [`Kind::Find`] looks for, at most.
 pub const FIND_BYTES_MAX: usize = 4096;
+/// Bytes that a program compresses, at most.
+pub const COMPRESS_BYTES_MAX: usize = 16 << 20;
+/// Nanoseconds that a program's calls of users' functions take, at most, unless its [host](Host::goes_on) says otherwise.
+pub const CALLS_NS_MAX: u64 = 1_000_000_000;
 /// How often a program is run, at most, when names change under it.
 pub const TRIES_MAX: u32 = 3;
 

@@ -37,6 +37,9 @@ impl Kind {
             Kind::Verify { .. } => "verify",
             Kind::Expect { .. } => "expect",
             Kind::Given { .. } => "given",
+            Kind::Compress { .. } => "compress",
+            Kind::Decompress { .. } => "decompress",
+            Kind::Call { .. } => "call",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a program is made of.
 
 use crate::{FallocateMode, RenameFlags, XattrMode};
+use weft_compute::Codec;
 
 /// What [`Kind::Find`] gives when there is nothing to find.
 pub const NOT_FOUND: u64 = u64::MAX;
@@ -411,6 +412,37 @@ pub enum Kind {
         /// Which of those that are given, from 0.
         number: u8,
     },
+    /// Compresses bytes: bytes.
+    Compress {
+        /// Which.
+        bytes: Bytes,
+        /// By what.
+        codec: Codec,
+        /// One that the codec [has](Codec::has_level); 0 is its usual one.
+        level: i32,
+    },
+    /// Decompresses bytes: bytes. Fails with `EBADMSG` when they are not what the codec makes, with `E2BIG` when the result is longer than
+    /// `max`.
+    Decompress {
+        /// Which.
+        bytes: Bytes,
+        /// By what.
+        codec: Codec,
+        /// Bytes of the result, at most.
+        max: Num,
+    },
+    /// What a user's function makes of bytes: bytes. A module has [one function](weft_compute::Module), which sees nothing but its input.
+    /// Fails with `ETIME` when that takes more fuel, or longer than the [host](super::Host::goes_on) allows; with `EFAULT` when the
+    /// function breaks off; with `ENOMEM` when it needs more memory than functions have; with `ENOEXEC` when the module is none, and with
+    /// `E2BIG` when it is too long.
+    Call {
+        /// The module, in binary form.
+        module: Bytes,
+        /// What the function gets.
+        input: Bytes,
+        /// Units of fuel that it may take.
+        fuel: Num,
+    },
 }
 
 /// An operation.
@@ -575,7 +607,10 @@ impl Kind {
             | Kind::Slice { .. }
             | Kind::Concat { .. }
             | Kind::Pack { .. }
-            | Kind::Patch { .. } => Type::Bytes,
+            | Kind::Patch { .. }
+            | Kind::Compress { .. }
+            | Kind::Decompress { .. }
+            | Kind::Call { .. } => Type::Bytes,
             Kind::Field { .. }
             | Kind::Write { .. }
             | Kind::Len { .. }
@@ -645,7 +680,9 @@ impl Kind {
             Kind::SetXattr { file, value, .. } => vec![file, value],
             Kind::Slice { bytes, from, len } => vec![bytes, from, len],
             Kind::Concat { parts } => parts.iter().map(|part| part as &dyn Uses).collect(),
-            Kind::Len { bytes } | Kind::Crc32c { bytes } => vec![bytes],
+            Kind::Len { bytes } | Kind::Crc32c { bytes } | Kind::Compress { bytes, .. } => vec![bytes],
+            Kind::Decompress { bytes, max, .. } => vec![bytes, max],
+            Kind::Call { module, input, fuel } => vec![module, input, fuel],
             Kind::Pack { num, .. } => vec![num],
             Kind::Unpack { bytes, from, .. } => vec![bytes, from],
             Kind::Arith { left, right, .. } => vec![left, right],

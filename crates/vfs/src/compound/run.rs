@@ -5,13 +5,15 @@ use super::paths::{Names, Path};
 use super::plan::{PlanRefused, is_made};
 use super::program::Uses;
 use super::{
-    Access as Use, Allocate, Answer, At, Bytes, Checked, Dir, FIND_BYTES_MAX, Failure, Field, File, Guard,
-    Host, Kind, Num, OUTPUT_BYTES_MAX, Operand, Outcome, Policy, Ref, Stale, Value, WORK_BYTES_MAX, compute,
+    Access as Use, Allocate, Answer, At, Bytes, COMPRESS_BYTES_MAX, Checked, Dir, FIND_BYTES_MAX, Failure,
+    Field, File, Guard, Host, Kind, Num, OUTPUT_BYTES_MAX, Operand, Outcome, Policy, Ref, Stale, Value,
+    WORK_BYTES_MAX, compute,
 };
 use crate::change::CHANGE_BYTES_MAX;
 use crate::memfs::FILE_SIZE_MAX;
 use crate::{Access, Attr, FileKind, FileSystem, FsError, InodeFlags, XattrMode, access};
 use std::sync::Arc;
+use weft_compute::{Limits, compress, decompress};
 use weft_core::checksum::crc32c;
 use weft_core::{Ino, refuse};
 
@@ -90,12 +92,14 @@ struct Machine<'a> {
     used: Used,
 }
 
-/// Bytes of a program, as far as they are limited.
+/// What a program has used of what is limited: bytes, and what its calls have taken.
 #[derive(Clone, Copy, Default)]
 struct Used {
     work: usize,
     written: usize,
     output: usize,
+    compressed: usize,
+    calls: compute::Calls,
 }
 
 impl<'a> Machine<'a> {
@@ -381,8 +385,34 @@ impl<'a> Machine<'a> {
                 refuse(!self.holds(guard)?, Failure::Expect)?;
                 return Ok(None);
             }
+            Kind::Compress { bytes, codec, level } => {
+                let bytes = self.bytes(bytes);
+                self.used.compressed += bytes.len();
+                let too_much = self.used.compressed > COMPRESS_BYTES_MAX;
+                refuse(too_much, Failure::Limit("16 MiB to compress"))?;
+                let make = |max| compress(&bytes, *codec, *level, max);
+                Held::Bytes(compute::bounded(u64::MAX, self.room(), make)?)
+            }
+            Kind::Decompress { bytes, codec, max } => {
+                let (bytes, max) = (self.bytes(bytes), self.num(*max));
+                Held::Bytes(compute::bounded(max, self.room(), |max| decompress(&bytes, *codec, max))?)
+            }
+            Kind::Call { module, input, fuel } => {
+                let (module, input) = (self.bytes(module), self.bytes(input));
+                let (fuel, host, room) = (self.num(*fuel), self.host, self.room());
+                let calls = &mut self.used.calls;
+                let make = |output_bytes| {
+                    calls.call(&module, &input, Limits { fuel, output_bytes }, &|ns| host.goes_on(ns))
+                };
+                Held::Bytes(compute::bounded(u64::MAX, room, make)?)
+            }
         };
         Ok(Some(value))
+    }
+
+    /// Bytes that values may take yet.
+    fn room(&self) -> usize {
+        WORK_BYTES_MAX - self.used.work
     }
 
     fn names(&mut self, op: usize) -> Names<'_, 'a> {
@@ -406,7 +436,7 @@ impl<'a> Machine<'a> {
         let attr = self.overlay.getattr(ino)?;
         is_file(&attr)?;
         let len = len.min(attr.size.saturating_sub(offset));
-        refuse(len > (WORK_BYTES_MAX - self.used.work) as u64, Failure::Limit("16 MiB of values"))?;
+        refuse(len > self.room() as u64, Failure::Limit("16 MiB of values"))?;
         let mut bytes = vec![0; len as usize];
         let read = self.overlay.read(ino, offset, &mut bytes)?;
         bytes.truncate(read);
@@ -510,7 +540,7 @@ impl<'a> Machine<'a> {
         let parts: Vec<_> = parts.iter().map(|part| self.bytes(part)).collect();
         // One value may stand in it 255 times.
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
-        refuse(len > WORK_BYTES_MAX - self.used.work, Failure::Limit("16 MiB of values"))?;
+        refuse(len > self.room(), Failure::Limit("16 MiB of values"))?;
         Ok(parts.concat().into())
     }
 

@@ -155,7 +155,10 @@ fn op_text(kind: &Kind, names: &Names) -> String {
         | Kind::Crc32c { .. }
         | Kind::Verify { .. }
         | Kind::Expect { .. }
-        | Kind::Given { .. } => return kind.name().to_string(),
+        | Kind::Given { .. }
+        | Kind::Compress { .. }
+        | Kind::Decompress { .. }
+        | Kind::Call { .. } => return kind.name().to_string(),
     };
     format!("{} {of}", kind.name())
 }

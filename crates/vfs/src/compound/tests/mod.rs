@@ -2,6 +2,7 @@
 
 mod codec;
 mod names;
+mod near;
 mod operations;
 mod policies;
 mod random;

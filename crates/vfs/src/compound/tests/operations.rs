@@ -5,14 +5,14 @@ use crate::{RenameFlags, SetAttr, XattrMode};
 use weft_core::Credentials;
 
 /// Runs a test under each policy.
-fn under_each_policy(test: impl Fn(&MemFs, &dyn Fn() -> Chain)) {
+pub(super) fn under_each_policy(test: impl Fn(&MemFs, &dyn Fn() -> Chain)) {
     for new in [Chain::all, Chain::prefix, Chain::each] {
         test(&MemFs::new(), &new);
     }
 }
 
 /// The errno with which a program fails, which `fill` makes.
-fn errno_of(fs: &MemFs, new: &dyn Fn() -> Chain, fill: impl FnOnce(&mut Chain)) -> i32 {
+pub(super) fn errno_of(fs: &MemFs, new: &dyn Fn() -> Chain, fill: impl FnOnce(&mut Chain)) -> i32 {
     let mut chain = new();
     fill(&mut chain);
     run_on(fs, chain).failed().map_or(0, |(_, errno)| errno)

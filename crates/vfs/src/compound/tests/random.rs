@@ -10,6 +10,7 @@ use crate::{
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::sync::LazyLock;
 use weft_core::checksum::crc32c;
 use weft_core::{Credentials, Tag};
 
@@ -37,6 +38,19 @@ const PATHS: [&str; 17] = [
 ];
 const CONTENTS: [&str; 5] = ["", "x", "content", "a", "\x02\0\0\0\0\0\0\0e"];
 const XATTRS: [&[u8]; 2] = [b"user.a", b"user.b"];
+
+/// Fuel for a call of [`ECHO`].
+const FUEL: u64 = 1_000_000;
+/// A function that gives back its input.
+static ECHO: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let text = "(module (memory (export \"memory\") 1)
+        (func (export \"alloc\") (param i32) (result i32)
+          (drop (memory.grow (i32.shr_u (i32.add (local.get 0) (i32.const 65535)) (i32.const 16))))
+          (i32.const 65536))
+        (func (export \"run\") (param i32 i32) (result i64)
+          (i64.or (i64.shl (i64.extend_i32_u (local.get 0)) (i64.const 32)) (i64.extend_i32_u (local.get 1)))))";
+    wat::parse_str(text).unwrap()
+});
 
 impl Random {
     pub(super) fn new(seed: u64) -> Random {
@@ -132,7 +146,7 @@ impl Random {
 
     fn kind(&mut self, ops: &[Op]) -> Option<Kind> {
         let (dir, path) = (self.dir(ops), self.path(ops));
-        Some(match self.below(46) {
+        Some(match self.below(48) {
             0..4 => {
                 let access =
                     [Access::Path, Access::Read, Access::Write, Access::ReadWrite, Access::ReadWrite];
@@ -201,11 +215,40 @@ impl Random {
                 _ => Kind::Crc32c { bytes: self.data(ops) },
             },
             41..44 => Kind::Truncate { file: self.file(ops)?, size: self.place(ops) },
+            44..46 => self.computes(ops),
             _ => match self.below(2) {
                 0 => Kind::Verify { bytes: self.data(ops), crc: self.num(ops) },
                 _ => Kind::Expect { guard: self.guard(ops) },
             },
         })
+    }
+
+    /// A codec, forth or back, or a call.
+    fn computes(&mut self, ops: &[Op]) -> Kind {
+        let codec = self.one(&[Codec::Lz4, Codec::Lz4Block, Codec::Zstd]);
+        let packed: Vec<_> = (0..ops.len())
+            .filter_map(|at| match ops[at].kind {
+                Kind::Compress { codec, .. } => Some((Ref(at as u8), codec)),
+                _ => None,
+            })
+            .collect();
+        match self.below(4) {
+            0 => {
+                let fuel = Num::Lit(self.one(&[0, FUEL, FUEL, FUEL]));
+                let module = self.one(&[&ECHO[..], &ECHO, &ECHO, b"no module"]);
+                Kind::Call { module: module.into(), input: self.data(ops), fuel }
+            }
+            1 | 2 if !packed.is_empty() => {
+                let (of, codec) = self.one(&packed);
+                let max = Num::Lit(self.one(&[0, 7, 1 << 20, u64::MAX]));
+                Kind::Decompress { bytes: Bytes::Of(of), codec, max }
+            }
+            1 => Kind::Decompress { bytes: self.data(ops), codec, max: self.num(ops) },
+            _ => {
+                let level = if codec == Codec::Zstd { self.below(5) as i32 } else { 0 };
+                Kind::Compress { bytes: self.data(ops), codec, level }
+            }
+        }
     }
 
     /// A program that need not succeed, nor keep to the limits.
@@ -578,6 +621,18 @@ impl Plain<'_> {
             }
             Kind::Expect { guard } => return if self.holds(guard) { Ok(None) } else { Err(Failure::Expect) },
             Kind::Given { .. } => return Err(Failure::NotOpenFor),
+            Kind::Compress { bytes, codec, level } => {
+                Plainly::Bytes(weft_compute::compress(&self.bytes(bytes), *codec, *level, usize::MAX)?)
+            }
+            Kind::Decompress { bytes, codec, max } => {
+                let max = usize::try_from(self.num(max)).unwrap();
+                Plainly::Bytes(weft_compute::decompress(&self.bytes(bytes), *codec, max)?)
+            }
+            Kind::Call { module, input, fuel } => match (self.bytes(module) == *ECHO, self.num(fuel)) {
+                (true, FUEL) => Plainly::Bytes(self.bytes(input)),
+                (true, fuel) => return Err(weft_compute::Error::Fuel { fuel }.into()),
+                (false, _) => return Err(weft_compute::Error::Module("none".into()).into()),
+            },
         }))
     }
 

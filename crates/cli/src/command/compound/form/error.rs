@@ -214,6 +214,8 @@ fn remedy_of(error: &CheckError) -> String {
         CheckError::XattrName(_) => "give a name such as \"user.comment\"",
         CheckError::RenameFlags(_) => "give no_replace, exchange or no flags",
         CheckError::Perm(_) => "give permission bits up to 07777",
+        CheckError::Level(_) => "give level 0 for lz4 and lz4_block, 0 to 9 for zstd",
+        CheckError::Fuel(_) => "give at most 1,000,000,000 units of fuel",
     };
     text.into()
 }

@@ -141,6 +141,14 @@ impl<'a> Fields<'a> {
         Ok(self.integer(key, value, number, u8::MAX.into())? as u8)
     }
 
+    /// A level of compression, 0 unless it is given; the check knows which are right.
+    pub fn level(&self, key: &str) -> Read<i32> {
+        const WANTED: &str = "a level, from 0 on";
+        let Some(value) = self.table.get(key) else { return Ok(0) };
+        let DeValue::Integer(number) = value.get_ref() else { return Err(self.wrong(key, value, WANTED)) };
+        Ok(self.integer(key, value, number, u8::MAX.into())? as i32)
+    }
+
     /// Permission bits, in octal digits.
     pub fn perm(&self, key: &str, default: u32) -> Read<u32> {
         let Some(value) = self.table.get(key) else { return Ok(default) };

@@ -2,7 +2,7 @@
 
 use super::error::Read;
 use super::fields::Fields;
-use weft_vfs::compound::{Access, Allocate, Arith, Field, Kind};
+use weft_vfs::compound::{Access, Allocate, Arith, Codec, Field, Kind};
 use weft_vfs::{RenameFlags, XattrMode};
 
 /// The keys that every operation has.
@@ -39,6 +39,7 @@ const ARITH: &[(&str, Arith)] = &[
     ("min", Arith::Min),
     ("max", Arith::Max),
 ];
+const CODEC: &[(&str, Codec)] = &[("lz4", Codec::Lz4), ("lz4_block", Codec::Lz4Block), ("zstd", Codec::Zstd)];
 const RENAME: &[(&str, RenameFlags)] =
     &[("no_replace", RenameFlags::NO_REPLACE), ("exchange", RenameFlags::EXCHANGE)];
 const XATTR: &[(&str, XattrMode)] =
@@ -227,6 +228,30 @@ pub const KINDS: &[KindForm] = &[
         name: "verify",
         keys: &["bytes", "crc"],
         read: |of| Ok(Kind::Verify { bytes: of.bytes("bytes")?, crc: of.num("crc")? }),
+    },
+    KindForm {
+        name: "compress",
+        keys: &["bytes", "codec", "level"],
+        read: |of| {
+            let (bytes, codec) = (of.bytes("bytes")?, of.choice("codec", CODEC, None)?);
+            Ok(Kind::Compress { bytes, codec, level: of.level("level")? })
+        },
+    },
+    KindForm {
+        name: "decompress",
+        keys: &["bytes", "codec", "max"],
+        read: |of| {
+            let (bytes, codec) = (of.bytes("bytes")?, of.choice("codec", CODEC, None)?);
+            Ok(Kind::Decompress { bytes, codec, max: of.num("max")? })
+        },
+    },
+    KindForm {
+        name: "call",
+        keys: &["module", "input", "fuel"],
+        read: |of| {
+            let (module, input) = (of.bytes("module")?, of.bytes("input")?);
+            Ok(Kind::Call { module, input, fuel: of.num("fuel")? })
+        },
     },
     KindForm { name: "expect", keys: &["that"], read: |of| Ok(Kind::Expect { guard: of.guard("that")? }) },
 ];
