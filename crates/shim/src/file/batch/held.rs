@@ -78,11 +78,7 @@ impl Held {
         let memory = Memory::new(PIECES_BYTES + HELD_BYTES_MAX)?;
         // SAFETY: advice about memory of this value's own; its content stays in this process.
         unsafe {
-            sys::madvise(
-                memory.start::<u8>() as usize,
-                PIECES_BYTES + HELD_BYTES_MAX,
-                libc::MADV_DONTFORK,
-            )
+            sys::madvise(memory.start::<u8>() as usize, PIECES_BYTES + HELD_BYTES_MAX, libc::MADV_DONTFORK)
         }?;
         Ok(Held { memory, count: 0, used: 0, cut: u64::MAX, needed: 0 })
     }
@@ -279,10 +275,10 @@ mod tests {
         }
         held.write(3 * 4096 - 10, &[7; 20]).unwrap();
         let all = runs(&mut held);
-        assert_eq!(all.iter().map(|(at, bytes)| (*at, bytes.len())).collect::<Vec<_>>(), [
-            (4096, 3 * 4096),
-            (9 * 4096, 4096)
-        ]);
+        assert_eq!(
+            all.iter().map(|(at, bytes)| (*at, bytes.len())).collect::<Vec<_>>(),
+            [(4096, 3 * 4096), (9 * 4096, 4096)]
+        );
         assert_eq!(all[0].1[2 * 4096 - 11..2 * 4096 + 11], {
             let mut around = [7; 22];
             (around[0], around[21]) = (2, 3);

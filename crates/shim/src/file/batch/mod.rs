@@ -150,7 +150,8 @@ pub fn start(file: FileRef) -> Result<(), Errno> {
 pub fn commit(file: FileRef) -> Result<(), Errno> {
     let client = target(file)?;
     let done = with(file, |slot, batch| {
-        let done = if batch.is_spoilt { Err(libc::EFBIG) } else { commit_held(client, file, &mut batch.held) };
+        let done =
+            if batch.is_spoilt { Err(libc::EFBIG) } else { commit_held(client, file, &mut batch.held) };
         end(slot, batch);
         done
     });
@@ -227,7 +228,12 @@ fn commit_held(client: &Client, file: FileRef, held: &mut Held) -> Result<(), Er
 
 /// Reads at the file offset, or at `offset`: `None` when the file has no batch.
 #[cold]
-pub fn read(client: &Client, file: FileRef, out: &mut [u8], offset: Option<u64>) -> Option<Result<usize, Errno>> {
+pub fn read(
+    client: &Client,
+    file: FileRef,
+    out: &mut [u8],
+    offset: Option<u64>,
+) -> Option<Result<usize, Errno>> {
     with(file, |_, batch| {
         refuse(!is_readable(client.flags(file)?), libc::EBADF)?;
         let at = place(client, file, offset)?;
@@ -240,7 +246,12 @@ pub fn read(client: &Client, file: FileRef, out: &mut [u8], offset: Option<u64>)
 
 /// Writes several pieces at the file offset, or at `offset`: `None` when the file has no batch.
 #[cold]
-pub fn write(client: &Client, file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Option<Result<usize, Errno>> {
+pub fn write(
+    client: &Client,
+    file: FileRef,
+    parts: &[&[u8]],
+    offset: Option<u64>,
+) -> Option<Result<usize, Errno>> {
     with(file, |_, batch| {
         let at = match client.flags(file)? & libc::O_APPEND {
             0 => place(client, file, offset)?,
