@@ -99,10 +99,10 @@ if [ "$MEASURES" -gt 0 ]; then
       case $kind in DELETE) program=${SQLITE_PLAIN:-sqlite3} ;; WAL) mode=WAL ;; esac
       "$WEFT" run --quiet --volume "$IMAGE" -- "$program" /weft/m.db "PRAGMA journal_mode=$mode; CREATE TABLE t(i INTEGER PRIMARY KEY, v TEXT)" >/dev/null
       { echo "PRAGMA journal_mode=$mode; PRAGMA synchronous=FULL;"
-        for _ in $(seq 2000); do echo "INSERT INTO t(v) VALUES(hex(randomblob(50)));"; done; } >"$SCRATCH/inserts"
+        for _ in $(seq 1000); do echo "INSERT INTO t(v) VALUES(hex(randomblob(50)));"; done; } >"$SCRATCH/inserts"
       start=$(date +%s%N)
       counted "$program" /weft/m.db <"$SCRATCH/inserts" >/dev/null
-      echo "measure $kind $((2000 * 1000000000 / ($(date +%s%N) - start))) inserts/s, $(report flushes) flushes"
+      echo "measure $kind $((1000 * 1000000000 / ($(date +%s%N) - start))) inserts/s, $(report flushes) flushes"
     done
   done
 fi
