@@ -12,7 +12,7 @@
 //! after one atomic load or a look at the path's bytes. What weft does not support on its files fails with a clear errno
 //! and one line in the report. See `docs/shim.md` for what is supported.
 //!
-//! Rules inside: no allocation (but what a libc function allocates for the program, such as a stream), no thread-local
+//! Rules inside: no allocation (but what a libc function allocates for the program, such as a stream, and the commit of a batch), no thread-local
 //! with a destructor, no panic (one that happens ends the process with one line), own work by raw system calls only.
 //!
 //! Ideas: placeholder descriptors and a bypass for exec from DAOS's interception library, streams by `fopencookie` from

@@ -53,4 +53,12 @@ impl<T> Locked<T> {
             self.word.store(0, Release);
         }
     }
+
+    /// In a forked child: as [`force_open`](Self::force_open), with another value. The one before may be half changed, or lie in memory
+    /// that the child does not have; it is not dropped.
+    pub fn reset(&self, value: T) {
+        // SAFETY: the child has one thread, which is in no `with` of this lock.
+        unsafe { self.value.get().write(value) };
+        self.force_open();
+    }
 }

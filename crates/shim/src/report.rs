@@ -38,7 +38,7 @@ refusals! {
     /// A socket or device node was opened.
     SpecialFile = (ENXIO, "open: sockets and device nodes on a weft volume cannot be opened"),
     /// An `ioctl` of files.
-    Ioctl = (ENOTTY, "ioctl: no request is known on weft files but FIONREAD, FIOCLEX, FIONCLEX, FIONBIO"),
+    Ioctl = (ENOTTY, "ioctl: no request is known on weft files but FIONREAD, FIOCLEX, FIONCLEX, FIONBIO, those of inode flags and of atomic writes"),
     /// A `fcntl` command.
     Fcntl = (EINVAL, "fcntl: an unknown command on a weft file"),
     /// `F_SETLEASE`, `F_NOTIFY`, signals.

@@ -9,6 +9,7 @@ pub mod passing;
 pub mod placeholder;
 pub mod table;
 
+use crate::file::batch;
 use crate::ipc::fifo;
 use crate::report::{Refusal, refuse};
 use crate::routing::Place;
@@ -114,6 +115,7 @@ pub fn close(fd: c_int) -> Result<c_int, Errno> {
     let file = table::swap(fd, None);
     blank::wait(fd);
     let closed = weft_client::sys::close(fd);
+    end_batch(file);
     let heard = match file {
         None | Some(table::OWN | table::LOST) => Ok(()),
         Some(file) => match process::client().and_then(|client| client.close(file)) {
@@ -142,8 +144,18 @@ pub fn duplicate_any(old: c_int, new: c_int, flags: c_int) -> Result<c_int, Errn
     }
 }
 
+/// A descriptor does not lead to the file any more.
+fn end_batch(file: Option<FileRef>) {
+    if batch::any()
+        && let Some(file) = file
+    {
+        batch::descriptor_closed(file);
+    }
+}
+
 /// Gives back the reference of a descriptor that no longer leads to the file.
 pub fn release(file: Option<FileRef>) {
+    end_batch(file);
     match file {
         None | Some(table::OWN | table::LOST) => {}
         Some(file) => {

@@ -1,5 +1,6 @@
-//! Reading and writing open weft files, in step with this process's shared maps of them.
+//! Reading and writing open weft files, in step with this process's shared maps of them and with what it holds back of them.
 
+pub mod batch;
 pub mod pump;
 pub mod requests;
 pub mod splicing;
@@ -8,7 +9,7 @@ use crate::mapping::pages;
 use crate::process;
 use crate::process::file_limit;
 use std::cell::Cell;
-use weft_client::{Client, Errno, FileRef};
+use weft_client::{Client, Errno, FileRef, WireAttr};
 
 thread_local! {
     // Constant and without a destructor: touching it allocates nothing.
@@ -51,6 +52,11 @@ pub fn read(file: FileRef, out: &mut [u8], offset: Option<u64>) -> Result<usize,
         pages::before_read(file)?;
     }
     let client = process::client()?;
+    if batch::any()
+        && let Some(read) = batch::read(client, file, out, offset)
+    {
+        return read;
+    }
     match offset {
         None => client.read(file, out),
         Some(offset) => client.pread(file, out, offset),
@@ -63,7 +69,22 @@ pub fn seek(file: FileRef, offset: i64, whence: i32) -> Result<u64, Errno> {
     if matches!(whence, libc::SEEK_DATA | libc::SEEK_HOLE) && pages::any() {
         pages::before_read(file)?;
     }
-    process::client()?.seek(file, offset, whence)
+    let client = process::client()?;
+    if batch::any()
+        && let Some(moved) = batch::seek(client, file, offset, whence)
+    {
+        return moved;
+    }
+    client.seek(file, offset, whence)
+}
+
+/// Attributes, with the size that this open file sees.
+pub fn attributes(file: FileRef) -> Result<WireAttr, Errno> {
+    let mut attr = process::client()?.fstat(file)?;
+    if batch::any() {
+        attr.size = batch::size(file, attr.size);
+    }
+    Ok(attr)
 }
 
 /// Writes at the file offset, or at `offset`.
@@ -78,6 +99,11 @@ pub fn write(file: FileRef, mut bytes: &[u8], offset: Option<u64>) -> Result<usi
         Some(offset) => client.pwrite(file, bytes, offset),
     };
     let client = process::client()?;
+    if batch::any()
+        && let Some(written) = batch::write(client, file, &[bytes], offset)
+    {
+        return written;
+    }
     if pages::concern(client, file) { pages::write(file, offset, act) } else { act(client) }
 }
 
@@ -94,6 +120,11 @@ pub fn write_parts(file: FileRef, parts: &[&[u8]], offset: Option<u64>) -> Resul
     let _inside = Inside::enter()?;
     let act = |client: &Client| client.writev(file, parts, offset);
     let client = process::client()?;
+    if batch::any()
+        && let Some(written) = batch::write(client, file, parts, offset)
+    {
+        return written;
+    }
     if pages::concern(client, file) { pages::write(file, offset, act) } else { act(client) }
 }
 
@@ -131,17 +162,25 @@ pub fn sync(file: FileRef) -> Result<(), Errno> {
 /// Sets the size.
 pub fn resize(file: FileRef, size: u64) -> Result<(), Errno> {
     if file_limit::is_set() {
-        file_limit::check_size(size, || Ok(process::client()?.fstat(file)?.size))?;
+        file_limit::check_size(size, || Ok(attributes(file)?.size))?;
     }
     let act = |client: &Client| client.ftruncate(file, size);
     let client = process::client()?;
+    if batch::any()
+        && let Some(resized) = batch::resize(client, file, size)
+    {
+        return resized;
+    }
     if pages::concern(client, file) { pages::change(file, size, u64::MAX, act) } else { act(client) }
 }
 
 /// `fallocate` with the system call's mode bits.
 pub fn allocate(file: FileRef, mode: i32, offset: u64, len: u64) -> Result<(), Errno> {
+    if batch::any() {
+        batch::check_none(file)?;
+    }
     if file_limit::is_set() && matches!(mode, 0 | libc::FALLOC_FL_ZERO_RANGE) {
-        file_limit::check_size(offset.saturating_add(len), || Ok(process::client()?.fstat(file)?.size))?;
+        file_limit::check_size(offset.saturating_add(len), || Ok(attributes(file)?.size))?;
     }
     let act = |client: &Client| client.fallocate(file, mode, offset, len);
     let moves = mode & (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) != 0;

@@ -1,11 +1,13 @@
 //! `fcntl`, `ioctl` and locks.
 
 use crate::descriptors::{self, blank, table};
+use crate::file::batch;
 use crate::hooks::change::place_for_data;
 use crate::report::{Refusal, refuse};
 use crate::routing::{fail, finish, on_file};
 use crate::{process, sys};
 use libc::{c_int, c_ulong, off_t};
+use weft_client::busy::whole;
 use weft_client::{Client, Errno, FileRef, LockRange, XFlags, flag_request};
 
 /// `fcntl` commands that the libc crate does not name.
@@ -23,6 +25,13 @@ const GET_FLAGS: c_ulong = flag_request::GET as c_ulong;
 const SET_FLAGS: c_ulong = flag_request::SET as c_ulong;
 const GET_XFLAGS: c_ulong = flag_request::GET_X as c_ulong;
 const SET_XFLAGS: c_ulong = flag_request::SET_X as c_ulong;
+/// Requests of F2FS for atomic writes of a file (`linux/f2fs.h`).
+const GET_FEATURES: c_ulong = 0x8004_f50c;
+const START_ATOMIC_WRITE: c_ulong = 0xf501;
+const COMMIT_ATOMIC_WRITE: c_ulong = 0xf502;
+const ABORT_ATOMIC_WRITE: c_ulong = 0xf505;
+/// What `GET_FEATURES` tells of them.
+const FEATURE_ATOMIC_WRITE: u32 = 0x0004;
 /// What the kernel adds to the flags of each file that a 64-bit program opens; the libc crate, as glibc, has it as 0.
 const LARGE_FILE: c_int = 0o100_000;
 /// Part of `flock` operations of old.
@@ -35,7 +44,7 @@ fn range_of(client: &Client, file: FileRef, lock: &libc::flock) -> Result<LockRa
     let base = match i32::from(lock.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => client.seek(file, 0, libc::SEEK_CUR)? as i64,
-        libc::SEEK_END => client.fstat(file)?.size as i64,
+        libc::SEEK_END => crate::file::attributes(file)?.size as i64,
         _ => return Err(libc::EINVAL),
     };
     if lock.l_start > i64::MAX - base {
@@ -177,7 +186,7 @@ unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize)
     let client = place_for_data(file)?.client;
     match request {
         libc::FIONREAD => {
-            let attr = client.fstat(file)?;
+            let attr = crate::file::attributes(file)?;
             if attr.mode & libc::S_IFMT != libc::S_IFREG {
                 return Err(libc::ENOTTY);
             }
@@ -197,6 +206,16 @@ unsafe fn device_control(fd: c_int, file: FileRef, request: c_ulong, arg: usize)
             // SAFETY: with these requests the argument is a pointer to an int or a `struct fsxattr`.
             unsafe { inode_flags(client, file, request, arg) }.map(|()| 0)
         }
+        GET_FEATURES if arg == 0 => Err(libc::EFAULT),
+        GET_FEATURES => {
+            let features = if batch::is_possible(client, file)? { FEATURE_ATOMIC_WRITE } else { 0 };
+            // SAFETY: with this request the argument is a pointer to a 32-bit number, which is not null.
+            unsafe { (arg as *mut u32).write_unaligned(features) };
+            Ok(0)
+        }
+        START_ATOMIC_WRITE => whole(|| batch::start(file)).map(|()| 0),
+        COMMIT_ATOMIC_WRITE => whole(|| batch::commit(file)).map(|()| 0),
+        ABORT_ATOMIC_WRITE => whole(|| batch::abort(file)).map(|()| 0),
         libc::TCGETS | libc::TIOCGWINSZ | libc::TIOCGPGRP => Err(libc::ENOTTY),
         _ => Err(refuse(Refusal::Ioctl)),
     }

@@ -453,7 +453,7 @@ fn check_copy(
     }
     // Two file systems; programs then read and write.
     let (Some(from), Some(to)) = (table::get(from), table::get(to)) else { return Err(libc::EXDEV) };
-    let attrs = (client.fstat(from)?, client.fstat(to)?);
+    let attrs = (weft_file::attributes(from)?, weft_file::attributes(to)?);
     let start = |file, at: Option<&i64>| match at {
         Some(at) => Ok(*at),
         None => client.seek(file, 0, libc::SEEK_CUR).map(|at| at as i64),

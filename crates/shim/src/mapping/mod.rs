@@ -14,6 +14,7 @@ pub mod object;
 pub mod pages;
 pub mod stores;
 
+use crate::file::batch;
 use crate::process;
 use crate::report::{Refusal, refuse};
 use libc::{c_int, c_void};
@@ -69,6 +70,9 @@ pub fn map(file: FileRef, request: Request) -> Result<*mut c_void, Errno> {
     }
     if request.len == 0 {
         return Err(libc::EINVAL);
+    }
+    if batch::any() {
+        batch::check_none(file)?;
     }
     if pages::any() {
         pages::before_read(file)?;

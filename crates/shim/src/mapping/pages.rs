@@ -77,6 +77,12 @@ pub fn any() -> bool {
     MAPS.load(Relaxed) != 0
 }
 
+/// Whether this process maps the file so.
+pub fn shows(client: &Client, file: FileRef) -> Result<bool, Errno> {
+    let ino = ino_of(client, file)?;
+    Ok(STATE.with(|state| state.object_of(ino).is_some()))
+}
+
 /// Whether a change of a file may have to be shown in maps, of this process or of others.
 #[inline(always)]
 pub fn concern(client: &Client, file: FileRef) -> bool {

@@ -40,7 +40,7 @@ pub fn writable(file: FileRef, offset: Option<u64>, len: usize) -> Result<usize,
     }
     let at = match offset {
         // As in Linux, an offset does not keep O_APPEND from appending.
-        _ if flags & libc::O_APPEND != 0 => client.fstat(file)?.size,
+        _ if flags & libc::O_APPEND != 0 => crate::file::attributes(file)?.size,
         Some(offset) => offset,
         None => client.seek(file, 0, libc::SEEK_CUR)?,
     };

@@ -121,6 +121,7 @@ pub fn in_child(ticket: Ticket) {
     crate::hooks::spawn::open_locks();
     crate::mapping::copies::open_locks();
     crate::file::requests::in_child();
+    crate::file::batch::in_child();
     match ticket.connection {
         None => process::disown(),
         // Nor with pages that others may take for given up.

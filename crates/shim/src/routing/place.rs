@@ -1,5 +1,6 @@
 //! Places on the volume, and what is done with a path there.
 
+use crate::file::batch;
 use libc::c_int;
 use weft_client::{AttrChange, Client, Errno, FileRef, InodeFlags, OpenFile, WireAttr};
 
@@ -17,12 +18,21 @@ pub struct Place<'a> {
 impl Place<'_> {
     /// Attributes; `flags` as in `fstatat`.
     pub fn stat(self, flags: c_int) -> Result<WireAttr, Errno> {
-        self.client.stat(self.at, self.path, flags)
+        Ok(self.seen(self.client.stat(self.at, self.path, flags)?, flags))
     }
 
     /// The same with what was set by `chattr`.
     pub fn stat_with_flags(self, flags: c_int) -> Result<(WireAttr, InodeFlags), Errno> {
-        self.client.stat_with_flags(self.at, self.path, flags)
+        let (attr, inode_flags) = self.client.stat_with_flags(self.at, self.path, flags)?;
+        Ok((self.seen(attr, flags), inode_flags))
+    }
+
+    /// What an open file sees of itself.
+    fn seen(self, mut attr: WireAttr, flags: c_int) -> WireAttr {
+        if batch::any() && self.path.is_empty() && flags & libc::AT_EMPTY_PATH != 0 {
+            attr.size = batch::size(self.at, attr.size);
+        }
+        attr
     }
 
     /// Changes attributes.

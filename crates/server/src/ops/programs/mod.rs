@@ -49,6 +49,10 @@ impl Session<'_> {
     /// # Errors
     /// The directory is none that the process has; the process has ended.
     pub fn run_program(&self, beginning: Beginning<'_>, program: &Checked) -> Result<Answer> {
+        if program.ops.is_empty() {
+            // Whoever sends it asks whether there are steps.
+            self.volume.fs.commit(&[], false).map_err(|refused| refused.error)?;
+        }
         let dir_path = match beginning.dir {
             Base::Inode(_, path) => path.to_vec(),
             Base::Open(_) => self.canonical(super::At { dir: beginning.dir, path: b"" }),
