@@ -1,0 +1,105 @@
+//! Programs of file operations from C: they compile without a warning, and a served volume runs them. The page on compound operations is
+//! followed to the letter.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use support::{compile, library_directory};
+use tempfile::TempDir;
+use weft_client::{Client, ConnectOptions, FileRef};
+use weft_device::Geometry;
+use weft_server::{Server, Volume};
+use weft_volume::MountChoice;
+
+const PAGE: &str = include_str!("../../../docs/how-to/compound-operations.md");
+
+/// A served volume, and a directory for programs.
+struct Served {
+    scratch: TempDir,
+    socket: PathBuf,
+    _server: Server,
+}
+
+impl Served {
+    fn new() -> Served {
+        let geometry = Geometry::preset("bbssd").unwrap().with_size(96 << 20).with_zone_bytes(1 << 20);
+        let mounted = weft_volume::open_memory("mem".into(), &geometry, &MountChoice::default()).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let socket = scratch.path().join("socket");
+        let server = Server::start(Volume::new(Arc::new(mounted)).unwrap(), &socket).unwrap();
+        Served { scratch, socket, _server: server }
+    }
+
+    /// Compiles a program and runs it with the socket in its environment and as its argument; what it prints.
+    fn run(&self, source: &Path) -> String {
+        let program = self.scratch.path().join("program");
+        compile(source, &program);
+        let mut command = Command::new(&program);
+        command
+            .arg(&self.socket)
+            .env("WEFT_SOCKET", &self.socket)
+            .env("LD_LIBRARY_PATH", library_directory());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn run_own(&self, name: &str) -> String {
+        self.run(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name))
+    }
+
+    /// The content of a file, as another process sees it.
+    fn content(&self, path: &[u8]) -> Vec<u8> {
+        let socket_path = self.socket.to_str().unwrap().as_bytes();
+        let client = Client::connect(&ConnectOptions { socket_path, mount_point: b"/weft" }).unwrap();
+        let file = client.open(FileRef::ROOT, path, libc::O_RDONLY, 0).unwrap().file;
+        let mut bytes = vec![0; 256];
+        let len = client.pread(file, &mut bytes, 0).unwrap();
+        bytes.truncate(len);
+        bytes
+    }
+}
+
+#[test]
+fn chains_swap_compare_verify_and_use_every_operation() {
+    let served = Served::new();
+    assert_eq!(served.run_own("chains.c"), "chains from C: ok\n");
+    assert_eq!(served.content(b"/config"), b"verbose = true\n");
+    assert_eq!(served.content(b"/MANIFEST"), b"version 9");
+    assert_eq!(served.content(b"/log"), b"a line\na line\na line\n");
+}
+
+#[test]
+fn pairs_of_operations_are_one_call() {
+    let served = Served::new();
+    assert_eq!(served.run_own("one_call.c"), "one call from C: ok\n");
+    assert_eq!(served.content(b"/file"), b"AB2xy567ab!");
+}
+
+#[test]
+fn misuse_is_refused_with_a_reason() {
+    assert_eq!(Served::new().run_own("misuse.c"), "misuse from C: ok\n");
+}
+
+#[test]
+fn the_page_shows_a_program_that_compiles_and_swaps_once() {
+    let served = Served::new();
+    let blocks: Vec<&str> =
+        PAGE.split("```c\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert_eq!(blocks.len(), 1);
+    let source = served.scratch.path().join("page.c");
+    std::fs::write(&source, blocks[0]).unwrap();
+    let seed = served.scratch.path().join("seed.c");
+    let text = "#include <weft.h>\nint main(void) {\n    weft_files *files;\n    return weft_files_connect(NULL, NULL, &files) || \
+                weft_open_write(files, \"/MANIFEST\", 0644, 0, (const uint8_t *)\"version 7\", 9, 0);\n}\n";
+    std::fs::write(&seed, text).unwrap();
+    served.run(&seed);
+    assert_eq!(served.run(&source), "version 8 is there\n");
+    assert_eq!(served.content(b"/MANIFEST"), b"version 8");
+    assert_eq!(served.run(&source), "somebody was faster: version 8\n");
+    assert_eq!(served.content(b"/MANIFEST"), b"version 8");
+}
