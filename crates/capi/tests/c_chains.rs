@@ -5,8 +5,9 @@
 
 mod support;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use support::{compile, library_directory};
 use tempfile::TempDir;
@@ -21,7 +22,7 @@ const PAGE: &str = include_str!("../../../docs/how-to/compound-operations.md");
 struct Served {
     scratch: TempDir,
     socket: PathBuf,
-    _server: Server,
+    server: Server,
 }
 
 impl Served {
@@ -31,11 +32,11 @@ impl Served {
         let scratch = tempfile::tempdir().unwrap();
         let socket = scratch.path().join("socket");
         let server = Server::start(Volume::new(Arc::new(mounted)).unwrap(), &socket).unwrap();
-        Served { scratch, socket, _server: server }
+        Served { scratch, socket, server }
     }
 
-    /// Compiles a program and runs it with the socket in its environment and as its argument; what it prints.
-    fn run(&self, source: &Path) -> String {
+    /// Compiles a program, which gets the socket in its environment and as its argument.
+    fn command(&self, source: &Path) -> Command {
         let program = self.scratch.path().join("program");
         compile(source, &program);
         let mut command = Command::new(&program);
@@ -43,19 +44,25 @@ impl Served {
             .arg(&self.socket)
             .env("WEFT_SOCKET", &self.socket)
             .env("LD_LIBRARY_PATH", library_directory());
-        let output = command.output().unwrap();
+        command
+    }
+
+    /// Compiles a program and runs it; what it prints.
+    fn run(&self, source: &Path) -> String {
+        let output = self.command(source).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    fn run_own(&self, name: &str) -> String {
-        self.run(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name))
+    /// As another process.
+    fn client(&self) -> Client {
+        let socket_path = self.socket.to_str().unwrap().as_bytes();
+        Client::connect(&ConnectOptions { socket_path, mount_point: b"/weft" }).unwrap()
     }
 
     /// The content of a file, as another process sees it.
     fn content(&self, path: &[u8]) -> Vec<u8> {
-        let socket_path = self.socket.to_str().unwrap().as_bytes();
-        let client = Client::connect(&ConnectOptions { socket_path, mount_point: b"/weft" }).unwrap();
+        let client = self.client();
         let file = client.open(FileRef::ROOT, path, libc::O_RDONLY, 0).unwrap().file;
         let mut bytes = vec![0; 256];
         let len = client.pread(file, &mut bytes, 0).unwrap();
@@ -64,10 +71,15 @@ impl Served {
     }
 }
 
+/// The source of a program of these tests.
+fn own(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name)
+}
+
 #[test]
 fn chains_swap_compare_verify_and_use_every_operation() {
     let served = Served::new();
-    assert_eq!(served.run_own("chains.c"), "chains from C: ok\n");
+    assert_eq!(served.run(&own("chains.c")), "chains from C: ok\n");
     assert_eq!(served.content(b"/config"), b"verbose = true\n");
     assert_eq!(served.content(b"/MANIFEST"), b"version 9");
     assert_eq!(served.content(b"/log"), b"a line\na line\na line\n");
@@ -76,13 +88,13 @@ fn chains_swap_compare_verify_and_use_every_operation() {
 #[test]
 fn pairs_of_operations_are_one_call() {
     let served = Served::new();
-    assert_eq!(served.run_own("one_call.c"), "one call from C: ok\n");
+    assert_eq!(served.run(&own("one_call.c")), "one call from C: ok\n");
     assert_eq!(served.content(b"/file"), b"AB2xy567ab!");
 }
 
 #[test]
 fn misuse_is_refused_with_a_reason() {
-    assert_eq!(Served::new().run_own("misuse.c"), "misuse from C: ok\n");
+    assert_eq!(Served::new().run(&own("misuse.c")), "misuse from C: ok\n");
 }
 
 #[test]
@@ -93,13 +105,25 @@ fn the_page_shows_a_program_that_compiles_and_swaps_once() {
     assert_eq!(blocks.len(), 1);
     let source = served.scratch.path().join("page.c");
     std::fs::write(&source, blocks[0]).unwrap();
-    let seed = served.scratch.path().join("seed.c");
-    let text = "#include <weft.h>\nint main(void) {\n    weft_files *files;\n    return weft_files_connect(NULL, NULL, &files) || \
-                weft_open_write(files, \"/MANIFEST\", 0644, 0, (const uint8_t *)\"version 7\", 9, 0);\n}\n";
-    std::fs::write(&seed, text).unwrap();
-    served.run(&seed);
+    let client = served.client();
+    let manifest =
+        client.open(FileRef::ROOT, b"/MANIFEST", libc::O_CREAT | libc::O_WRONLY, 0o644).unwrap().file;
+    client.pwrite(manifest, b"version 7", 0).unwrap();
     assert_eq!(served.run(&source), "version 8 is there\n");
     assert_eq!(served.content(b"/MANIFEST"), b"version 8");
     assert_eq!(served.run(&source), "somebody was faster: version 8\n");
     assert_eq!(served.content(b"/MANIFEST"), b"version 8");
+}
+
+#[test]
+fn a_server_that_ends_is_told_by_the_next_call() {
+    let served = Served::new();
+    let mut command = served.command(&own("server_ends.c"));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    served.server.stop();
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((&ready, &output.stdout[..]), (b"ready\n", &b"the end of a server from C: ok\n"[..]));
 }

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/xattr.h>
 
 static weft_files *files;
@@ -250,6 +251,34 @@ static void given_files(void) {
     CHECK(weft_file_close(files, log));
 }
 
+enum { THREADS = 4, RUNS = 50 };
+
+static void *add_many(void *chain) {
+    for (int n = 0; n < RUNS; n++)
+        CHECK(weft_chain_run(files, chain, NULL, 0, NULL));
+    return NULL;
+}
+
+/* One chain, run by several threads at once: none of its additions is lost. */
+static void threads(void) {
+    CHECK(weft_open_write(files, "/counter", 0644, 0, BYTES("\x64\1\1\1"), 0));
+    weft_chain *chain;
+    CHECK(weft_chain_new(WEFT_CHAIN_ALL, &chain));
+    weft_value file = weft_chain_open(chain, weft_at("/counter"), O_RDWR);
+    weft_value found = weft_chain_read(chain, file, weft_num(0), weft_num(4));
+    weft_value number = weft_chain_unpack(chain, weft_data_of(found), weft_num(0), 4);
+    weft_value sum = weft_chain_arith(chain, weft_num_of(number), WEFT_ADD, weft_num(1));
+    weft_chain_write(chain, file, weft_num(0), weft_data_of(weft_chain_pack(chain, weft_num_of(sum), 4)));
+    pthread_t running[THREADS];
+    for (int n = 0; n < THREADS; n++)
+        HOLDS(pthread_create(&running[n], NULL, add_many, chain) == 0);
+    for (int n = 0; n < THREADS; n++)
+        HOLDS(pthread_join(running[n], NULL) == 0);
+    weft_chain_free(chain);
+    /* 100 and 200 are 300: 0x12c. */
+    HOLDS(content_is(files, "/counter", "\x2c\2\1\1"));
+}
+
 int main(void) {
     CHECK(weft_files_connect(NULL, NULL, &files));
     swap_of_a_configuration();
@@ -258,6 +287,7 @@ int main(void) {
     names_attributes_and_space();
     guards();
     given_files();
+    threads();
     weft_files_close(files);
     puts("chains from C: ok");
     return 0;
