@@ -49,9 +49,10 @@ struct State {
 }
 
 impl State {
-    /// Remembers what is wrong, unless something was before.
+    /// Remembers what is wrong. Nothing was before: [`State::check_open`] lets nobody go on then.
     fn fail(&mut self, what: String) -> Failure {
-        bad(self.fault.get_or_insert(what).clone())
+        debug_assert!(self.fault.is_none());
+        bad(self.fault.insert(what).clone())
     }
 
     /// What is wrong with the next operation.

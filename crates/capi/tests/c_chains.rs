@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use weft_client::{Client, ConnectOptions, FileRef};
 use weft_device::Geometry;
 use weft_server::{Server, Volume};
-use weft_volume::MountChoice;
+use weft_volume::{Device, MountChoice};
 
 const PAGE: &str = include_str!("../../../docs/how-to/compound-operations.md");
 
@@ -22,6 +22,7 @@ const PAGE: &str = include_str!("../../../docs/how-to/compound-operations.md");
 struct Served {
     scratch: TempDir,
     socket: PathBuf,
+    device: Device,
     server: Server,
 }
 
@@ -29,10 +30,11 @@ impl Served {
     fn new() -> Served {
         let geometry = Geometry::preset("bbssd").unwrap().with_size(96 << 20).with_zone_bytes(1 << 20);
         let mounted = weft_volume::open_memory("mem".into(), &geometry, &MountChoice::default()).unwrap();
+        let device = mounted.device().unwrap().clone();
         let scratch = tempfile::tempdir().unwrap();
         let socket = scratch.path().join("socket");
         let server = Server::start(Volume::new(Arc::new(mounted)).unwrap(), &socket).unwrap();
-        Served { scratch, socket, server }
+        Served { scratch, socket, device, server }
     }
 
     /// Compiles a program, which gets the socket in its environment and as its argument.
@@ -126,4 +128,23 @@ fn a_server_that_ends_is_told_by_the_next_call() {
     drop(child.stdin.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((&ready, &output.stdout[..]), (b"ready\n", &b"the end of a server from C: ok\n"[..]));
+}
+
+#[test]
+fn what_is_to_be_durable_is_flushed_and_nothing_else() {
+    let served = Served::new();
+    served.command(&own("durable.c"));
+    let program = served.scratch.path().join("program");
+    let flushes = |change: &str, durable: &str| {
+        let before = served.device.counters().flushes;
+        let mut command = Command::new(&program);
+        command.arg(&served.socket).args([change, durable]).env("LD_LIBRARY_PATH", library_directory());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        served.device.counters().flushes - before
+    };
+    for change in ["0", "1", "2", "3", "4"] {
+        let (plain, durable) = (flushes(change, "0"), flushes(change, "1"));
+        assert!(plain == 0 && durable > 0, "change {change}: {plain} flushes, {durable} when durable");
+    }
 }
