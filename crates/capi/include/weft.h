@@ -1108,15 +1108,15 @@ weft_value weft_chain_unlink(weft_chain *chain, weft_path path);
    Caller: The handle is open; the path is there. */
 weft_value weft_chain_rmdir(weft_chain *chain, weft_path path);
 
-/* Reads an extended attribute, whose name begins with user.. The value is bytes.
+/* Reads an extended attribute in the namespace user: its name begins with "user.". The value is bytes.
    Caller: The handle is open; name is a string. */
 weft_value weft_chain_get_xattr(weft_chain *chain, weft_value file, const char *name);
 
-/* Sets an extended attribute, whose name begins with user.. flags are those of setxattr(2): 0, XATTR_CREATE or XATTR_REPLACE.
+/* Sets an extended attribute in the namespace user. flags are those of setxattr(2): 0, XATTR_CREATE or XATTR_REPLACE.
    Caller: The handle is open; name is a string; the bytes are there. */
 weft_value weft_chain_set_xattr(weft_chain *chain, weft_value file, const char *name, weft_bytes value, int flags);
 
-/* Removes an extended attribute, whose name begins with user..
+/* Removes an extended attribute in the namespace user.
    Caller: The handle is open; name is a string. */
 weft_value weft_chain_remove_xattr(weft_chain *chain, weft_value file, const char *name);
 
@@ -1148,11 +1148,11 @@ weft_value weft_chain_unpack(weft_chain *chain, weft_bytes bytes, weft_number fr
    Caller: The handle is open. */
 weft_value weft_chain_arith(weft_chain *chain, weft_number left, uint32_t arith, weft_number right);
 
-/* The first offset, from from on, at which bytes have what, or WEFT_NOT_FOUND. The value is a number.
+/* The first offset, not before from, at which bytes have what, or WEFT_NOT_FOUND. The value is a number.
    Caller: The handle is open; the bytes are there. */
 weft_value weft_chain_find(weft_chain *chain, weft_bytes bytes, weft_bytes what, weft_number from);
 
-/* base with the bytes at at replaced by with. The value is bytes. Fails with ERANGE when with goes beyond the end.
+/* base with with in place of as many bytes at offset at. The value is bytes. Fails with ERANGE when with goes beyond the end.
    Caller: The handle is open; the bytes are there. */
 weft_value weft_chain_patch(weft_chain *chain, weft_bytes base, weft_number at, weft_bytes with);
 
@@ -1188,7 +1188,7 @@ int weft_answer_number(const weft_answer *answer, weft_value operation, uint64_t
    Caller: The handle is open; attributes can be written. */
 int weft_answer_attributes(const weft_answer *answer, weft_value operation, weft_attributes *attributes);
 
-/* Opens a file and reads at most capacity bytes (4 MiB) of it; fewer at its end. read_bytes gets how many. When an operation fails, this and the other calls for whole chains return WEFT_EFAILED, weft_error_errno has the errno, and nothing has changed.
+/* Opens a file and reads at most capacity bytes of it; fewer at its end. read_bytes gets how many. More than 4 MiB in one call fail with EMSGSIZE. When an operation fails, this and the other calls for whole chains return WEFT_EFAILED, weft_error_errno has the errno, and nothing has changed.
    Caller: The handle is open; path is a string; data has room for capacity bytes; read_bytes can be written. */
 int weft_open_read(const weft_files *files, const char *path, uint64_t offset, uint8_t *data, size_t capacity, size_t *read_bytes);
 
@@ -1200,7 +1200,7 @@ int weft_open_write(const weft_files *files, const char *path, uint32_t mode, ui
    Caller: The handle is open; data has so many bytes. */
 int weft_write_close(const weft_files *files, weft_file file, uint64_t offset, const uint8_t *data, size_t data_bytes, uint32_t durable);
 
-/* Replaces a part of a block of an open file: reads the block of block_bytes at offset, puts data in its place at byte at of it, and writes it back. Nobody writes to the file in between. block gets what the block was before, unless it is null. Fails with ERANGE when the file ends before the part.
+/* Replaces a part of a block of an open file: reads the block of block_bytes at offset, puts data into it from its byte at on, and writes it back. Nobody writes to the file in between. block, unless null, gets what the block was before, with zeros behind the end of the file. Fails with ERANGE when the file ends before the part does.
    Caller: The handle is open; block is null or has room for block_bytes; data has so many bytes. */
 int weft_read_modify_write(const weft_files *files, weft_file file, uint64_t offset, uint8_t *block, size_t block_bytes, uint64_t at, const uint8_t *data, size_t data_bytes, uint32_t durable);
 

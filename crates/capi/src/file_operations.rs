@@ -248,7 +248,7 @@ exports! {
         })
     }
 
-    /// Reads an extended attribute, whose name begins with `user.`. The value is bytes.
+    /// Reads an extended attribute in the namespace `user`: its name begins with "user.". The value is bytes.
     ///
     /// # Safety
     /// The handle is open; `name` is a string.
@@ -258,7 +258,7 @@ exports! {
         })
     }
 
-    /// Sets an extended attribute, whose name begins with `user.`. `flags` are those of setxattr(2): 0, XATTR_CREATE or XATTR_REPLACE.
+    /// Sets an extended attribute in the namespace `user`. `flags` are those of setxattr(2): 0, XATTR_CREATE or XATTR_REPLACE.
     ///
     /// # Safety
     /// The handle is open; `name` is a string; the bytes are there.
@@ -281,7 +281,7 @@ exports! {
         })
     }
 
-    /// Removes an extended attribute, whose name begins with `user.`.
+    /// Removes an extended attribute in the namespace `user`.
     ///
     /// # Safety
     /// The handle is open; `name` is a string.

@@ -17,8 +17,9 @@ pub const WEFT_END: u64 = 0xffffffffffffffff;
 const CRC_BYTES: u8 = 4;
 
 exports! {
-    /// Opens a file and reads at most `capacity` bytes (4 MiB) of it; fewer at its end. `read_bytes` gets how many. When an operation
-    /// fails, this and the other calls for whole chains return `WEFT_EFAILED`, weft_error_errno has the errno, and nothing has changed.
+    /// Opens a file and reads at most `capacity` bytes of it; fewer at its end. `read_bytes` gets how many. More than 4 MiB in one call
+    /// fail with EMSGSIZE. When an operation fails, this and the other calls for whole chains return `WEFT_EFAILED`, weft_error_errno has
+    /// the errno, and nothing has changed.
     ///
     /// # Safety
     /// The handle is open; `path` is a string; `data` has room for `capacity` bytes; `read_bytes` can be written.
@@ -83,9 +84,9 @@ exports! {
         files.close(file)
     }
 
-    /// Replaces a part of a block of an open file: reads the block of `block_bytes` at `offset`, puts `data` in its place at byte `at` of it,
-    /// and writes it back. Nobody writes to the file in between. `block` gets what the block was before, unless it is null. Fails with
-    /// ERANGE when the file ends before the part.
+    /// Replaces a part of a block of an open file: reads the block of `block_bytes` at `offset`, puts `data` into it from its byte `at` on, and
+    /// writes it back. Nobody writes to the file in between. `block`, unless null, gets what the block was before, with zeros behind the
+    /// end of the file. Fails with ERANGE when the file ends before the part does.
     ///
     /// # Safety
     /// The handle is open; `block` is null or has room for `block_bytes`; data has so many bytes.
@@ -111,7 +112,10 @@ exports! {
         }
         chain.export(found);
         let answer = run(files, &[file], chain)?;
-        copy(&answer, found, bytes_mut(block, block_bytes)?).map(drop)
+        let block = bytes_mut(block, block_bytes)?;
+        let len = copy(&answer, found, block)?;
+        block[len..].fill(0);
+        Ok(())
     }
 
     /// Writes data with its checksum to an open file, at an offset or at its end (`WEFT_END`). The server computes the checksum, the CRC32C

@@ -110,7 +110,7 @@ exports! {
         })
     }
 
-    /// The first offset, from `from` on, at which bytes have `what`, or WEFT_NOT_FOUND. The value is a number.
+    /// The first offset, not before `from`, at which bytes have `what`, or WEFT_NOT_FOUND. The value is a number.
     ///
     /// # Safety
     /// The handle is open; the bytes are there.
@@ -126,7 +126,7 @@ exports! {
         })
     }
 
-    /// `base` with the bytes at `at` replaced by `with`. The value is bytes. Fails with ERANGE when `with` goes beyond the end.
+    /// `base` with `with` in place of as many bytes at offset `at`. The value is bytes. Fails with ERANGE when `with` goes beyond the end.
     ///
     /// # Safety
     /// The handle is open; the bytes are there.

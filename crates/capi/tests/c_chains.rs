@@ -91,7 +91,7 @@ fn chains_swap_compare_verify_and_use_every_operation() {
 fn pairs_of_operations_are_one_call() {
     let served = Served::new();
     assert_eq!(served.run(&own("one_call.c")), "one call from C: ok\n");
-    assert_eq!(served.content(b"/file"), b"AB2xy567ab!");
+    assert_eq!(served.content(b"/file"), b"AB2xy567cb!");
 }
 
 #[test]

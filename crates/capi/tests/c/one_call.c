@@ -50,7 +50,24 @@ int main(int argc, char **argv) {
     HOLDS(weft_read_modify_write(files, file, 8, NULL, 6, 2, BYTES("xy"), 0) == WEFT_EFAILED);
     HOLDS(weft_error_errno() == ERANGE);
     HOLDS(content_is(files, "/file", "AB2xy567ab!"));
+    memset(data, 'z', sizeof data);
+    CHECK(weft_read_modify_write(files, file, 8, data, sizeof data, 0, BYTES("c"), 0));
+    HOLDS(memcmp(data, "ab!\0\0", 5) == 0 && data[sizeof data - 1] == 0);
+    HOLDS(content_is(files, "/file", "AB2xy567cb!"));
     CHECK(weft_file_close(files, file));
+
+    /* What one call can carry. */
+    const size_t half = 3 << 20;
+    uint8_t *large = calloc(2, half);
+    CHECK(weft_open_write(files, "/halves", 0600, 0, large, half, 0));
+    CHECK(weft_open_write(files, "/halves", 0600, half, large, half, 0));
+    CHECK(weft_open_read(files, "/halves", 0, large, 4 << 20, &bytes));
+    HOLDS(bytes == 4 << 20);
+    HOLDS(weft_open_read(files, "/halves", 0, large, 2 * half, &bytes) == WEFT_EFAILED && bytes == 0);
+    HOLDS(weft_error_errno() == EMSGSIZE);
+    HOLDS(weft_open_write(files, "/halves", 0600, 0, large, 2 * half, 0) == WEFT_EINVAL);
+    HOLDS(strstr(weft_error_message(), "4194304 are allowed") != NULL);
+    free(large);
 
     /* Data with its checksum. */
     uint64_t at = 99;
