@@ -15,7 +15,7 @@ libdir=\${prefix}/lib
 includedir=\${prefix}/include
 
 Name: weft
-Description: Flash at three levels and tag stores for programs in C
+Description: Flash at three levels, tag stores and programs of file operations for programs in C
 Version: $version
 Libs: -L\${libdir} -lweft_c
 Cflags: -I\${includedir}

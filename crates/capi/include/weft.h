@@ -1,5 +1,5 @@
-/* Flash at three levels and tag stores, for C. Made from the sources of the crate weft-capi; do not edit.
-   Functions return 0 or a negative WEFT_E... code. */
+/* Flash at three levels, tag stores and programs of file operations, for C. Made from the sources of the crate weft-capi; do not edit.
+   Functions return 0 or a negative WEFT_E... code, unless they say otherwise. */
 #ifndef WEFT_H
 #define WEFT_H
 
@@ -25,7 +25,7 @@ extern "C" {
 /* The page cannot be read, or the block is bad. */
 #define WEFT_EIO -5
 
-/* There is no such grant or image, no monitor on the device, or no checkpoint of the policy level on the grant. */
+/* There is no such grant, image, file or server, no monitor on the device, or no checkpoint of the policy level on the grant; or an operation of a chain has no such value. */
 #define WEFT_ENOENT -6
 
 /* There is such a grant or image, or somebody uses it or the device; or another transaction of this thread holds the s-node. */
@@ -39,6 +39,9 @@ extern "C" {
 
 /* The grant holds data of another level, which this one would erase. */
 #define WEFT_ELEVEL -10
+
+/* An operation of a chain failed. weft_error_errno has its errno. */
+#define WEFT_EFAILED -11
 
 /* Pages of a block are written in order. */
 #define WEFT_MAP_BLOCK 0
@@ -87,6 +90,90 @@ extern "C" {
 
 /* Keys of 4 bytes, in the order of big-endian numbers, and values of 8 bytes. */
 #define WEFT_BTREE_FIXED 1
+
+/* All changes of a chain are made in one step at its end, or, when an operation fails, none. */
+#define WEFT_CHAIN_ALL 0
+
+/* As WEFT_CHAIN_ALL, but a failure leaves the changes before the operation that failed. */
+#define WEFT_CHAIN_PREFIX 1
+
+/* Each change is made for itself. A failure leaves those before the operation that failed. */
+#define WEFT_CHAIN_EACH 2
+
+/* Equal. */
+#define WEFT_IS_EQUAL 0
+
+/* Not equal. */
+#define WEFT_IS_NOT_EQUAL 1
+
+/* Less. Bytes compare as memcmp does, a shorter value before a longer one that begins with it. */
+#define WEFT_IS_LESS 2
+
+/* Less or equal. */
+#define WEFT_IS_LESS_OR_EQUAL 3
+
+/* Greater. */
+#define WEFT_IS_GREATER 4
+
+/* Greater or equal. */
+#define WEFT_IS_GREATER_OR_EQUAL 5
+
+/* Bytes of the file. */
+#define WEFT_FIELD_SIZE 0
+
+/* Kind and permission bits, as in st_mode. */
+#define WEFT_FIELD_MODE 1
+
+/* Names. */
+#define WEFT_FIELD_LINKS 2
+
+/* Owner. */
+#define WEFT_FIELD_UID 3
+
+/* Group. */
+#define WEFT_FIELD_GID 4
+
+/* Last change of the data, in nanoseconds since 1970. */
+#define WEFT_FIELD_MTIME_NS 5
+
+/* Last change of the inode, in nanoseconds since 1970. */
+#define WEFT_FIELD_CTIME_NS 6
+
+/* Where weft_chain_find finds nothing. */
+#define WEFT_NOT_FOUND 0xffffffffffffffff
+
+/* Addition. */
+#define WEFT_ADD 0
+
+/* Subtraction. */
+#define WEFT_SUB 1
+
+/* Multiplication. */
+#define WEFT_MUL 2
+
+/* Division, rounded down. */
+#define WEFT_DIV 3
+
+/* The remainder of a division. */
+#define WEFT_REM 4
+
+/* The smaller one. */
+#define WEFT_MIN 5
+
+/* The larger one. */
+#define WEFT_MAX 6
+
+/* The operation was done. */
+#define WEFT_DONE 0
+
+/* The operation was skipped: its comparison did not hold, it uses the value of one that was skipped, or it comes behind the one that failed. */
+#define WEFT_SKIPPED 1
+
+/* The operation failed. */
+#define WEFT_FAILED 2
+
+/* As the offset of weft_write_checksum: the end of the file. */
+#define WEFT_END 0xffffffffffffffff
 
 /* A flash monitor. */
 typedef struct weft_monitor weft_monitor;
@@ -274,8 +361,86 @@ typedef struct weft_snapshot weft_snapshot;
 /* A session of a tag store in another process. Ids of nodes are its own: they mean nothing in another session. */
 typedef struct weft_session weft_session;
 
+/* A connection to the server of a volume. */
+typedef struct weft_files weft_files;
+
+/* An open file of a connection. */
+typedef struct weft_file {
+    /* The connection. */
+    uint64_t files;
+    /* The file. */
+    uint64_t file;
+} weft_file;
+
+/* The value of an operation of a chain. Later operations of the same chain take it, and the answer is asked by it. All zero: none. */
+typedef struct weft_value {
+    /* The chain. */
+    uint64_t chain;
+    /* The place of the operation in the chain, from 1. */
+    uint32_t operation;
+} weft_value;
+
+/* A number: weft_num makes one, weft_num_of takes it from an operation. */
+typedef struct weft_number {
+    /* The number, unless it is taken from an operation. */
+    uint64_t number;
+    /* The operation that gives it, or none. */
+    weft_value of;
+} weft_number;
+
+/* Bytes: weft_data and weft_text make some, weft_data_of takes them from an operation. A function that adds an operation copies them. */
+typedef struct weft_bytes {
+    /* The bytes, unless they are taken from an operation. */
+    const uint8_t *data;
+    /* How many. */
+    size_t data_bytes;
+    /* The operation that gives them, or none. */
+    weft_value of;
+} weft_bytes;
+
+/* A path: weft_at, weft_at_bytes and weft_below make one. */
+typedef struct weft_path {
+    /* The operation that opened the directory in which the path begins; none: it begins at the root of the volume. */
+    weft_value dir;
+    /* The path. */
+    weft_bytes path;
+} weft_path;
+
+/* A chain: a program of at most 64 file operations. */
+typedef struct weft_chain weft_chain;
+
+/* What became of a chain that has run. */
+typedef struct weft_answer weft_answer;
+
+/* Attributes of a file. Those of a file that the chain has changed before have its new size, owner, mode and links, but the times and the blocks of before. */
+typedef struct weft_attributes {
+    /* The inode's number. */
+    uint64_t ino;
+    /* Bytes. */
+    uint64_t size;
+    /* Units of 512 bytes that its data occupies. */
+    uint64_t blocks;
+    /* Kind and permission bits, as in st_mode. */
+    uint32_t mode;
+    /* Names. */
+    uint32_t links;
+    /* Owner. */
+    uint32_t uid;
+    /* Group. */
+    uint32_t gid;
+    /* Last access, in nanoseconds since 1970. */
+    int64_t atime_ns;
+    /* Last change of the data, in nanoseconds since 1970. */
+    int64_t mtime_ns;
+    /* Last change of the inode, in nanoseconds since 1970. */
+    int64_t ctime_ns;
+} weft_attributes;
+
 /* The text of the calling thread's last error; empty when there was none. Valid until the thread's next error. */
 const char *weft_error_message(void);
+
+/* The errno of the calling thread's last error when it is one of files: of the operation that failed, or of the call. 0 when the last error was another one, and when there was none. */
+int weft_error_errno(void);
 
 /* Makes a flash device of a preset (bbssd, tlc, mlc, slc, qlc or zn540) in an image file, or in memory when path is null, with a monitor on it. An existing file is refused.
    Caller: Strings end with a zero byte; out can be written. */
@@ -792,6 +957,260 @@ int weft_session_delete_edge(const weft_session *session, uint64_t source, uint3
 /* Where an edge leads; WEFT_ENOENT when there is none.
    Caller: The handle is open; out can be written. */
 int weft_session_get_destination(const weft_session *session, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t *out);
+
+/* Connects to the server of a volume ('weft serve', 'weft run', 'weft mount') at its socket. When socket is null, at the socket in the environment variable WEFT_SOCKET, which programs under 'weft run' have. mount_point is where the volume appears: absolute symlinks below it stay on the volume. Null: what WEFT_AT says, or /weft. A forked child connects for itself.
+   Caller: socket and mount_point are null or strings; out can be written. */
+int weft_files_connect(const char *socket, const char *mount_point, weft_files **out);
+
+/* Ends a connection, and closes the files that it has opened.
+   Caller: The handle is null or open, and no call on it is under way. */
+void weft_files_close(weft_files *files);
+
+/* Opens a file, to be given with chains. path begins at the root of the volume; flags are those of open(2); a file that is made has the permission bits mode, from which no umask is taken.
+   Caller: The handle is open; path is a string; out can be written. */
+int weft_file_open(const weft_files *files, const char *path, int flags, uint32_t mode, weft_file *out);
+
+/* Closes a file.
+   Caller: The handle is open. */
+int weft_file_close(const weft_files *files, weft_file file);
+
+/* A number. Like the other functions that make an argument, it cannot fail: what is wrong with it, the function says that takes it. */
+weft_number weft_num(uint64_t number);
+
+/* The number that an operation gives. */
+weft_number weft_num_of(weft_value value);
+
+/* Bytes. They stay where they are until they are passed to a function that adds an operation. */
+weft_bytes weft_data(const uint8_t *data, size_t data_bytes);
+
+/* The bytes that an operation gives. */
+weft_bytes weft_data_of(weft_value value);
+
+/* The path that these bytes hold, from the root of the volume. */
+weft_path weft_at_bytes(weft_bytes path);
+
+/* The path that these bytes hold, from an open directory, unless it begins with a slash. */
+weft_path weft_below(weft_value dir, weft_bytes path);
+
+/* The bytes of a string, without the zero byte at its end.
+   Caller: text is null or a string. */
+weft_bytes weft_text(const char *text);
+
+/* A path from the root of the volume.
+   Caller: path is null or a string. */
+weft_path weft_at(const char *path);
+
+/* Makes an empty chain: WEFT_CHAIN_ALL, WEFT_CHAIN_PREFIX or WEFT_CHAIN_EACH says what a failure leaves of it. The functions weft_chain_... add operations to it, which are done in this order. They return the value of the operation, or none (all zero) when an argument is wrong. Such a chain does not run: weft_chain_check and weft_chain_run return the code of the first error.
+   Caller: out can be written. */
+int weft_chain_new(uint32_t policy, weft_chain **out);
+
+/* Frees a chain. Answers of it may live on.
+   Caller: The handle is null or open, and no call on it is under way. */
+void weft_chain_free(weft_chain *chain);
+
+/* The changes of the chain survive a power cut when it has run.
+   Caller: The handle is open. */
+int weft_chain_durable(weft_chain *chain);
+
+/* The next operation is done only when this comparison (WEFT_IS_...) of numbers holds. Otherwise it is skipped, and so is every operation that uses its value.
+   Caller: The handle is open. */
+int weft_chain_when_numbers(weft_chain *chain, weft_number left, uint32_t compare, weft_number right);
+
+/* As weft_chain_when_numbers, with bytes.
+   Caller: The handle is open; the bytes are there. */
+int weft_chain_when_bytes(weft_chain *chain, weft_bytes left, uint32_t compare, weft_bytes right);
+
+/* The chain fails with ECANCELED unless this comparison (WEFT_IS_...) of numbers holds.
+   Caller: The handle is open. */
+weft_value weft_chain_expect_numbers(weft_chain *chain, weft_number left, uint32_t compare, weft_number right);
+
+/* The chain fails with ECANCELED unless this comparison (WEFT_IS_...) of bytes holds.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_expect_bytes(weft_chain *chain, weft_bytes left, uint32_t compare, weft_bytes right);
+
+/* The answer has this value. Without it, the answer has only what became of the operation. Files cannot be exported.
+   Caller: The handle is open. */
+int weft_chain_export(weft_chain *chain, weft_value value);
+
+/* Checks a chain: that each value is of the type that the operation needs, that no file is used after it is closed, and that the chain keeps to the limits. A checked chain does not change any more, and runs as often as it is wanted, by several threads at once too.
+   Caller: The handle is open. */
+int weft_chain_check(weft_chain *chain);
+
+/* Has the server run a chain, and checks it before if that was not done. The chain uses the open files given by weft_chain_given. out, unless null, gets the answer, which ends with weft_answer_free, or null when the server did not run the chain. WEFT_EFAILED: an operation failed; weft_answer_failed says which one. WEFT_EIO with the errno EIO: the server ended meanwhile, and the chain was run or was not.
+   Caller: The handles are open; given has given_count files; out is null or can be written. */
+int weft_chain_run(const weft_files *files, weft_chain *chain, const weft_file *given, size_t given_count, weft_answer **out);
+
+/* Opens a file or directory. flags are O_RDONLY, O_WRONLY, O_RDWR, or O_PATH for attributes and for paths that begin there; with O_NOFOLLOW, a symlink at the end of the path fails with ELOOP. The value is a file.
+   Caller: The handle is open; the path is there. */
+weft_value weft_chain_open(weft_chain *chain, weft_path path, int flags);
+
+/* Makes an empty file with the permission bits mode, from which no umask is taken, and opens it for reading and writing. When there is such a file, the operation opens it, or with the flag O_EXCL fails with EEXIST. The value is a file.
+   Caller: The handle is open; the path is there. */
+weft_value weft_chain_create(weft_chain *chain, weft_path path, int flags, uint32_t mode);
+
+/* The open file with this number, from 0, among those that weft_chain_run is given. The value is a file, open for what it was opened for. Fails with EBADF when there is none.
+   Caller: The handle is open. */
+weft_value weft_chain_given(weft_chain *chain, uint32_t number);
+
+/* Ends the use of a file: no later operation may use it. The end of the chain does so with all files. A file that was given stays open for the caller.
+   Caller: The handle is open. */
+weft_value weft_chain_close(weft_chain *chain, weft_value file);
+
+/* Reads the attributes of a file. The value is attributes.
+   Caller: The handle is open. */
+weft_value weft_chain_stat(weft_chain *chain, weft_value file);
+
+/* One of the attributes (WEFT_FIELD_...). The value is a number.
+   Caller: The handle is open. */
+weft_value weft_chain_field(weft_chain *chain, weft_value attributes, uint32_t field);
+
+/* Reads at most len bytes; fewer at the end of the file. The value is bytes.
+   Caller: The handle is open. */
+weft_value weft_chain_read(weft_chain *chain, weft_value file, weft_number offset, weft_number len);
+
+/* Writes at an offset. The value is the offset, a number.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_write(weft_chain *chain, weft_value file, weft_number offset, weft_bytes data);
+
+/* Writes at the end of the file. The value is the offset where that was, a number.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_append(weft_chain *chain, weft_value file, weft_bytes data);
+
+/* Sets the size of a file in bytes. New bytes are zeros.
+   Caller: The handle is open. */
+weft_value weft_chain_truncate(weft_chain *chain, weft_value file, weft_number size);
+
+/* Allocates space. mode is that of fallocate(2): 0, FALLOC_FL_KEEP_SIZE, or FALLOC_FL_PUNCH_HOLE with FALLOC_FL_KEEP_SIZE, or FALLOC_FL_ZERO_RANGE with FALLOC_FL_KEEP_SIZE or alone.
+   Caller: The handle is open. */
+weft_value weft_chain_fallocate(weft_chain *chain, weft_value file, int mode, weft_number offset, weft_number len);
+
+/* Makes a directory with the permission bits mode, from which no umask is taken.
+   Caller: The handle is open; the path is there. */
+weft_value weft_chain_mkdir(weft_chain *chain, weft_path path, uint32_t mode);
+
+/* Makes a symlink at path that holds target.
+   Caller: The handle is open; target and path are there. */
+weft_value weft_chain_symlink(weft_chain *chain, weft_bytes target, weft_path path);
+
+/* Gives a file one more name. A symlink at the end of path is not followed.
+   Caller: The handle is open; both paths are there. */
+weft_value weft_chain_link(weft_chain *chain, weft_path path, weft_path new_path);
+
+/* Renames a file, and replaces what has the new name. flags are those of renameat2(2): 0, RENAME_NOREPLACE or RENAME_EXCHANGE.
+   Caller: The handle is open; both paths are there. */
+weft_value weft_chain_rename(weft_chain *chain, weft_path path, weft_path new_path, uint32_t flags);
+
+/* Removes a name that is not a directory's.
+   Caller: The handle is open; the path is there. */
+weft_value weft_chain_unlink(weft_chain *chain, weft_path path);
+
+/* Removes an empty directory.
+   Caller: The handle is open; the path is there. */
+weft_value weft_chain_rmdir(weft_chain *chain, weft_path path);
+
+/* Reads an extended attribute in the namespace user: its name begins with "user.". The value is bytes.
+   Caller: The handle is open; name is a string. */
+weft_value weft_chain_get_xattr(weft_chain *chain, weft_value file, const char *name);
+
+/* Sets an extended attribute in the namespace user. flags are those of setxattr(2): 0, XATTR_CREATE or XATTR_REPLACE.
+   Caller: The handle is open; name is a string; the bytes are there. */
+weft_value weft_chain_set_xattr(weft_chain *chain, weft_value file, const char *name, weft_bytes value, int flags);
+
+/* Removes an extended attribute in the namespace user.
+   Caller: The handle is open; name is a string. */
+weft_value weft_chain_remove_xattr(weft_chain *chain, weft_value file, const char *name);
+
+/* Makes a file and all names so far survive a power cut. Of a WEFT_CHAIN_ALL or WEFT_CHAIN_PREFIX, the step at the end does so for all changes.
+   Caller: The handle is open. */
+weft_value weft_chain_sync(weft_chain *chain, weft_value file);
+
+/* A part of bytes. The value is bytes. Fails with ERANGE unless all of it is there.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_slice(weft_chain *chain, weft_bytes bytes, weft_number from, weft_number len);
+
+/* Bytes, one behind the other; at most 255 parts. The value is bytes.
+   Caller: The handle is open; there are count parts, whose bytes are there. */
+weft_value weft_chain_concat(weft_chain *chain, const weft_bytes *parts, size_t count);
+
+/* The number of bytes. The value is a number.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_len(weft_chain *chain, weft_bytes bytes);
+
+/* A number in width (1 to 8) little-endian bytes. The value is bytes. Fails with EOVERFLOW when they do not hold it.
+   Caller: The handle is open. */
+weft_value weft_chain_pack(weft_chain *chain, weft_number number, uint32_t width);
+
+/* The number in width (1 to 8) little-endian bytes. The value is a number. Fails with ERANGE unless all of them are there.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_unpack(weft_chain *chain, weft_bytes bytes, weft_number from, uint32_t width);
+
+/* Of two numbers another one (WEFT_ADD, ...). The value is a number. Fails with EOVERFLOW when it does not fit into 64 bits, is below 0, or divides by 0.
+   Caller: The handle is open. */
+weft_value weft_chain_arith(weft_chain *chain, weft_number left, uint32_t arith, weft_number right);
+
+/* The first offset, not before from, at which bytes have what, or WEFT_NOT_FOUND. The value is a number.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_find(weft_chain *chain, weft_bytes bytes, weft_bytes what, weft_number from);
+
+/* base with with in place of as many bytes at offset at. The value is bytes. Fails with ERANGE when with goes beyond the end.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_patch(weft_chain *chain, weft_bytes base, weft_number at, weft_bytes with);
+
+/* The CRC32C (Castagnoli) of bytes. The value is a number.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_crc32c(weft_chain *chain, weft_bytes bytes);
+
+/* The chain fails with EBADMSG unless the bytes have this CRC32C.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_verify(weft_chain *chain, weft_bytes bytes, weft_number crc);
+
+/* Frees an answer, and the bytes that it has lent.
+   Caller: The handle is null or open. */
+void weft_answer_free(weft_answer *answer);
+
+/* What became of an operation: WEFT_DONE, WEFT_SKIPPED or WEFT_FAILED. error, unless null, gets its errno, which is 0 unless it failed.
+   Caller: The handle is open; outcome can be written; error is null or can be written. */
+int weft_answer_outcome(const weft_answer *answer, weft_value operation, uint32_t *outcome, int *error);
+
+/* The operation that failed, and its errno; both are 0 when none did. error is null when it is not wanted.
+   Caller: The handle is open; operation can be written; error is null or can be written. */
+int weft_answer_failed(const weft_answer *answer, weft_value *operation, int *error);
+
+/* The bytes that an operation gave. They belong to the answer, and are there until it is freed. WEFT_ENOENT: the operation was not done, or its value was not exported.
+   Caller: The handle is open; data and data_bytes can be written. */
+int weft_answer_bytes(const weft_answer *answer, weft_value operation, const uint8_t **data, size_t *data_bytes);
+
+/* The number that an operation gave. WEFT_ENOENT: the operation was not done, or its value was not exported.
+   Caller: The handle is open; number can be written. */
+int weft_answer_number(const weft_answer *answer, weft_value operation, uint64_t *number);
+
+/* The attributes that an operation gave. WEFT_ENOENT: the operation was not done, or its value was not exported.
+   Caller: The handle is open; attributes can be written. */
+int weft_answer_attributes(const weft_answer *answer, weft_value operation, weft_attributes *attributes);
+
+/* Opens a file and reads at most capacity bytes of it; fewer at its end. read_bytes gets how many. More than 4 MiB in one call fail with EMSGSIZE. When an operation fails, this and the other calls for whole chains return WEFT_EFAILED, weft_error_errno has the errno, and nothing has changed.
+   Caller: The handle is open; path is a string; data has room for capacity bytes; read_bytes can be written. */
+int weft_open_read(const weft_files *files, const char *path, uint64_t offset, uint8_t *data, size_t capacity, size_t *read_bytes);
+
+/* Opens a file, or makes it with the permission bits mode, from which no umask is taken, and writes to it: all of it, or nothing is made or changed. When durable is not 0, it survives a power cut.
+   Caller: The handle is open; path is a string; data has so many bytes. */
+int weft_open_write(const weft_files *files, const char *path, uint32_t mode, uint64_t offset, const uint8_t *data, size_t data_bytes, uint32_t durable);
+
+/* Writes to an open file, and closes it. A file that could not be written to stays open. When durable is not 0, the write survives a power cut.
+   Caller: The handle is open; data has so many bytes. */
+int weft_write_close(const weft_files *files, weft_file file, uint64_t offset, const uint8_t *data, size_t data_bytes, uint32_t durable);
+
+/* Replaces a part of a block of an open file: reads the block of block_bytes at offset, puts data into it from its byte at on, and writes it back. Nobody writes to the file in between. block, unless null, gets what the block was before, with zeros behind the end of the file. Fails with ERANGE when the file ends before the part does.
+   Caller: The handle is open; block is null or has room for block_bytes; data has so many bytes. */
+int weft_read_modify_write(const weft_files *files, weft_file file, uint64_t offset, uint8_t *block, size_t block_bytes, uint64_t at, const uint8_t *data, size_t data_bytes, uint32_t durable);
+
+/* Writes data with its checksum to an open file, at an offset or at its end (WEFT_END). The server computes the checksum, the CRC32C of the data, and writes it behind the data in four little-endian bytes. at, unless null, gets the offset of the data.
+   Caller: The handle is open; data has so many bytes; at is null or can be written. */
+int weft_write_checksum(const weft_files *files, weft_file file, uint64_t offset, const uint8_t *data, size_t data_bytes, uint32_t durable, uint64_t *at);
+
+/* Reads data that weft_write_checksum wrote to an open file. When the checksum is another one, it fails with EBADMSG, and when the file ends before, with ERANGE; data is as it was then.
+   Caller: The handle is open; data has room for data_bytes. */
+int weft_read_checksum(const weft_files *files, weft_file file, uint64_t offset, uint8_t *data, size_t data_bytes);
 
 #ifdef __cplusplus
 }

@@ -16,7 +16,8 @@ pub const WEFT_ERULE: i32 = -3;
 pub const WEFT_ENOSPC: i32 = -4;
 /// The page cannot be read, or the block is bad.
 pub const WEFT_EIO: i32 = -5;
-/// There is no such grant or image, no monitor on the device, or no checkpoint of the policy level on the grant.
+/// There is no such grant, image, file or server, no monitor on the device, or no checkpoint of the policy level on the grant; or an
+/// operation of a chain has no such value.
 pub const WEFT_ENOENT: i32 = -6;
 /// There is such a grant or image, or somebody uses it or the device; or another transaction of this thread holds the s-node.
 pub const WEFT_EBUSY: i32 = -7;
@@ -28,6 +29,29 @@ pub const WEFT_EACCES: i32 = -9;
 
 /// The grant holds data of another level, which this one would erase.
 pub const WEFT_ELEVEL: i32 = -10;
+
+/// An operation of a chain failed. `weft_error_errno` has its errno.
+pub const WEFT_EFAILED: i32 = -11;
+
+/// Of a call to the server of a volume.
+pub(crate) fn of_errno(errno: i32) -> i32 {
+    match errno {
+        // No socket, or one that nobody listens at.
+        libc::ENOENT | libc::ECONNREFUSED => WEFT_ENOENT,
+        libc::EACCES | libc::EPERM | libc::EROFS => WEFT_EACCES,
+        libc::EBUSY | libc::EEXIST => WEFT_EBUSY,
+        libc::ENOSPC | libc::EDQUOT => WEFT_ENOSPC,
+        libc::EAGAIN => WEFT_EAGAIN,
+        libc::EINVAL
+        | libc::E2BIG
+        | libc::EBADF
+        | libc::ENAMETOOLONG
+        | libc::ENOTDIR
+        | libc::EISDIR
+        | libc::ELOOP => WEFT_EINVAL,
+        _ => WEFT_EIO,
+    }
+}
 
 pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
     use weft_tags::Error;

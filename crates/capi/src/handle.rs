@@ -133,6 +133,18 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     raw.to_str().map_err(|_| bad(format!("{what} is not UTF-8; pass a name that is")))
 }
 
+/// A string of any bytes.
+///
+/// # Safety
+/// As of [`text`].
+pub(crate) unsafe fn c_string<'a>(pointer: *const c_char, what: &str) -> Result<&'a [u8], Failure> {
+    if pointer.is_null() {
+        return Err(null(what));
+    }
+    // SAFETY: not null, and the caller's promise.
+    Ok(unsafe { CStr::from_ptr(pointer) }.to_bytes())
+}
+
 /// Bytes to be read; none when there are 0.
 ///
 /// # Safety

@@ -3,37 +3,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
+use support::{compile, library_directory};
 use weft_device::Geometry;
 use weft_device::nand::{FlashSetup, OpenChannel};
 use weft_flash::share::MonitorServer;
 use weft_flash::{Monitor, MonitorSetup};
 
-/// The directory with the shared library: that of the test's own program, or the one above.
-fn library_directory() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let found = program.ancestors().skip(1).find(|directory| directory.join("libweft_c.so").exists());
-    found.unwrap().to_path_buf()
-}
-
 /// Compiles an example and runs it with these arguments, each list in turn.
 fn run(example: &str, scratch: &Path, runs: &[&[&Path]]) -> Vec<Output> {
-    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let (program, library) = (scratch.join("program"), library_directory());
-    let compiled = Command::new("cc")
-        .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program)
-        .arg(crate_directory.join("examples").join(example))
-        .arg("-I")
-        .arg(crate_directory.join("include"))
-        .arg(library.join("libweft_c.so"))
-        .output()
-        .unwrap();
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let program = scratch.join("program");
+    compile(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(example), &program);
     let run = |arguments: &&[&Path]| {
-        let run = Command::new(&program).args(*arguments).env("LD_LIBRARY_PATH", &library).output().unwrap();
+        let mut command = Command::new(&program);
+        let run = command.args(*arguments).env("LD_LIBRARY_PATH", library_directory()).output().unwrap();
         assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
         run
     };

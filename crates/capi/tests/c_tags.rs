@@ -3,37 +3,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod support;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+use support::{compile, library_directory};
 use weft_tags::{Durability, MemoryStore, Options, SessionServer, SessionSetup, SnodeId, Store};
-
-/// The directory with the shared library: that of the test's own program, or the one above.
-fn library_directory() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let found = program.ancestors().skip(1).find(|directory| directory.join("libweft_c.so").exists());
-    found.unwrap().to_path_buf()
-}
 
 /// A compiled example.
 struct Program(PathBuf);
 
 impl Program {
     fn compile(example: &str, scratch: &Path) -> Program {
-        let (here, library) = (Path::new(env!("CARGO_MANIFEST_DIR")), library_directory());
         let program = scratch.join("program");
-        let compiled = Command::new("cc")
-            .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
-            .arg(&program)
-            .arg(here.join("examples").join(example))
-            .arg("-I")
-            .arg(here.join("include"))
-            .arg(library.join("libweft_c.so"))
-            .output()
-            .unwrap();
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+        compile(&Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(example), &program);
         Program(program)
     }
 

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 20] = [
     "code",
     "error",
     "monitor",
@@ -20,6 +20,13 @@ const SOURCES: [&str; 13] = [
     "maps",
     "snapshots",
     "sessions",
+    "files",
+    "values",
+    "chain",
+    "file_operations",
+    "value_operations",
+    "answer",
+    "one_call",
 ];
 
 /// `WeftMonitor` as C writes it: `weft_monitor`.
@@ -48,6 +55,7 @@ fn c_type(rust: &str) -> String {
         "u32" => "uint32_t".into(),
         "u64" => "uint64_t".into(),
         "i32" => "int".into(),
+        "i64" => "int64_t".into(),
         "f64" => "double".into(),
         "usize" => "size_t".into(),
         "c_char" => "char".into(),
@@ -154,8 +162,8 @@ fn header() -> String {
         }
     }
     format!(
-        "/* Flash at three levels and tag stores, for C. Made from the sources of the crate weft-capi; do not edit.\n   Functions return 0 \
-         or a negative WEFT_E... code. */\n#ifndef WEFT_H\n#define WEFT_H\n\n#include <stddef.h>\n#include \
+        "/* Flash at three levels, tag stores and programs of file operations, for C. Made from the sources of the crate weft-capi; do \
+         not edit.\n   Functions return 0 or a negative WEFT_E... code, unless they say otherwise. */\n#ifndef WEFT_H\n#define WEFT_H\n\n#include <stddef.h>\n#include \
          <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n{constants}{types}{functions}#ifdef \
          __cplusplus\n}}\n#endif\n\n#endif\n"
     )

@@ -3,17 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::path::{Path, PathBuf};
+mod support;
+
+use std::path::Path;
 use std::process::Command;
+use support::library_directory;
 
 const PAGE: &str = include_str!("../../../docs/how-to/use-weft-from-c.md");
-
-/// The directory with the libraries: that of the test's own program, or the one above.
-fn library_directory() -> PathBuf {
-    let program = std::env::current_exe().unwrap();
-    let found = program.ancestors().skip(1).find(|directory| directory.join("libweft_c.so").exists());
-    found.unwrap().to_path_buf()
-}
 
 fn bash(script: &str, directory: &Path) -> String {
     let mut command = Command::new("bash");
