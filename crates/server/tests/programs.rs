@@ -6,7 +6,7 @@ mod rig;
 
 use rig::{Dice, Rig, is_superuser};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use weft_client::{AttrChange, Client, FileRef};
+use weft_client::{AttrChange, Client, FileRef, WireDirent};
 use weft_vfs::compound::{Access, Answer, Arith, Chain, Compare, Field, OUTPUT_BYTES_MAX, Outcome};
 
 fn open(client: &Client, path: &[u8], flags: i32) -> FileRef {
@@ -344,6 +344,73 @@ fn a_program_begins_where_it_is_told_and_may_do_what_its_user_may() {
             "the directory of another process"
         );
         stranger.stat(FileRef::ROOT, b"/open/dir", 0).unwrap();
+    });
+}
+
+/// A right that was taken away is not used any more, however long the program computes between its check and its step.
+#[test]
+fn a_program_does_nothing_by_a_right_that_was_taken_away() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let owner = rig.client();
+    owner.mkdir(FileRef::ROOT, b"/shared", 0o777).unwrap();
+    let stop = AtomicBool::new(false);
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 2000 } else { 60 };
+    let names = || {
+        let dir = open(&owner, b"/shared", libc::O_RDONLY | libc::O_DIRECTORY);
+        let mut out = vec![0; 128 << 10];
+        let (mut cookie, mut count) = (0, 0);
+        loop {
+            let len = owner.read_dir(dir, cookie, &mut out).unwrap();
+            let mut rest = &out[..len];
+            while let Some((entry, _, others)) = WireDirent::split_first(rest) {
+                count += 1;
+                (cookie, rest) = (entry.cookie, others);
+            }
+            if len == 0 {
+                owner.close(dir).unwrap();
+                return count;
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let (rig, stop) = (&rig, &stop);
+        let stranger = scope.spawn(move || {
+            rig.as_user(1000, || {
+                let (client, mut made) = (rig.client(), 0);
+                while !stop.load(Relaxed) {
+                    let mut chain = Chain::all();
+                    let file = chain.create(format!("/shared/{made}").as_str(), 0o600, true);
+                    // Computation takes a while.
+                    let bytes = vec![7; 200_000];
+                    let mut crc = chain.crc32c(bytes.as_slice());
+                    for _ in 0..8 {
+                        crc = chain.arith(crc, Arith::Max, crc);
+                        chain.crc32c(bytes.as_slice());
+                    }
+                    let packed = chain.pack(crc, 8);
+                    chain.append(file, packed);
+                    match do_by(&client, chain).failed() {
+                        None => made += 1,
+                        Some((_, errno)) => assert_eq!(errno, libc::EACCES),
+                    }
+                }
+                made
+            })
+        });
+        let misused = (0..rounds).find(|_| {
+            chmod(&owner, b"/shared", 0o777);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            chmod(&owner, b"/shared", 0o700);
+            let before = names();
+            std::thread::sleep(std::time::Duration::from_millis(2));
+            names() != before
+        });
+        stop.store(true, Relaxed);
+        assert_eq!(misused, None, "something was made in a directory that is closed to its maker");
+        assert!(stranger.join().unwrap() > 0);
     });
 }
 

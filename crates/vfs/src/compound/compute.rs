@@ -1,12 +1,9 @@
 //! Computation on bytes and numbers, which needs no host.
 
-use super::{Arith, Compare, Failure, NOT_FOUND};
+use super::{Arith, Compare, Failure, NOT_FOUND, Near};
 use std::sync::Arc;
 use std::time::Instant;
-use weft_compute::{Error, FUEL_MAX, Limits, Modules};
-
-/// The modules of all programs of this process.
-static MODULES: Modules = Modules::new();
+use weft_compute::{Error, FUEL_MAX, Limits};
 
 /// `len` bytes from `from` on.
 pub(super) fn slice(bytes: &[u8], from: u64, len: u64) -> Result<&[u8], Failure> {
@@ -107,19 +104,16 @@ impl Calls {
     /// Calls the function of a module.
     pub(super) fn call(
         &mut self,
-        module: &[u8],
-        input: &[u8],
+        near: &dyn Near,
+        (module, input): (&[u8], &[u8]),
         limits: Limits,
         goes_on: &dyn Fn(u64) -> bool,
     ) -> Result<Vec<u8>, Error> {
-        let begun = Instant::now();
-        let ns = |begun: Instant| begun.elapsed().as_nanos() as u64;
-        let module = MODULES.get(module)?;
-        let before = self.ns + ns(begun);
+        let (begun, before) = (Instant::now(), self.ns);
         let limits = Limits { fuel: limits.fuel.min(FUEL_MAX - self.fuel), ..limits };
-        let returned = module.call(input, limits, &mut |ns| goes_on(before + ns))?;
+        let returned = near.call(module, input, limits, &mut |ns| goes_on(before + ns))?;
         self.fuel += returned.fuel;
-        self.ns += ns(begun);
+        self.ns += begun.elapsed().as_nanos() as u64;
         Ok(returned.bytes)
     }
 }

@@ -1,6 +1,6 @@
 //! What the interpreter needs of whoever runs a program.
 
-use super::{Access, CALLS_NS_MAX, Op};
+use super::{Access, CALLS_NS_MAX, Near, Op};
 use crate::change::{Change, Made, Refused};
 use crate::{Attr, FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
@@ -48,6 +48,11 @@ pub trait Host {
     /// The tag that a file's data gets with another path; `None`: it keeps the one that it has.
     fn tag_of_renamed(&self, file: &Attr, start: Ino, path: &[u8]) -> Option<Tag> {
         let _ = (file, start, path);
+        None
+    }
+
+    /// Codecs and users' functions, if the host has them. Operations that need them fail with `EOPNOTSUPP` otherwise.
+    fn near(&self) -> Option<&dyn Near> {
         None
     }
 

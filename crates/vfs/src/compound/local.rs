@@ -1,6 +1,6 @@
 //! A host over any file system, in the same process.
 
-use super::{Host, Op, Stale, TRIES_MAX};
+use super::{Host, Native, Near, Op, Stale, TRIES_MAX};
 use crate::change::{Change, Made, Refused};
 use crate::{FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
@@ -29,6 +29,10 @@ impl<'a> Local<'a> {
 impl Host for Local<'_> {
     fn files(&self) -> &dyn FileSystem {
         self.fs
+    }
+
+    fn near(&self) -> Option<&dyn Near> {
+        Some(&Native)
     }
 
     fn caller(&self) -> &Credentials {

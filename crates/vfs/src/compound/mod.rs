@@ -47,6 +47,7 @@ mod compute;
 mod host;
 mod local;
 mod names;
+mod near;
 mod overlay;
 mod paths;
 mod plan;
@@ -60,6 +61,7 @@ pub use check::{CheckError, Checked, check};
 pub use codec::DecodeError;
 pub use host::{Host, Stale};
 pub use local::Local;
+pub use near::{Native, Near};
 pub use program::{
     Access, Allocate, Arith, At, Bytes, Compare, Dir, Field, File, Guard, Kind, NOT_FOUND, Num, Op, Operand,
     Policy, Program, Ref, Type,

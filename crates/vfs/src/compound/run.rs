@@ -13,7 +13,7 @@ use crate::change::CHANGE_BYTES_MAX;
 use crate::memfs::FILE_SIZE_MAX;
 use crate::{Access, Attr, FileKind, FileSystem, FsError, InodeFlags, XattrMode, access};
 use std::sync::Arc;
-use weft_compute::{Limits, compress, decompress};
+use weft_compute::Limits;
 use weft_core::checksum::crc32c;
 use weft_core::{Ino, refuse};
 
@@ -390,24 +390,29 @@ impl<'a> Machine<'a> {
                 self.used.compressed += bytes.len();
                 let too_much = self.used.compressed > COMPRESS_BYTES_MAX;
                 refuse(too_much, Failure::Limit("16 MiB to compress"))?;
-                let make = |max| compress(&bytes, *codec, *level, max);
+                let near = self.near()?;
+                let make = |max| near.compress(&bytes, *codec, *level, max);
                 Held::Bytes(compute::bounded(u64::MAX, self.room(), make)?)
             }
             Kind::Decompress { bytes, codec, max } => {
-                let (bytes, max) = (self.bytes(bytes), self.num(*max));
-                Held::Bytes(compute::bounded(max, self.room(), |max| decompress(&bytes, *codec, max))?)
+                let (bytes, max, near) = (self.bytes(bytes), self.num(*max), self.near()?);
+                Held::Bytes(compute::bounded(max, self.room(), |max| near.decompress(&bytes, *codec, max))?)
             }
             Kind::Call { module, input, fuel } => {
                 let (module, input) = (self.bytes(module), self.bytes(input));
-                let (fuel, host, room) = (self.num(*fuel), self.host, self.room());
+                let (fuel, host, room, near) = (self.num(*fuel), self.host, self.room(), self.near()?);
                 let calls = &mut self.used.calls;
                 let make = |output_bytes| {
-                    calls.call(&module, &input, Limits { fuel, output_bytes }, &|ns| host.goes_on(ns))
+                    calls.call(near, (&module, &input), Limits { fuel, output_bytes }, &|ns| host.goes_on(ns))
                 };
                 Held::Bytes(compute::bounded(u64::MAX, room, make)?)
             }
         };
         Ok(Some(value))
+    }
+
+    fn near(&self) -> Result<&'a dyn super::Near, Failure> {
+        Ok(self.host.near().ok_or(FsError::Unsupported("computation near the data"))?)
     }
 
     /// Bytes that values may take yet.

@@ -28,8 +28,8 @@ pub struct Before<'c> {
     pub touched: Vec<(Arc<OpenInode>, u64)>,
     /// What is there of one of them is overwritten or cut off.
     pub rewrites: Vec<Arc<OpenInode>>,
-    /// A change of what programs may do, which needs that nobody else changes that.
-    pub changes_rights: bool,
+    /// Names go, or somebody may do more or less: nobody else's permissions are checked meanwhile.
+    pub takes_names: bool,
     names: BTreeMap<(NodeKey, &'c [u8]), Option<Ino>>,
     moved: Vec<Moved<'c>>,
     effects: Effects,
@@ -136,11 +136,13 @@ impl<'c> Before<'c> {
                 self.look_at_dir(session, dir);
             }
             Change::Remove { dir, name, .. } => {
+                self.takes_names = true;
                 self.effects.lost.extend(self.named(session, (dir, name)));
                 self.names.insert((key(dir), name), None);
                 self.look_at_dir(session, dir);
             }
             Change::Rename { from, name, to, new_name, flags } => {
+                self.takes_names = true;
                 let (from, to) = ((from, name), (to, new_name));
                 let [moved, there] = [from, to].map(|place| self.named(session, place));
                 if let Some(ino) = moved
@@ -164,15 +166,15 @@ impl<'c> Before<'c> {
             Change::SetAttr { node, ref set } => {
                 self.effects.changed.extend(node.existing());
                 if set.perm.is_some() {
+                    self.takes_names = true;
                     self.effects.rights.extend(node.existing());
-                    self.changes_rights |= node.existing().is_some();
                 }
             }
             Change::Xattr { node, name, .. } => {
                 self.effects.changed.extend(node.existing());
+                self.takes_names = true;
                 if name == CAPABILITIES {
                     self.effects.rights.extend(node.existing());
-                    self.changes_rights |= node.existing().is_some();
                 }
             }
             Change::SetTag { node, .. } => self.effects.changed.extend(node.existing()),

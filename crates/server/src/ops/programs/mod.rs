@@ -2,18 +2,18 @@
 //!
 //! A turn is a whole program, or one operation of an [`Each`](weft_vfs::compound::Policy::Each). In a turn
 //! ```text
-//!  space is reserved -> write locks of inodes, by number -> permissions -> what is looked at -> the step -> locks are given back
-//!                       `-- of a turn that begins anew --'                                     -> maps, names, rings -> durable
+//!  space is reserved -> write locks of inodes, by number -> what is looked at, computation -> permissions -> the step -> locks are given back
+//!                       `-- of a turn that begins anew --'                                                          -> maps, names, rings -> durable
 //! ```
-//! Nobody who has the permissions waits for an inode's write lock: a turn that meets another inode takes its lock if that is free, and
-//! begins anew otherwise.
+//! Nobody who has locks waits for an inode's write lock: a turn that meets another inode takes its lock if that is free, and begins anew
+//! otherwise. Only the inodes that it has met wait for its computation.
 
 mod effects;
-mod needs;
+mod space;
 mod view;
 
 use self::effects::{Before, Effects};
-use self::needs::Needs;
+use self::space::space_for;
 use self::view::View;
 use super::{Base, Error, Result, Session};
 use crate::state::open_files::{Opener, path_from};
@@ -25,10 +25,10 @@ use weft_client::proto::{is_readable, is_writable};
 use weft_core::{Credentials, Ino, Tag};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::change::{Made, Refused};
-use weft_vfs::compound::{Access, Answer, Checked, Host, Op, Stale, TRIES_MAX, run};
+use weft_vfs::compound::{Access, Answer, Checked, Host, Native, Near, Op, Stale, TRIES_MAX, run};
 use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, NewNode, Protections, TimeSpec};
 
-/// How often a turn begins anew because somebody writes to what it has met, or may do more than it was begun for.
+/// How often a turn begins anew because somebody writes to what it has met.
 const LOCKS_MAX: u32 = 100;
 
 /// Where and how a program begins.
@@ -65,8 +65,6 @@ impl Session<'_> {
             umask: beginning.umask,
             opener: beginning.opener,
             given: beginning.given,
-            alone: AtomicBool::new(false),
-            needs_alone: AtomicBool::new(false),
             rewrites: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             turn: Mutex::default(),
@@ -85,10 +83,6 @@ struct Programs<'s, 'a> {
     umask: u32,
     opener: Opener,
     given: Vec<FileRef>,
-    /// The turn has the permissions for itself.
-    alone: AtomicBool,
-    /// The turn has to, and begins anew.
-    needs_alone: AtomicBool,
     /// The turn overwrites what is there.
     rewrites: AtomicBool,
     has_ended: AtomicBool,
@@ -119,14 +113,8 @@ impl Programs<'_, '_> {
         let session = self.session;
         *self.turn.lock() = Turn::default();
         self.view.lock_wanted(self.rewrites.load(Relaxed))?;
-        self.alone.store(self.needs_alone.load(Relaxed), Relaxed);
-        let outcome = if self.alone.load(Relaxed) {
-            let _alone = session.alone()?;
-            run()
-        } else {
-            let _among = session.among_others()?;
-            run()
-        };
+        session.check_lives()?;
+        let outcome = run();
         self.view.unlock();
         let mut turn = self.turn.lock();
         for effects in std::mem::take(&mut turn.effects) {
@@ -182,11 +170,6 @@ impl Programs<'_, '_> {
         let volume = self.session.volume;
         let refused = |error| Refused { at: 0, error };
         let before = Before::look(self.session, &self.view, changes).map_err(refused)?;
-        if before.changes_rights && !self.alone.load(Relaxed) {
-            self.needs_alone.store(true, Relaxed);
-            self.view.begin_anew();
-            return Err(refused(FsError::Stale));
-        }
         for open in &before.rewrites {
             // Not with locks, at first: others would wait for the device.
             if !self.rewrites.swap(true, Relaxed) && volume.inodes.rewrite_needs_sync(open) {
@@ -195,8 +178,14 @@ impl Programs<'_, '_> {
             }
             volume.inodes.before_rewrite(open).map_err(refused)?;
         }
-        if self.session.check_lives().is_err() {
+        // Until the end: nobody changes what permission checks rest on.
+        let alone = before.takes_names.then(|| self.session.alone());
+        let among = (!before.takes_names).then(|| self.session.among_others());
+        if matches!(alone, Some(Err(_))) || matches!(among, Some(Err(_))) {
             self.has_ended.store(true, Relaxed);
+            return Err(refused(FsError::Stale));
+        }
+        if !self.view.is_still(changes) {
             return Err(refused(FsError::Stale));
         }
         let opens: Vec<_> = before.touched.iter().map(|(open, _)| open.clone()).collect();
@@ -238,6 +227,10 @@ impl Programs<'_, '_> {
 impl Host for Programs<'_, '_> {
     fn files(&self) -> &dyn FileSystem {
         &self.view
+    }
+
+    fn near(&self) -> Option<&dyn Near> {
+        Some(&Native)
     }
 
     fn caller(&self) -> &Credentials {
@@ -301,11 +294,10 @@ impl Host for Programs<'_, '_> {
 
     fn turn(&self, ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()> {
         let volume = self.session.volume;
-        let needs = Needs::of(ops, || volume.fs.statfs().map_or(0, |stats| stats.free_bytes));
-        self.needs_alone.store(needs.alone, Relaxed);
+        let bytes = space_for(ops, || volume.fs.statfs().map_or(0, |stats| stats.free_bytes));
         self.rewrites.store(false, Relaxed);
         self.view.begin_turn();
-        let _reserved = (needs.bytes > 0).then(|| volume.inodes.reserve(needs.bytes));
+        let _reserved = (bytes > 0).then(|| volume.inodes.reserve(bytes));
         match self.turn_in_tries(run) {
             Ok(()) => self.make_durable(),
             Err(Error::Errno(libc::ENOSPC)) => Err(FsError::NoSpace),

@@ -1,5 +1,8 @@
 //! The files as a program sees them, with what clients have written, and the locks that keep them so.
 //!
+//! Permissions are not kept as they are while a program runs, which may compute for long. What its checks rest on is noted instead, and looked
+//! at again when the step is made and nobody can change it.
+//!
 //! An inode whose content or attributes a program looks at is locked when it is met, if nobody writes to it just then. Otherwise the turn
 //! ends stale: it begins anew with the locks of all that it met, taken in order of their numbers before any other lock.
 
@@ -12,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use weft_client::shared::volume::MAPPED;
 use weft_core::Ino;
-use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, TimeSpec};
+use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, Node, TimeSpec};
 
 /// A file that a program has open.
 struct Held<'a> {
@@ -30,6 +33,33 @@ struct State<'a> {
     wanted: BTreeSet<Ino>,
     /// The turn has ended stale because a lock could not be had.
     is_contended: bool,
+    /// What permission checks of this try may rest on.
+    rights: BTreeMap<Ino, Rights>,
+    /// Names that it has looked up.
+    names: BTreeMap<(Ino, Vec<u8>), Option<Ino>>,
+}
+
+/// What of an inode says who may do what with it.
+#[derive(PartialEq, Eq)]
+struct Rights {
+    perm: u32,
+    owner: (u32, u32),
+    marks: Marks,
+    /// Of an inode with an access list, which changes with it.
+    ctime: Option<TimeSpec>,
+    is_gone: bool,
+}
+
+impl Rights {
+    fn of(attr: &Attr) -> Rights {
+        Rights {
+            perm: attr.perm,
+            owner: (attr.uid, attr.gid),
+            marks: attr.marks,
+            ctime: attr.marks.has_acl.then_some(attr.ctime),
+            is_gone: attr.links == 0,
+        }
+    }
 }
 
 /// What a program has open, and sees.
@@ -70,6 +100,8 @@ impl<'a> View<'a> {
         let wanted: Vec<(Ino, Arc<OpenInode>, bool)> = {
             let mut state = self.state.lock();
             state.is_contended = false;
+            state.rights.clear();
+            state.names.clear();
             let State { files, wanted, .. } = &*state;
             let held = wanted.iter().filter_map(|ino| Some((*ino, files.get(ino)?)));
             held.map(|(ino, held)| (ino, held.open.clone(), held.is_settled)).collect()
@@ -108,9 +140,37 @@ impl<'a> View<'a> {
 
     /// The turn cannot go on as it began: with the locks of all that it has met it can.
     pub fn begin_anew(&self) {
-        let State { files, wanted, is_contended } = &mut *self.state.lock();
+        let State { files, wanted, is_contended, .. } = &mut *self.state.lock();
         wanted.extend(files.iter().filter(|(_, held)| held.guard.is_some()).map(|(ino, _)| *ino));
         *is_contended = true;
+    }
+
+    /// Whether those who may do what, and who has the names that are changed, are still the same as this try has found them. To be asked
+    /// when nobody changes that.
+    pub fn is_still(&self, changes: &[Change<'_>]) -> bool {
+        let fs = &self.session.volume.fs;
+        let State { rights, names, .. } = &*self.state.lock();
+        let is_same =
+            |(ino, rights): (&Ino, &Rights)| fs.getattr(*ino).is_ok_and(|now| Rights::of(&now) == *rights);
+        let is_named = |dir: Node, name: &[u8]| {
+            let Some(dir) = dir.existing() else { return true };
+            let known = names.get(&(dir, name.to_vec()));
+            known.is_none_or(|known| fs.lookup(dir, name).ok().map(|now| now.ino) == *known)
+        };
+        rights.iter().all(is_same)
+            && changes.iter().all(|change| match *change {
+                Change::Remove { dir, name, .. } => is_named(dir, name),
+                Change::Rename { from, name, to, new_name, .. } => {
+                    is_named(from, name) && is_named(to, new_name)
+                }
+                _ => true,
+            })
+    }
+
+    /// Notes attributes that were looked at.
+    fn looked(&self, attr: Attr) -> Attr {
+        self.state.lock().rights.entry(attr.ino).or_insert_with(|| Rights::of(&attr));
+        attr
     }
 
     /// A file that the program has open.
@@ -150,7 +210,7 @@ impl<'a> View<'a> {
     /// Locks an open file, if it is none of this turn's yet.
     fn lock(&self, ino: Ino) -> FsResult<()> {
         let volume = self.session.volume;
-        let State { files, wanted, is_contended } = &mut *self.state.lock();
+        let State { files, wanted, is_contended, .. } = &mut *self.state.lock();
         let Some(held) = files.get_mut(&ino).filter(|held| held.guard.is_none()) else { return Ok(()) };
         if held.is_settled || !volume.orphans.has_any(volume, &volume.fs.getattr(ino)?) {
             held.is_settled = true;
@@ -185,7 +245,18 @@ impl FileSystem for View<'_> {
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {
         self.lock(ino)?;
-        self.session.volume.fs.getattr(ino)
+        self.session.volume.fs.getattr(ino).map(|attr| self.looked(attr))
+    }
+
+    fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
+        let found = self.session.volume.fs.lookup(dir, name);
+        let ino = match &found {
+            Ok(attr) => Some(attr.ino),
+            Err(FsError::NotFound) => None,
+            Err(_) => return found,
+        };
+        self.state.lock().names.entry((dir, name.to_vec())).or_insert(ino);
+        found.map(|attr| self.looked(attr))
     }
 
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
@@ -200,7 +271,6 @@ impl FileSystem for View<'_> {
     }
 
     weft_vfs::forward! {
-        lookup => session.volume.fs.lookup(dir: Ino, name: &[u8]) -> FsResult<Attr>;
         readlink => session.volume.fs.readlink(ino: Ino) -> FsResult<Vec<u8>>;
         parent => session.volume.fs.parent(dir: Ino) -> FsResult<Ino>;
         getxattr => session.volume.fs.getxattr(ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;

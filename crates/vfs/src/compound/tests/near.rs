@@ -227,6 +227,7 @@ impl Host for Patient<'_> {
         caller => local.caller() -> &Credentials;
         start => local.start() -> Ino;
         umask => local.umask() -> u32;
+        near => local.near() -> Option<&dyn Near>;
         mount_point => local.mount_point() -> &[u8];
         protections => local.protections() -> Protections;
         now => local.now() -> TimeSpec;
