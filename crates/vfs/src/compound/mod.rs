@@ -48,6 +48,7 @@ mod paths;
 mod plan;
 mod program;
 mod run;
+pub mod schedule;
 mod wire;
 
 pub use answer::{Answer, Failure, Outcome, Value};
