@@ -1,5 +1,7 @@
 //! The experiments on a device with processors, held to their bounds.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use weft_sim::cpus::experiments::{Compound, Place, beside, cost_change, long_function, loses_from, offload};
 use weft_sim::cpus::{
     Costs, Load, MEASURED, Machine, Operation, Scheduling, Setup, SetupError, Step, Tenant, run,

@@ -1,6 +1,8 @@
 //! What each scheduler promises, on random loads: no processor idles while a request may run, nobody starves, shares follow weights,
 //! the same load gives the same result. A recorder stands between the simulation and the scheduler and keeps books of its own.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use weft_sim::cpus::{Load, Machine, Operation, Phase, Scheduling, Setup, Tenant, Trace, run};

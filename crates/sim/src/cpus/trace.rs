@@ -40,7 +40,23 @@ pub struct Trace {
     pub tenants: Vec<Tenant>,
 }
 
+/// The traces that come with weft: name and text. Their times are measured as [`costs`](super::Costs) are.
+const BUILT_IN: [(&str, &str); 2] = [
+    ("key-values", include_str!("traces/key-values.trace")),
+    ("functions", include_str!("traces/functions.trace")),
+];
+
 impl Trace {
+    /// Names of the traces that come with weft.
+    pub fn built_in_names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// The text of a trace that comes with weft; `None` when there is none of this name.
+    pub fn built_in(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+    }
+
     /// Reads a trace.
     ///
     /// # Errors
@@ -185,6 +201,15 @@ mod tests {
         let kinds: Vec<&str> = light.phases[0].operations.iter().map(|o| o.kind.as_str()).collect();
         assert_eq!(kinds, ["write-4k", "read-4k"]);
         assert_eq!(heavy.phases[0].operations, [Operation::on_device("compress", 1_000_000, true, 262_144)]);
+    }
+
+    #[test]
+    fn the_traces_that_come_with_weft_can_be_read() {
+        for name in Trace::built_in_names() {
+            let trace = read(Trace::built_in(name).unwrap()).unwrap();
+            assert_eq!(trace.tenants.len(), 3, "{name}");
+        }
+        assert_eq!(Trace::built_in("no such trace"), None);
     }
 
     #[test]

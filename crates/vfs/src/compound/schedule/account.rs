@@ -33,7 +33,7 @@ pub(super) struct Virtual(u128);
 impl Virtual {
     /// What so many nanoseconds are to a user of this weight.
     pub(super) fn of(ns: u64, weight: Weight) -> Virtual {
-        Virtual((u128::from(ns) * u128::from(Weight::DEFAULT.0) << 20) / u128::from(weight.0))
+        Virtual(((u128::from(ns) * u128::from(Weight::DEFAULT.0)) << 20) / u128::from(weight.0))
     }
 
     /// Later by so much.

@@ -5,7 +5,8 @@
 //! estimated: a turn that runs counts as one slice for the choice until it is measured.
 //!
 //! A user that comes, comes back or may run again (its memory, or its only request, was in use) starts at the virtual time of the last
-//! turn that began, if its own is smaller: it gets no credit for time in which it had nothing to run. A user that is ahead stays ahead.
+//! turn that began, if its own is smaller: it gets no credit for time in which it had nothing to run. A user that is ahead stays ahead
+//! until nothing is left to do; then all begin anew.
 //! This is start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996; over several processors SFQ(D), Jin, Chase and Kaur,
 //! SIGMETRICS 2004) with measured times in place of lengths known beforehand.
 //!
@@ -49,8 +50,10 @@ pub struct Fair {
     /// Users without a request, by virtual time. They are forgotten when time has passed them.
     idle: BTreeSet<(Virtual, UserId)>,
     running: BTreeMap<RequestId, Request>,
-    /// Virtual time of the last turn that began; it never goes back.
+    /// Virtual time of the last turn that began, or when nothing was left to do, of whoever was furthest; it never goes back.
     now: Virtual,
+    /// The largest virtual time of a user.
+    furthest: Virtual,
     /// Places given out in the queues.
     places: u64,
 }
@@ -66,6 +69,7 @@ impl Fair {
             idle: BTreeSet::new(),
             running: BTreeMap::new(),
             now: Virtual::default(),
+            furthest: Virtual::default(),
             places: 0,
         }
     }
@@ -172,7 +176,7 @@ impl Scheduler for Fair {
         let request = self.running.remove(&id).ok_or(NotRunning(id))?;
         self.places += 1;
         let place = self.places;
-        self.change(request.user, |account| {
+        let time = self.change(request.user, |account| {
             // A turn that took no measurable time counts, or a user of such turns would keep all others out.
             account.time = account.time.plus(Virtual::of(ran_ns.max(1), account.weight));
             account.running -= 1;
@@ -180,7 +184,13 @@ impl Scheduler for Fair {
                 Ended::Finished => account.held_bytes -= request.memory_bytes,
                 Ended::Preempted => account.wait(place, request, true),
             }
+            account.time
         });
+        self.furthest = self.furthest.max(time.unwrap_or_default());
+        if self.running.is_empty() && self.ready.is_empty() {
+            // Whoever is ahead has kept nobody waiting.
+            self.now = self.furthest;
+        }
         self.forget();
         Ok(())
     }

@@ -21,7 +21,7 @@ fn a_user_that_slept_or_is_new_gets_no_credit() {
         fair.ended(RequestId(1), 100_000, Ended::Preempted).unwrap();
     }
     fair.arrive(request(2, 2)).unwrap();
-    let mut got = [0; 2];
+    let mut got = [0u32; 2];
     for _ in 0..1000 {
         let (id, user) = turn(&mut fair);
         got[user as usize - 1] += 1;
