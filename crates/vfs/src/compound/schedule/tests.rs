@@ -31,6 +31,27 @@ fn a_user_that_slept_or_is_new_gets_no_credit() {
 }
 
 #[test]
+fn a_user_with_nothing_waiting_while_it_runs_gets_no_credit_either() {
+    let mut fair = Fair::new(FairSettings::default());
+    fair.arrive(request(1, 1)).unwrap();
+    fair.arrive(request(2, 2)).unwrap();
+    assert_eq!(turn(&mut fair), (1, 1));
+    // The request of user 1 stays on one processor; user 2 has the other for a second.
+    for _ in 0..10_000 {
+        assert_eq!(turn(&mut fair), (2, 2));
+        fair.ended(RequestId(2), 100_000, Ended::Preempted).unwrap();
+    }
+    fair.ended(RequestId(1), 100_000, Ended::Preempted).unwrap();
+    let mut got = [0u32; 2];
+    for _ in 0..1000 {
+        let (id, user) = turn(&mut fair);
+        got[user as usize - 1] += 1;
+        fair.ended(RequestId(id), 100_000, Ended::Preempted).unwrap();
+    }
+    assert!(got[0].abs_diff(got[1]) <= 2, "{got:?}");
+}
+
+#[test]
 fn a_user_that_is_ahead_stays_ahead_when_it_leaves_for_a_moment() {
     let mut fair = Fair::new(FairSettings::default());
     fair.arrive(request(1, 1)).unwrap();
