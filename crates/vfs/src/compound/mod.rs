@@ -53,6 +53,7 @@ mod paths;
 mod plan;
 mod program;
 mod run;
+pub mod schedule;
 mod wire;
 
 pub use answer::{Answer, Failure, Outcome, Value};
