@@ -54,8 +54,18 @@ struct Here<'a> {
 impl Client {
     /// Runs a program that changes nothing, if everything that it looks at is to be seen here.
     pub(crate) fn run_here(&self, at: FileRef, given: &[FileRef], program: &Checked) -> Option<Answer> {
-        let looks =
-            |op: &Op| !op.kind.is_change() && !matches!(op.kind, Kind::Sync { .. } | Kind::GetXattr { .. });
+        // Computation near the data is the server's.
+        let looks = |op: &Op| {
+            !op.kind.is_change()
+                && !matches!(
+                    op.kind,
+                    Kind::Sync { .. }
+                        | Kind::GetXattr { .. }
+                        | Kind::Compress { .. }
+                        | Kind::Decompress { .. }
+                        | Kind::Call { .. }
+                )
+        };
         // An empty one asks whether the core does steps.
         if program.ops.is_empty() || !program.ops.iter().all(looks) {
             return None;
@@ -95,7 +105,8 @@ impl<'a> Here<'a> {
         let size = inode.size.load(Acquire);
         let area = self.leases.overwrites(inode).map(|area| area.version());
         let (by_call, ring) = (inode.by_call.load(SeqCst), inode.ring.load(Relaxed));
-        let is_quiet = (step | seq) & 1 == 0 && by_call == 0;
+        // A write that is under way may be seen in part.
+        let is_quiet = (step | seq) & 1 == 0 && by_call == 0 && inode.write_lock.holder() == 0;
         is_quiet.then(|| Stamp { ino: inode.ino.load(Relaxed), step, seq, by_call, ring, size, area })
     }
 
@@ -242,6 +253,8 @@ impl Host for Here<'_> {
         let ino = Ino(inode.ino.load(Relaxed));
         // What fails here is asked of the server.
         let _ = self.meet(ino, slot);
+        // Another thread may have closed it, and the slot may be another file's.
+        self.leases.open_file(*self.given.get(usize::from(number))?).ok()?;
         Some((ino, access))
     }
 

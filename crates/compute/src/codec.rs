@@ -14,6 +14,9 @@ use zstd::zstd_safe::{self, CParameter, zstd_sys::ZSTD_ErrorCode};
 /// The highest level of a codec. zstd has higher ones, which take more time and memory than one caller of many should get.
 pub const LEVEL_MAX: i32 = 9;
 
+/// Bytes of memory that are cleared for the blocks of LZ4 frames, at most.
+const LZ4_CLEARED_MAX: usize = 256 << 20;
+
 /// A codec.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Codec {
@@ -133,12 +136,14 @@ fn compress_lz4_frame(bytes: &[u8]) -> Result<Vec<u8>, Error> {
 fn decompress_lz4_frames(bytes: &[u8], max: usize) -> Result<Vec<u8>, Error> {
     let corrupt = || Error::Corrupt(Codec::Lz4.name());
     let mut frames = Vec::new();
-    let (mut rest, mut bound, mut told) = (bytes, 0usize, 0usize);
+    let (mut rest, mut bound, mut told, mut cleared) = (bytes, 0usize, 0usize, 0usize);
     while !rest.is_empty() {
         let frame = Lz4Frame::at(rest).ok_or_else(corrupt)?;
         bound = bound.saturating_add(frame.content_max);
         told = told.saturating_add(if frame.tells_size { frame.content_max } else { 0 });
         refuse(told > max, Error::TooLong { max })?;
+        cleared = cleared.saturating_add(frame.cleared);
+        refuse(cleared > LZ4_CLEARED_MAX, Error::NoMemory("the blocks of LZ4 frames"))?;
         let (frame, behind) = rest.split_at(frame.len);
         frames.push(frame);
         rest = behind;
@@ -151,6 +156,8 @@ fn decompress_lz4_frames(bytes: &[u8], max: usize) -> Result<Vec<u8>, Error> {
         if read as u64 > left {
             return Err(Error::TooLong { max });
         }
+        // The decoder takes an empty block for the end, and does not look at what is behind it.
+        refuse(!decoder.into_inner().into_inner().is_empty(), corrupt())?;
     }
     Ok(unpacked)
 }
@@ -163,6 +170,8 @@ struct Lz4Frame {
     content_max: usize,
     /// Whether that is their number.
     tells_size: bool,
+    /// Bytes of memory that its decoder clears for its blocks, however short these are.
+    cleared: usize,
 }
 
 impl Lz4Frame {
@@ -187,7 +196,9 @@ impl Lz4Frame {
             Some(u64::from_le_bytes(*bytes.get(6..)?.first_chunk()?))
         };
         let mut at = if size.is_some() { 15 } else { 7 };
-        let mut blocks_max = 0usize;
+        // 64 KiB, 256 KiB, 1 MiB or 4 MiB; the decoder refuses others.
+        let block_max = 1usize << (8 + 2 * u32::from(*bytes.get(5)? >> 4 & 7));
+        let (mut blocks_max, mut cleared) = (0usize, 0usize);
         loop {
             let block = num(at)?;
             at += 4;
@@ -195,6 +206,7 @@ impl Lz4Frame {
                 break;
             }
             let len = (block & !Lz4Frame::STORED) as usize;
+            cleared = cleared.saturating_add(block_max);
             let grows = if block & Lz4Frame::STORED == 0 { 255 } else { 1 };
             blocks_max = blocks_max.saturating_add(len.saturating_mul(grows));
             at += len + if flags & Lz4Frame::BLOCK_CHECKSUMS == 0 { 0 } else { 4 };
@@ -206,6 +218,7 @@ impl Lz4Frame {
             len: at,
             content_max: told.unwrap_or(blocks_max),
             tells_size: told.is_some(),
+            cleared,
         })
     }
 }

@@ -181,3 +181,32 @@ proptest! {
         }
     }
 }
+
+/// A frame of LZ4 with these blocks, each behind its size word, for blocks of at most 4 MiB and without sizes and checksums.
+fn lz4_frame(blocks: &[(u32, &[u8])]) -> Vec<u8> {
+    // Magic, version 1 and independent blocks, blocks of 4 MiB, and the checksum of these two bytes.
+    let mut frame = vec![0x04, 0x22, 0x4d, 0x18, 0x60, 0x70, 0x73];
+    for (word, bytes) in blocks {
+        frame.extend_from_slice(&word.to_le_bytes());
+        frame.extend_from_slice(bytes);
+    }
+    frame.extend_from_slice(&[0; 4]);
+    frame
+}
+
+#[test]
+fn an_empty_block_does_not_hide_what_is_behind_it() {
+    const STORED: u32 = 1 << 31;
+    let whole = lz4_frame(&[(STORED | 3, b"abc"), (STORED | 3, b"def")]);
+    assert_eq!(decompress(&whole, Codec::Lz4, 99).unwrap(), b"abcdef");
+    let hidden = lz4_frame(&[(STORED | 3, b"abc"), (STORED, b""), (STORED | 3, b"def")]);
+    assert!(matches!(decompress(&hidden, Codec::Lz4, 99), Err(Error::Corrupt(_))));
+}
+
+#[test]
+fn frames_of_next_to_nothing_do_not_clear_memory_without_end() {
+    // A block of one literal byte: each makes the decoder clear 4 MiB.
+    let frame = lz4_frame(&[(2, b"\x10a")]);
+    assert_eq!(decompress(&frame.repeat(20), Codec::Lz4, 99).unwrap(), [b'a'; 20]);
+    assert!(matches!(decompress(&frame.repeat(100), Codec::Lz4, 999), Err(Error::NoMemory(_))));
+}

@@ -6,8 +6,13 @@ mod rig;
 
 use rig::{Dice, Rig, is_superuser};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use weft_client::proto::{LONG_BEGINS, LONG_ENDS, Op};
+use weft_client::shared::channel::Request;
 use weft_client::{AttrChange, Client, FileRef, WireDirent};
-use weft_vfs::compound::{Access, Answer, Arith, Chain, Compare, Field, OUTPUT_BYTES_MAX, Outcome};
+use weft_vfs::InodeFlags;
+use weft_vfs::compound::{
+    Access, Allocate, Answer, Arith, Chain, Codec, Compare, Field, Kind, Num, OUTPUT_BYTES_MAX, Outcome,
+};
 
 fn open(client: &Client, path: &[u8], flags: i32) -> FileRef {
     client.open(FileRef::ROOT, path, flags, 0o644).unwrap().file
@@ -484,9 +489,106 @@ fn files_that_are_given_are_open_for_what_the_caller_opened_them_for() {
 }
 
 #[test]
+fn what_a_client_cannot_compute_the_server_does() {
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    put(&client, b"/x", &[7; 9000]);
+    for _ in 0..2 {
+        let mut chain = Chain::all();
+        let file = chain.open("/x", Access::Read);
+        let bytes = chain.read(file, 0, 9000);
+        let packed = chain.compress(bytes, Codec::Zstd, 0);
+        let unpacked = chain.decompress(packed, Codec::Zstd, 9000);
+        chain.expect(unpacked, Compare::Equal, bytes);
+        let size = chain.len(packed);
+        chain.export(size);
+        assert!(done(&client, chain).num(5).unwrap() < 1000);
+    }
+}
+
+#[test]
+fn a_program_does_not_change_what_is_immutable_whoever_has_it_open() {
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    put(&client, b"/x", b"fixed");
+    let file = open(&client, b"/x", libc::O_RDWR);
+    let immutable = InodeFlags::IMMUTABLE.bits();
+    client.set_inode_flags(file, immutable, immutable).unwrap();
+    for change in 0..3 {
+        let mut chain = Chain::each();
+        let target = chain.given(0);
+        match change {
+            0 => drop(chain.append(target, "more")),
+            1 => chain.truncate(target, 0),
+            _ => drop(chain.push(Kind::Fallocate {
+                file: target,
+                mode: Allocate::Extend,
+                offset: Num::Lit(0),
+                len: Num::Lit(99),
+            })),
+        }
+        let program = chain.check().unwrap();
+        let answer = client.run_program(FileRef::ROOT, 0, &[file], &program).unwrap();
+        assert_eq!(answer.failed(), Some((1, libc::EPERM)), "change {change}");
+    }
+    assert_eq!(content(&client, b"/x").unwrap(), b"fixed");
+}
+
+/// The new name is of another stream, so that the operation makes two changes; and it replaces a file.
+#[test]
+fn an_operation_of_several_changes_is_done_once() {
+    let rig = Rig::rules(64 << 20);
+    let client = rig.client();
+    client.mkdir(FileRef::ROOT, b"/db", 0o755).unwrap();
+    for round in 0..3u8 {
+        put(&client, b"/db/000001.dbtmp", &[round]);
+        let mut chain = Chain::each().durable();
+        chain.rename("/db/000001.dbtmp", "/db/000002.log");
+        chain.rename("/db/000002.log", "/db/000003.sst");
+        done(&client, chain);
+        assert_eq!(content(&client, b"/db/000003.sst").unwrap(), [round]);
+    }
+}
+
+/// Many clients keep writing to some files in several pieces; a program on them and on another one does not keep that one from others.
+#[test]
+fn a_program_that_waits_for_one_file_keeps_no_other_one() {
+    let rig = Rig::new(64 << 20);
+    let (client, other) = (rig.client(), rig.client());
+    put(&client, b"/a", b"a");
+    put(&client, b"/b", b"b");
+    let (a, b) = (open(&other, b"/a", libc::O_WRONLY), open(&client, b"/b", libc::O_WRONLY));
+    // The first piece of a long write to /b, which goes on.
+    let mut request = Request { op: Op::Write as u32, cpu: u32::MAX, len1: 4096, ..Request::default() };
+    request.args[..4].copy_from_slice(&[b.0, 0, 0, LONG_BEGINS]);
+    client.raw_request(request, &[&[1; 4096]]).unwrap();
+    let has_run = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (rig, has_run) = (&rig, &has_run);
+        scope.spawn(move || {
+            let mut chain = Chain::all();
+            for path in ["/a", "/b"] {
+                let file = chain.open(path, Access::Write);
+                chain.append(file, "program");
+            }
+            done(&rig.client(), chain);
+            has_run.store(true, Relaxed);
+        });
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        assert!(!has_run.load(Relaxed), "it does not write in between");
+        for _ in 0..50 {
+            assert_eq!(other.pwrite(a, b"w", 0).unwrap(), 1);
+            assert!(!has_run.load(Relaxed));
+        }
+        request.args[3] = LONG_ENDS;
+        request.args[1] = 4096;
+        client.raw_request(request, &[&[2; 4096]]).unwrap();
+    });
+    assert!(content(&client, b"/b").unwrap().ends_with(b"program"));
+}
+
+#[test]
 fn what_is_no_program_is_refused() {
-    use weft_client::proto::Op;
-    use weft_client::shared::channel::Request;
     let rig = Rig::new(64 << 20);
     let client = rig.client();
     let ask = |args: [u64; 5], piece: &[u8]| {

@@ -61,6 +61,9 @@ pub enum Position<'a> {
     },
 }
 
+/// Tries of a read between steps that change the file.
+const STEPS_MAX: u32 = 16;
+
 /// Bytes of a piece of a long write, but for its last one.
 const LONG_PIECE_MIN: usize = 4096;
 
@@ -95,11 +98,14 @@ impl Session<'_> {
         let flags = self.open_flags(&open);
         refuse(!is_readable(flags), Errno(libc::EBADF))?;
         self.regular(&open)?;
-        loop {
+        for _ in 0..STEPS_MAX {
             if let Some(done) = self.read_between_steps(&open, read, out)? {
                 return Ok(done);
             }
         }
+        // Step comes after step: this read comes between two.
+        let _alone = self.alone_with(&open.inode)?;
+        self.read_between_steps(&open, read, out)?.ok_or(Errno(libc::EIO))
     }
 
     /// The same; `None` when a step has come meanwhile, of which half may have been read.

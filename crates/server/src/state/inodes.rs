@@ -62,6 +62,8 @@ pub struct OpenInode {
     is_replaced: AtomicBool,
     /// Whether it may have set-id bits or capabilities, which a write can clear: it gets no ring then. Changed under the table's lock.
     set_id: AtomicBool,
+    /// Which step comes next, twice; odd while one changes it. Clients see a copy ([`Inode::step`]).
+    step: AtomicU32,
     /// Its [`InodeFlags`]. Changed under the table's lock.
     flags: AtomicU32,
     /// Write-backs of it that failed.
@@ -514,6 +516,7 @@ impl Inodes {
             haunted_records: Arc::default(),
             is_replaced: AtomicBool::new(false),
             set_id: AtomicBool::new(self.gives_rights(attr.ino, perm)),
+            step: AtomicU32::new(0),
             flags: AtomicU32::new(marks.flags.bits()),
             errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
@@ -1131,7 +1134,7 @@ impl Inodes {
     }
 
     /// The core's attributes with what clients changed since.
-    pub fn overlay(&self, mut attr: Attr) -> Attr {
+    pub fn overlay(&self, attr: Attr) -> Attr {
         // Nobody changes what is read-only, and reads are not noted there.
         if attr.kind != FileKind::File || self.fs.is_read_only() {
             return attr;
@@ -1140,23 +1143,32 @@ impl Inodes {
             // It may have been closed since the attributes were read; what its ring held is with the core by now.
             return self.fs.getattr(attr.ino).unwrap_or(attr);
         };
-        {
-            let shared = self.shared(open.slot);
-            self.await_step(&open);
-            attr.size = shared.size.load(Acquire);
-            let after_read = |attr: &Attr, noted: &AtomicI64| match noted.load(Relaxed) {
-                0 => attr.atime,
-                _ if attr.marks.flags.contains(InodeFlags::NO_ATIME) => attr.atime,
-                when => attr.atime_after_read(TimeSpec(when)).unwrap_or(attr.atime),
-            };
-            attr.atime = after_read(&attr, &shared.atime_ns);
-            let mtime = shared.mtime_ns.load(Relaxed);
-            if mtime != 0 {
-                attr.mtime = TimeSpec(mtime);
-                attr.ctime = TimeSpec(mtime.max(attr.ctime.0));
+        loop {
+            let step = self.await_step(&open);
+            // What a step has changed since it was looked at comes from after the step, as the size does.
+            let attr = if step == 0 { attr } else { self.fs.getattr(attr.ino).unwrap_or(attr) };
+            let attr = self.with_what_clients_changed(attr, &open);
+            if !self.has_stepped(&open, step) {
+                return attr;
             }
-            attr.atime = after_read(&attr, &shared.atime_after_ns);
         }
+    }
+
+    fn with_what_clients_changed(&self, mut attr: Attr, open: &OpenInode) -> Attr {
+        let shared = self.shared(open.slot);
+        attr.size = shared.size.load(Acquire);
+        let after_read = |attr: &Attr, noted: &AtomicI64| match noted.load(Relaxed) {
+            0 => attr.atime,
+            _ if attr.marks.flags.contains(InodeFlags::NO_ATIME) => attr.atime,
+            when => attr.atime_after_read(TimeSpec(when)).unwrap_or(attr.atime),
+        };
+        attr.atime = after_read(&attr, &shared.atime_ns);
+        let mtime = shared.mtime_ns.load(Relaxed);
+        if mtime != 0 {
+            attr.mtime = TimeSpec(mtime);
+            attr.ctime = TimeSpec(mtime.max(attr.ctime.0));
+        }
+        attr.atime = after_read(&attr, &shared.atime_after_ns);
         attr
     }
 }

@@ -55,7 +55,7 @@ static void visibility(int fd, int reader) {
     WANT(stat(at("file"), &stat_) == 0 && stat_.st_size == 10);
     /* The file offset, and the end. */
     WANT(write(fd, "end", 3) == 3 && lseek(fd, 0, SEEK_CUR) == 27);
-    WANT(fcntl(fd, F_SETFL, O_APPEND) == 0 && write(fd, "!", 1) == 1 && fcntl(fd, F_SETFL, 0) == 0);
+    WANT(write(fd, "!", 1) == 1);
     WANT(lseek(fd, 24, SEEK_SET) == 24);
     char bytes[8];
     WANT(read(fd, bytes, 8) == 4 && !memcmp(bytes, "end!", 4));
@@ -64,6 +64,14 @@ static void visibility(int fd, int reader) {
     WANT(size_of(reader) == 28 && has(reader, 0, "0123AB6789") && has(reader, 20, "cdefend!"));
     FAILS(COMMIT(fd), EINVAL);
     close(twin);
+    /* Where an append goes is known only when it is made. */
+    WANT(fcntl(fd, F_SETFL, O_APPEND) == 0);
+    FAILS(START(fd), EINVAL);
+    WANT(fcntl(fd, F_SETFL, 0) == 0 && START(fd) == 0 && pwrite(fd, "lost", 4, 0) == 4);
+    WANT(fcntl(fd, F_SETFL, O_APPEND) == 0);
+    FAILS(write(fd, "!", 1), EINVAL);
+    FAILS(COMMIT(fd), EFBIG);
+    WANT(fcntl(fd, F_SETFL, 0) == 0 && has(reader, 0, "0123AB6789") && size_of(reader) == 28);
 }
 
 static void dropped(int fd, int reader) {

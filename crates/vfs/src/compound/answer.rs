@@ -94,6 +94,9 @@ pub enum Failure {
     /// EBUSY
     #[error("the path ends in the root, . or ..")]
     NoName,
+    /// EIO: the changes were made, all of them, and a power cut may take them back. It is told of the first change.
+    #[error("the changes were made, and are not durable: {0}")]
+    NotDurable(FsError),
     /// EXDEV
     #[error("the path leads out of the volume")]
     Outside,
@@ -119,6 +122,7 @@ impl Failure {
             Failure::Limit(_) => libc::EMSGSIZE,
             Failure::NotOpenFor => libc::EBADF,
             Failure::NoName => libc::EBUSY,
+            Failure::NotDurable(_) => libc::EIO,
             Failure::Outside => libc::EXDEV,
             Failure::Compute(error) => error.errno(),
         }

@@ -51,6 +51,16 @@ pub trait Host {
         None
     }
 
+    /// Keeps a file from going while the program runs, until [`files`](Self::files) release it. A host that keeps others from files need not
+    /// do so for what is only named.
+    ///
+    /// # Errors
+    /// Those of [`FileSystem::open`].
+    fn open(&self, ino: Ino, purpose: Access) -> FsResult<()> {
+        let _ = purpose;
+        self.files().open(ino)
+    }
+
     /// Codecs and users' functions, if the host has them. Operations that need them fail with `EOPNOTSUPP` otherwise.
     fn near(&self) -> Option<&dyn Near> {
         None

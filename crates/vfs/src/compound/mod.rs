@@ -83,7 +83,9 @@ pub const WORK_BYTES_MAX: usize = 16 << 20;
 /// Bytes that [`Kind::Find`] looks for, at most.
 pub const FIND_BYTES_MAX: usize = 4096;
 /// Bytes that a program compresses, at most.
-pub const COMPRESS_BYTES_MAX: usize = 16 << 20;
+pub const COMPRESS_BYTES_MAX: usize = 4 << 20;
+/// Bytes that all [`Kind::Find`] of a program look through, at most.
+pub const SEARCH_BYTES_MAX: usize = 64 << 20;
 /// Nanoseconds that a program's calls of users' functions take, at most, unless its [host](Host::goes_on) says otherwise.
 pub const CALLS_NS_MAX: u64 = 1_000_000_000;
 /// How often a program is run, at most, when names change under it.

@@ -6,8 +6,8 @@ use super::plan::{PlanRefused, is_made};
 use super::program::Uses;
 use super::{
     Access as Use, Allocate, Answer, At, Bytes, COMPRESS_BYTES_MAX, Checked, Dir, FIND_BYTES_MAX, Failure,
-    Field, File, Guard, Host, Kind, Num, OUTPUT_BYTES_MAX, Operand, Outcome, Policy, Ref, Stale, Value,
-    WORK_BYTES_MAX, compute,
+    Field, File, Guard, Host, Kind, Num, OUTPUT_BYTES_MAX, Operand, Outcome, Policy, Ref, SEARCH_BYTES_MAX,
+    Stale, Value, WORK_BYTES_MAX, compute,
 };
 use crate::change::CHANGE_BYTES_MAX;
 use crate::memfs::FILE_SIZE_MAX;
@@ -35,7 +35,7 @@ pub fn run(host: &dyn Host, program: &Checked) -> Answer {
             if let Err(error) = turn {
                 let first = machine.overlay.plan.first_op().unwrap_or(0);
                 machine.slots.truncate(first);
-                machine.failed = Some((first, error.into()));
+                machine.failed = Some((first, Failure::NotDurable(error)));
             }
         }
     }
@@ -99,6 +99,7 @@ struct Used {
     written: usize,
     output: usize,
     compressed: usize,
+    searched: usize,
     calls: compute::Calls,
 }
 
@@ -257,7 +258,7 @@ impl<'a> Machine<'a> {
                 let path = self.bytes(path);
                 let path = (self.dir(*dir), &path[..]);
                 let attr = self.names(at).open(path, *access, *follow)?;
-                self.hold(attr.ino)?;
+                self.hold(attr.ino, *access)?;
                 Held::File { ino: attr.ino, purpose: *access }
             }
             Kind::Create { dir, path, perm, exclusive } => {
@@ -265,13 +266,13 @@ impl<'a> Machine<'a> {
                 let path = (self.dir(*dir), &path[..]);
                 let (attr, made) = self.names(at).create(path, *perm, *exclusive)?;
                 if !made {
-                    self.hold(attr.ino)?;
+                    self.hold(attr.ino, Use::ReadWrite)?;
                 }
                 Held::File { ino: attr.ino, purpose: Use::ReadWrite }
             }
             Kind::Given { number } => {
                 let (ino, purpose) = self.host.given(*number).ok_or(Failure::NotOpenFor)?;
-                self.hold(ino)?;
+                self.hold(ino, purpose)?;
                 Held::File { ino, purpose }
             }
             Kind::Close { file } => {
@@ -368,9 +369,11 @@ impl<'a> Machine<'a> {
                 Held::Num(compute::arith(*arith, self.num(*left), self.num(*right))?)
             }
             Kind::Find { bytes, what, from } => {
-                let what = self.bytes(what);
+                let (bytes, what) = (self.bytes(bytes), self.bytes(what));
                 refuse(what.len() > FIND_BYTES_MAX, Failure::Limit("4 KiB to find"))?;
-                Held::Num(compute::find(&self.bytes(bytes), &what, self.num(*from)))
+                self.used.searched += bytes.len();
+                refuse(self.used.searched > SEARCH_BYTES_MAX, Failure::Limit("64 MiB to search"))?;
+                Held::Num(compute::find(&bytes, &what, self.num(*from)))
             }
             Kind::Patch { base, at, with } => {
                 Held::Bytes(compute::patch(&self.bytes(base), self.num(*at), &self.bytes(with))?.into())
@@ -389,13 +392,16 @@ impl<'a> Machine<'a> {
                 let bytes = self.bytes(bytes);
                 self.used.compressed += bytes.len();
                 let too_much = self.used.compressed > COMPRESS_BYTES_MAX;
-                refuse(too_much, Failure::Limit("16 MiB to compress"))?;
+                refuse(too_much, Failure::Limit("4 MiB to compress or decompress"))?;
                 let near = self.near()?;
                 let make = |max| near.compress(&bytes, *codec, *level, max);
                 Held::Bytes(compute::bounded(u64::MAX, self.room(), make)?)
             }
             Kind::Decompress { bytes, codec, max } => {
                 let (bytes, max, near) = (self.bytes(bytes), self.num(*max), self.near()?);
+                self.used.compressed += bytes.len();
+                let too_much = self.used.compressed > COMPRESS_BYTES_MAX;
+                refuse(too_much, Failure::Limit("4 MiB to compress or decompress"))?;
                 Held::Bytes(compute::bounded(max, self.room(), |max| near.decompress(&bytes, *codec, max))?)
             }
             Kind::Call { module, input, fuel } => {
@@ -426,9 +432,9 @@ impl<'a> Machine<'a> {
     }
 
     /// Keeps a file that exists from going while the program runs.
-    fn hold(&mut self, ino: Ino) -> Result<(), Failure> {
+    fn hold(&mut self, ino: Ino, purpose: Use) -> Result<(), Failure> {
         if !is_made(ino) {
-            self.host.files().open(ino)?;
+            self.host.open(ino, purpose)?;
             self.opened.inos.push(ino);
             self.overlay.opened(ino)?;
         }
@@ -478,7 +484,7 @@ impl<'a> Machine<'a> {
         offset: u64,
         len: u64,
     ) -> Result<(), Failure> {
-        let attr = self.writable(file, false)?;
+        let attr = self.writable(file, matches!(mode, Allocate::Extend | Allocate::KeepSize))?;
         is_file(&attr)?;
         refuse(len == 0, FsError::Invalid("an empty range"))?;
         let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(FsError::TooLarge)?;
@@ -491,7 +497,10 @@ impl<'a> Machine<'a> {
         let (_, purpose) = self.file(file);
         refuse(!matches!(purpose, Use::Write | Use::ReadWrite), Failure::NotOpenFor)?;
         let attr = self.attr_of(file)?;
-        refuse(!appends && attr.marks.flags.contains(InodeFlags::APPEND), FsError::NotPermitted)?;
+        let flags = attr.marks.flags;
+        let is_fixed =
+            flags.contains(InodeFlags::IMMUTABLE) || !appends && flags.contains(InodeFlags::APPEND);
+        refuse(is_fixed, FsError::NotPermitted)?;
         Ok(attr)
     }
 

@@ -108,7 +108,11 @@ pub fn answer(
     let perform = |op| match op {
         Op::Do => pieces.run(&session, &call),
         Op::DoRest => pieces.more(&call),
-        op => perform(&session, &call, op),
+        op => {
+            // Whoever began to send a program sends it to its end.
+            *pieces = Pieces::default();
+            perform(&session, &call, op)
+        }
     };
     outcome.and_then(perform).unwrap_or_else(|error| {
         returned(-i64::from(match error {

@@ -31,6 +31,9 @@ use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, NewNode, Protections
 /// How often a turn begins anew because somebody writes to what it has met.
 const LOCKS_MAX: u32 = 100;
 
+/// For so long the functions of a program run, all together: writers of its files wait.
+const CALLS_NS_MAX: u64 = 100_000_000;
+
 /// Where and how a program begins.
 pub struct Beginning<'a> {
     /// The directory in which paths begin.
@@ -111,7 +114,11 @@ impl Programs<'_, '_> {
     /// Gives `run` one try.
     fn turn_once(&self, run: &mut dyn FnMut() -> Result<(), Stale>) -> Result<Turned> {
         let session = self.session;
-        *self.turn.lock() = Turn::default();
+        {
+            let mut turn = self.turn.lock();
+            let syncs = std::mem::take(&mut turn.syncs);
+            *turn = Turn { syncs, ..Turn::default() };
+        }
         self.view.lock_wanted(self.rewrites.load(Relaxed))?;
         session.check_lives()?;
         let outcome = run();
@@ -148,13 +155,27 @@ impl Programs<'_, '_> {
             let open = self.view.open_file(ino).or_else(|| inodes.find(ino));
             match open {
                 Some(open) => {
+                    inodes.drain(&open, true)?;
+                    inodes.pass_times(&open);
                     inodes.fsync(&open).inspect_err(|error| inodes.failed(&open, error.errno()))?;
+                    self.check_errors(ino)?;
                 }
                 None => match self.session.fs().fsync(ino) {
                     // One that has been removed since has nothing to keep.
                     Err(FsError::NotFound | FsError::Stale) => {}
                     synced => synced?,
                 },
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails when bytes that were accepted before could not be stored, and a file that is given has not told so yet.
+    fn check_errors(&self, ino: Ino) -> FsResult<()> {
+        let files = self.given.iter().filter_map(|file| self.session.open_file(*file).ok());
+        for open in files.filter(|open| open.inode.ino == ino) {
+            if open.inode.errors.check_and_advance(&open.errors_seen).is_some() {
+                return Err(FsError::Device("bytes that were accepted before could not be stored".into()));
             }
         }
         Ok(())
@@ -170,12 +191,13 @@ impl Programs<'_, '_> {
         let volume = self.session.volume;
         let refused = |error| Refused { at: 0, error };
         let before = Before::look(self.session, &self.view, changes).map_err(refused)?;
+        // Not with locks, at first: others would wait for the device.
+        let needs_sync = before.rewrites.iter().any(|open| volume.inodes.rewrite_needs_sync(open));
+        if needs_sync && !self.rewrites.swap(true, Relaxed) {
+            self.view.begin_anew();
+            return Err(refused(FsError::Stale));
+        }
         for open in &before.rewrites {
-            // Not with locks, at first: others would wait for the device.
-            if !self.rewrites.swap(true, Relaxed) && volume.inodes.rewrite_needs_sync(open) {
-                self.view.begin_anew();
-                return Err(refused(FsError::Stale));
-            }
             volume.inodes.before_rewrite(open).map_err(refused)?;
         }
         // Until the end: nobody changes what permission checks rest on.
@@ -189,7 +211,7 @@ impl Programs<'_, '_> {
             return Err(refused(FsError::Stale));
         }
         let opens: Vec<_> = before.touched.iter().map(|(open, _)| open.clone()).collect();
-        let step = volume.inodes.begin_step(&opens);
+        let step = volume.inodes.begin_step(opens);
         let made = act()?;
         for (open, size) in &before.touched {
             let now = volume.fs.getattr(open.ino).map_or(*size, |attr| attr.size);
@@ -199,6 +221,8 @@ impl Programs<'_, '_> {
             }
         }
         drop(step);
+        // The changes that an operation makes after this one rest on what this one has left.
+        self.view.forget_looks();
         let mut turn = self.turn.lock();
         self.record(&turn, changes, &made);
         turn.effects.push(before.done(self.session, changes, &made, durable));
@@ -229,8 +253,16 @@ impl Host for Programs<'_, '_> {
         &self.view
     }
 
+    fn open(&self, ino: Ino, purpose: Access) -> FsResult<()> {
+        self.view.open_for(ino, purpose)
+    }
+
     fn near(&self) -> Option<&dyn Near> {
         Some(&Native)
+    }
+
+    fn goes_on(&self, ns: u64) -> bool {
+        ns < CALLS_NS_MAX
     }
 
     fn caller(&self) -> &Credentials {

@@ -13,8 +13,10 @@ pub fn space_for(ops: &[Op], free_bytes: impl Fn() -> u64) -> u64 {
             Kind::Fallocate { mode: Allocate::PunchHole, .. } => {}
             // More than there is will be refused; rings need not go for that.
             Kind::Fallocate { len: Num::Lit(len), .. } if *len <= free_bytes() => allocated += len,
+            // It may be all that there is.
+            Kind::Fallocate { len: Num::Of(_), .. } => allocated = allocated.max(free_bytes()),
             _ => {}
         }
     }
-    allocated + written.min(CHANGE_BYTES_MAX) as u64
+    allocated.saturating_add(written.min(CHANGE_BYTES_MAX) as u64)
 }

@@ -15,13 +15,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use weft_client::shared::volume::MAPPED;
 use weft_core::Ino;
+use weft_vfs::compound::Access;
 use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, Node, TimeSpec};
+
+/// How often a lock is waited for before the program is told that the file is busy.
+const WAITS_MAX: u32 = 100;
 
 /// A file that a program has open.
 struct Held<'a> {
     open: Arc<OpenInode>,
     /// What killed programs left of it has been merged.
     is_settled: bool,
+    /// The program has only named it so far.
+    is_named_only: bool,
+    /// It had set-id bits or capabilities when it was locked.
+    gives_rights: bool,
     /// Keeps its writers out in this turn.
     guard: Option<WriteGuard<'a>>,
 }
@@ -37,6 +45,8 @@ struct State<'a> {
     rights: BTreeMap<Ino, Rights>,
     /// Names that it has looked up.
     names: BTreeMap<(Ino, Vec<u8>), Option<Ino>>,
+    /// Two looks have found different rights.
+    has_changed: bool,
 }
 
 /// What of an inode says who may do what with it.
@@ -78,6 +88,14 @@ impl Drop for View<'_> {
     }
 }
 
+impl State<'_> {
+    fn forget_looks(&mut self) {
+        self.rights.clear();
+        self.names.clear();
+        self.has_changed = false;
+    }
+}
+
 impl<'a> View<'a> {
     /// Nothing is open.
     pub fn new(session: Session<'a>) -> View<'a> {
@@ -100,8 +118,7 @@ impl<'a> View<'a> {
         let wanted: Vec<(Ino, Arc<OpenInode>, bool)> = {
             let mut state = self.state.lock();
             state.is_contended = false;
-            state.rights.clear();
-            state.names.clear();
+            state.forget_looks();
             let State { files, wanted, .. } = &*state;
             let held = wanted.iter().filter_map(|ino| Some((*ino, files.get(ino)?)));
             held.map(|(ino, held)| (ino, held.open.clone(), held.is_settled)).collect()
@@ -114,16 +131,44 @@ impl<'a> View<'a> {
                 inodes.before_rewrite(open)?;
             }
         }
-        for (ino, open, _) in wanted {
-            let guard = self.session.alone_with(&open)?;
+        let guards = self.lock_all(wanted.iter().map(|(_, open, _)| open))?;
+        for ((ino, open, _), guard) in wanted.iter().zip(guards) {
             if rewrites {
-                inodes.before_rewrite(&open)?;
+                inodes.before_rewrite(open)?;
             }
-            if let Some(held) = self.state.lock().files.get_mut(&ino) {
+            if let Some(held) = self.state.lock().files.get_mut(ino) {
+                held.gives_rights = inodes.may_have_set_id(&held.open);
                 (held.guard, held.is_settled) = (Some(guard), true);
             }
         }
         Ok(())
+    }
+
+    /// Locks inodes, and has no lock while it waits for one: a client may take seconds to give it back.
+    fn lock_all<'o>(
+        &self,
+        opens: impl Iterator<Item = &'o Arc<OpenInode>> + Clone,
+    ) -> super::super::Result<Vec<WriteGuard<'a>>> {
+        for _ in 0..WAITS_MAX {
+            let mut guards = Vec::new();
+            let mut taken = None;
+            for open in opens.clone() {
+                match self.session.volume.inodes.try_exclude_and_drain(open)? {
+                    Some(guard) => guards.push(guard),
+                    None => {
+                        taken = Some(open);
+                        break;
+                    }
+                }
+            }
+            let Some(open) = taken else { return Ok(guards) };
+            drop(guards);
+            let guard = self.session.alone_with(open)?;
+            if opens.clone().count() == 1 {
+                return Ok(vec![guard]);
+            }
+        }
+        Err(super::super::Error::Errno(libc::EBUSY))
     }
 
     /// Gives all locks back.
@@ -145,11 +190,23 @@ impl<'a> View<'a> {
         *is_contended = true;
     }
 
+    /// What was looked at so far is not what later changes of the turn rest on.
+    pub fn forget_looks(&self) {
+        self.state.lock().forget_looks();
+    }
+
     /// Whether those who may do what, and who has the names that are changed, are still the same as this try has found them. To be asked
     /// when nobody changes that.
     pub fn is_still(&self, changes: &[Change<'_>]) -> bool {
         let fs = &self.session.volume.fs;
-        let State { rights, names, .. } = &*self.state.lock();
+        let State { files, rights, names, has_changed, .. } = &*self.state.lock();
+        let inodes = &self.session.volume.inodes;
+        let has_new_rights = |held: &Held<'_>| {
+            held.guard.is_some() && !held.gives_rights && inodes.may_have_set_id(&held.open)
+        };
+        if *has_changed || files.values().any(has_new_rights) {
+            return false;
+        }
         let is_same =
             |(ino, rights): (&Ino, &Rights)| fs.getattr(*ino).is_ok_and(|now| Rights::of(&now) == *rights);
         let is_named = |dir: Node, name: &[u8]| {
@@ -169,13 +226,27 @@ impl<'a> View<'a> {
 
     /// Notes attributes that were looked at.
     fn looked(&self, attr: Attr) -> Attr {
-        self.state.lock().rights.entry(attr.ino).or_insert_with(|| Rights::of(&attr));
+        let (mut state, now) = (self.state.lock(), Rights::of(&attr));
+        if *state.rights.entry(attr.ino).or_insert(Rights::of(&attr)) != now {
+            state.has_changed = true;
+        }
         attr
     }
 
     /// A file that the program has open.
     pub fn open_file(&self, ino: Ino) -> Option<Arc<OpenInode>> {
         Some(self.state.lock().files.get(&ino)?.open.clone())
+    }
+
+    /// A file is opened for this. It is locked when its content or its attributes are looked at; who only names it keeps nobody from it.
+    pub fn open_for(&self, ino: Ino, purpose: Access) -> FsResult<()> {
+        self.open(ino)?;
+        if purpose != Access::Path
+            && let Some(held) = self.state.lock().files.get_mut(&ino)
+        {
+            held.is_named_only = false;
+        }
+        Ok(())
     }
 
     /// A file is given with the program: what killed programs left of it was merged when it was opened.
@@ -186,7 +257,7 @@ impl<'a> View<'a> {
     fn hold(&self, ino: Ino, is_settled: bool) -> FsResult<()> {
         if let Entry::Vacant(place) = self.state.lock().files.entry(ino) {
             let open = self.session.volume.inodes.open(ino)?;
-            place.insert(Held { open, is_settled, guard: None });
+            place.insert(Held { open, is_settled, is_named_only: true, gives_rights: false, guard: None });
         }
         Ok(())
     }
@@ -194,7 +265,10 @@ impl<'a> View<'a> {
     /// Takes a file over that the core has opened for the program.
     pub fn adopt(&self, attr: &Attr) -> FsResult<()> {
         let open = self.session.volume.inodes.acquire(attr)?;
-        self.state.lock().files.insert(attr.ino, Held { open, is_settled: true, guard: None });
+        self.state.lock().files.insert(
+            attr.ino,
+            Held { open, is_settled: true, is_named_only: false, gives_rights: false, guard: None },
+        );
         Ok(())
     }
 
@@ -211,10 +285,12 @@ impl<'a> View<'a> {
     fn lock(&self, ino: Ino) -> FsResult<()> {
         let volume = self.session.volume;
         let State { files, wanted, is_contended, .. } = &mut *self.state.lock();
-        let Some(held) = files.get_mut(&ino).filter(|held| held.guard.is_none()) else { return Ok(()) };
+        let is_due = |held: &&mut Held<'a>| held.guard.is_none() && !held.is_named_only;
+        let Some(held) = files.get_mut(&ino).filter(is_due) else { return Ok(()) };
         if held.is_settled || !volume.orphans.has_any(volume, &volume.fs.getattr(ino)?) {
             held.is_settled = true;
             held.guard = volume.inodes.try_exclude_and_drain(&held.open)?;
+            held.gives_rights = volume.inodes.may_have_set_id(&held.open);
         }
         if held.guard.is_none() {
             wanted.insert(ino);
@@ -232,8 +308,7 @@ impl FileSystem for View<'_> {
         if volume.fs.getattr(ino)?.kind != FileKind::File {
             return volume.fs.open(ino);
         }
-        self.hold(ino, false)?;
-        self.lock(ino)
+        self.hold(ino, false)
     }
 
     fn release(&self, ino: Ino) {

@@ -6,7 +6,7 @@
 
 use super::{Inodes, OpenInode, WriteGuard};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::*, fence};
+use std::sync::atomic::{Ordering::*, fence};
 use std::time::Duration;
 use weft_client::shared::lock;
 use weft_client::shared::volume::Inode;
@@ -18,36 +18,44 @@ const YIELDS: u32 = 16;
 const SLEEP: Duration = Duration::from_micros(50);
 
 /// Ends a step with its drop. Sizes are set before.
-pub struct Step<'a>(Vec<&'a AtomicU32>);
+pub struct Step<'a> {
+    inodes: &'a Inodes,
+    opens: Vec<Arc<OpenInode>>,
+}
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        for step in &self.0 {
-            let before = step.fetch_add(1, Release);
-            debug_assert!(before & 1 != 0, "a step ends that has not begun");
+        for open in &self.opens {
+            let number = self.inodes.count_step(open);
+            debug_assert!(number & 1 == 0, "a step ends that has not begun");
         }
     }
 }
 
 impl Inodes {
     /// From now until the guard goes, nobody reads these inodes. The caller excludes their writers.
-    pub fn begin_step<'a>(&'a self, opens: &[Arc<OpenInode>]) -> Step<'a> {
-        let steps: Vec<&AtomicU32> = opens.iter().map(|open| &self.shared(open.slot).step).collect();
-        for step in &steps {
-            let before = step.fetch_add(1, AcqRel);
-            debug_assert!(before & 1 == 0, "two steps change one inode at a time");
+    pub fn begin_step(&self, opens: Vec<Arc<OpenInode>>) -> Step<'_> {
+        for open in &opens {
+            let number = self.count_step(open);
+            debug_assert!(number & 1 != 0, "two steps change one inode at a time");
         }
         // Whoever sees anything of the step sees that it is under way.
         fence(SeqCst);
-        Step(steps)
+        Step { inodes: self, opens }
+    }
+
+    /// Clients see the number, and could write anything in its place: the server does not look there.
+    fn count_step(&self, open: &OpenInode) -> u32 {
+        let number = open.step.fetch_add(1, AcqRel).wrapping_add(1);
+        self.shared(open.slot).step.store(number, Release);
+        number
     }
 
     /// Waits until no step changes an inode; the number of the step that comes next.
     pub fn await_step(&self, open: &OpenInode) -> u32 {
-        let step = &self.shared(open.slot).step;
         let mut looks = 0;
         loop {
-            let number = step.load(Acquire);
+            let number = open.step.load(Acquire);
             if number & 1 == 0 {
                 return number;
             }
@@ -63,7 +71,7 @@ impl Inodes {
     /// Whether a step has changed an inode, or changes it, since the next one had this number. What was read meanwhile may be half of it.
     pub fn has_stepped(&self, open: &OpenInode, number: u32) -> bool {
         fence(Acquire);
-        self.shared(open.slot).step.load(Relaxed) != number
+        open.step.load(Relaxed) != number
     }
 
     /// Like [`exclude_and_drain`](Self::exclude_and_drain), which waits for nobody: `None` when somebody writes.

@@ -119,15 +119,24 @@ pub fn is_possible(client: &Client, file: FileRef) -> Result<bool, Errno> {
 /// Begins a batch. One that the open file has is dropped.
 ///
 /// # Errors
-/// `EBADF` when it is not open for writing, `EINVAL` for what is no file, `EOPNOTSUPP` on a volume that cannot do it, `EBUSY` for a
+/// `EBADF` when it is not open for writing, `EINVAL` for what is no file, or is open for appending, `EOPNOTSUPP` on a volume that cannot do it, `EBUSY` for a
 /// file that this process has mapped, `ENOMEM` beyond 16 batches.
 pub fn start(file: FileRef) -> Result<(), Errno> {
     let client = target(file)?;
-    refuse(!is_regular(client, file)?, libc::EINVAL)?;
-    refuse(!is_possible(client, file)?, libc::EOPNOTSUPP)?;
-    refuse(pages::any() && pages::shows(client, file)?, libc::EBUSY)?;
-    STARTING.with(|()| {
+    // Whatever comes of it, what was held before is not written.
+    if let Err(error) = check_start(client, file) {
         let _ = with(file, end);
+        return Err(error);
+    }
+    STARTING.with(|()| {
+        // In place: no write of another thread falls between two batches.
+        let begins_anew = |_: &Slot, batch: &mut Batch| {
+            batch.held.clear();
+            batch.is_spoilt = false;
+        };
+        if with(file, begins_anew).is_some() {
+            return Ok(());
+        }
         let slot = SLOTS.iter().find(|slot| slot.file.load(Acquire) == NOBODY).ok_or(libc::ENOMEM)?;
         slot.batch.with(|place| {
             match place {
@@ -142,11 +151,19 @@ pub fn start(file: FileRef) -> Result<(), Errno> {
     })
 }
 
+fn check_start(client: &Client, file: FileRef) -> Result<(), Errno> {
+    // Where an append goes is known only when it is made.
+    refuse(client.flags(file)? & libc::O_APPEND != 0, libc::EINVAL)?;
+    refuse(!is_regular(client, file)?, libc::EINVAL)?;
+    refuse(!is_possible(client, file)?, libc::EOPNOTSUPP)?;
+    refuse(pages::any() && pages::shows(client, file)?, libc::EBUSY)
+}
+
 /// Makes all writes of a batch in one step, and durable. Whatever comes of it, the batch has ended.
 ///
 /// # Errors
 /// `EINVAL` without a batch, `EFBIG` when a write did not fit; what the volume refuses the step with. None of the writes is done then,
-/// but after `EIO` of a server that has ended, which may have done all.
+/// but after `EIO`, when all may be done: of a server that has ended, or that could not make them durable.
 pub fn commit(file: FileRef) -> Result<(), Errno> {
     let client = target(file)?;
     let done = with(file, |slot, batch| {
@@ -237,8 +254,11 @@ pub fn read(
     with(file, |_, batch| {
         refuse(!is_readable(client.flags(file)?), libc::EBADF)?;
         let at = place(client, file, offset)?;
+        // The size first: what others append meanwhile is not there yet, and not zeros.
+        let below = client.fstat(file)?.size;
         let filled = client.pread(file, out, at)?;
-        let len = batch.held.lay_over(at, out, filled, client.fstat(file)?.size);
+        let below = if filled < out.len() { below.min(at + filled as u64) } else { below };
+        let len = batch.held.lay_over(at, out, filled, below);
         advance(client, file, offset, at + len as u64)?;
         Ok(len)
     })
@@ -253,11 +273,11 @@ pub fn write(
     offset: Option<u64>,
 ) -> Option<Result<usize, Errno>> {
     with(file, |_, batch| {
-        let at = match client.flags(file)? & libc::O_APPEND {
-            0 => place(client, file, offset)?,
-            // As in Linux, an offset does not keep O_APPEND from appending.
-            _ => batch.held.size(client.fstat(file)?.size),
-        };
+        if client.flags(file)? & libc::O_APPEND != 0 {
+            batch.is_spoilt = true;
+            return Err(libc::EINVAL);
+        }
+        let at = place(client, file, offset)?;
         let len: usize = parts.iter().map(|part| part.len()).sum();
         let end = at.checked_add(len as u64).filter(|end| *end <= i64::MAX as u64).ok_or(libc::EFBIG)?;
         let mut at = at;

@@ -94,7 +94,7 @@ fn what_is_not_compressed_or_too_long_is_refused() {
                 }
             })
         };
-        assert_eq!((compressed(4), compressed(5)), (0, libc::EMSGSIZE));
+        assert_eq!((compressed(3), compressed(4)), (0, libc::EMSGSIZE));
     });
 }
 
