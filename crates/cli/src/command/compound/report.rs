@@ -106,7 +106,12 @@ impl Report<'_> {
         let op = self.form.names.told(at, Some(kind));
         let (volume, name) = (self.volume.display(), errno::name(errno));
         let what = format!("{volume}: {op} failed: {name}: {}", errno::meaning(errno, kind));
+        let is_durable = self.form.program.durable
+            || self.form.program.ops.iter().any(|op| matches!(op.kind, Kind::Sync { .. }));
         let left = match self.form.program.policy {
+            _ if errno == libc::EIO && is_durable => {
+                "the device may have failed after the changes were made: look at the files, and run weft fsck"
+            }
             Policy::All => "policy all: the program has changed nothing",
             Policy::Prefix => "policy prefix: the changes of the operations before it were made, in one step",
             Policy::Each => "policy each: the changes of the operations before it were made, one at a time",

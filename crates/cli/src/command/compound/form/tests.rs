@@ -2,7 +2,7 @@
 
 use super::*;
 use weft_vfs::compound::{
-    Access, Allocate, Arith, At, Bytes, Compare, Dir, Field, File, Guard, Kind, Num, Operand, Ref,
+    Access, Allocate, Arith, At, Bytes, Codec, Compare, Dir, Field, File, Guard, Kind, Num, Operand, Ref,
 };
 use weft_vfs::{RenameFlags, XattrMode};
 
@@ -156,6 +156,22 @@ fn each_kind_is_read_with_all_its_keys_and_with_the_defaults_of_those_that_are_l
         ),
         ("do='crc32c'\nbytes='$b'", Kind::Crc32c { bytes: Bytes::Of(BYTES) }),
         ("do='verify'\nbytes='$b'\ncrc='$n'", Kind::Verify { bytes: Bytes::Of(BYTES), crc: NUM }),
+        (
+            "do='compress'\nbytes='$b'\ncodec='zstd'\nlevel=9",
+            Kind::Compress { bytes: Bytes::Of(BYTES), codec: Codec::Zstd, level: 9 },
+        ),
+        (
+            "do='compress'\nbytes='$b'\ncodec='lz4_block'",
+            Kind::Compress { bytes: Bytes::Of(BYTES), codec: Codec::Lz4Block, level: 0 },
+        ),
+        (
+            "do='decompress'\nbytes='$b'\ncodec='lz4'\nmax=99",
+            Kind::Decompress { bytes: Bytes::Of(BYTES), codec: Codec::Lz4, max: Num::Lit(99) },
+        ),
+        (
+            "do='call'\nmodule='p'\ninput='$b'\nfuel='$n'",
+            Kind::Call { module: path(), input: Bytes::Of(BYTES), fuel: NUM },
+        ),
         ("do='expect'\nthat=['$b', '==', 'x']", Kind::Expect { guard }),
     ];
     for (keys, expected) in &table {
