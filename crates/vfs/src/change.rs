@@ -39,7 +39,7 @@ impl Node {
     }
 }
 
-/// A change. Each does, and refuses, what the operation of [`FileSystem`](crate::FileSystem) with its name does after those before it.
+/// A change. Each does, and refuses, what the operation of [`FileSystem`] with its name does after those before it.
 #[derive(Clone, Copy, Debug)]
 pub enum Change<'a> {
     /// Changes nothing: refused with `Stale` unless this name is that of `ino`, or nobody's (`None`). What was looked up before the step
