@@ -333,6 +333,7 @@ impl Host for Programs<'_, '_> {
         match self.turn_in_tries(run) {
             Ok(()) => self.make_durable(),
             Err(Error::Errno(libc::ENOSPC)) => Err(FsError::NoSpace),
+            Err(Error::Errno(libc::EBUSY)) => Err(FsError::Stale),
             Err(Error::Errno(_)) => Err(FsError::Device("what was written before cannot be stored".into())),
             Err(_) => {
                 self.has_ended.store(true, Relaxed);

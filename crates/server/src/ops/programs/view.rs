@@ -19,7 +19,7 @@ use weft_vfs::compound::Access;
 use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, Node, TimeSpec};
 
 /// How often a lock is waited for before the program is told that the file is busy.
-const WAITS_MAX: u32 = 100;
+const WAITS_MAX: u32 = 10_000;
 
 /// A file that a program has open.
 struct Held<'a> {
@@ -144,28 +144,38 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Locks inodes, and has no lock while it waits for one: a client may take seconds to give it back.
+    /// Locks inodes, and has no lock while it waits for one: a client may take seconds to give it back. The one that it has waited for it
+    /// keeps while it tries the others.
     fn lock_all<'o>(
         &self,
         opens: impl Iterator<Item = &'o Arc<OpenInode>> + Clone,
     ) -> super::super::Result<Vec<WriteGuard<'a>>> {
+        let mut waited_for: Option<(usize, WriteGuard<'a>)> = None;
         for _ in 0..WAITS_MAX {
             let mut guards = Vec::new();
             let mut taken = None;
-            for open in opens.clone() {
+            let first = waited_for.as_ref().map(|(at, _)| *at);
+            for (at, open) in opens.clone().enumerate().filter(|(at, _)| Some(*at) != first) {
                 match self.session.volume.inodes.try_exclude_and_drain(open)? {
                     Some(guard) => guards.push(guard),
                     None => {
-                        taken = Some(open);
+                        taken = Some((at, open));
                         break;
                     }
                 }
             }
-            let Some(open) = taken else { return Ok(guards) };
-            drop(guards);
-            let guard = self.session.alone_with(open)?;
-            if opens.clone().count() == 1 {
-                return Ok(vec![guard]);
+            let had = waited_for.take();
+            match taken {
+                None => {
+                    if let Some((at, guard)) = had {
+                        guards.insert(at, guard);
+                    }
+                    return Ok(guards);
+                }
+                Some((at, open)) => {
+                    drop((guards, had));
+                    waited_for = Some((at, self.session.alone_with(open)?));
+                }
             }
         }
         Err(super::super::Error::Errno(libc::EBUSY))
