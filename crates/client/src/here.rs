@@ -6,7 +6,7 @@
 
 use crate::client::{Client, Leases};
 use crate::lease::LeaseRead;
-use crate::proto::{FileRef, WireAttr, is_readable, is_writable};
+use crate::proto::{FileRef, WireAttr, access_of};
 use crate::shared::names::{Seen, SlotWord};
 use crate::shared::volume::Inode;
 use crate::sys;
@@ -244,12 +244,7 @@ impl Host for Here<'_> {
     fn given(&self, number: u8) -> Option<(Ino, Access)> {
         let (open, inode, slot) = self.leases.open_file(*self.given.get(usize::from(number))?).ok()?;
         let flags = open.flags.load(Relaxed) as i32;
-        let access = match (is_readable(flags), is_writable(flags)) {
-            (true, true) => Access::ReadWrite,
-            (true, false) => Access::Read,
-            (false, true) => Access::Write,
-            (false, false) => Access::Path,
-        };
+        let access = access_of(flags);
         let ino = Ino(inode.ino.load(Relaxed));
         // What fails here is asked of the server.
         let _ = self.meet(ino, slot);

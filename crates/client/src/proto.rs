@@ -6,6 +6,7 @@
 //! Everything else are requests in channel slots.
 
 use bytemuck::{Pod, Zeroable};
+use weft_vfs::compound::Access;
 use weft_vfs::{Attr, DirEntry};
 
 /// "weftconn" as a number.
@@ -156,6 +157,17 @@ pub fn is_readable(flags: i32) -> bool {
 pub fn is_writable(flags: i32) -> bool {
     flags & libc::O_PATH == 0 && matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR)
 }
+
+/// What a program may do with a file that is given with it and was opened with these flags.
+pub fn access_of(flags: i32) -> Access {
+    match (is_readable(flags), is_writable(flags)) {
+        (true, true) => Access::ReadWrite,
+        (true, false) => Access::Read,
+        (false, true) => Access::Write,
+        (false, false) => Access::Path,
+    }
+}
+
 /// The negated `ret` of a path that leaves the volume through a symlink; [`Op::Resolve`] tells where to.
 pub const OUTSIDE: i32 = 0x1_0000;
 /// The negated `ret` of a lock that others hold: the client sleeps on [`crate::shared::channel::Events::turn`], as it was

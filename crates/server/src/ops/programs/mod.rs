@@ -2,7 +2,7 @@
 //!
 //! A turn is a whole program, or one operation of an [`Each`](weft_vfs::compound::Policy::Each). In a turn
 //! ```text
-//!  space is reserved -> write locks of inodes, by number -> what is looked at, computation -> permissions -> the step -> locks are given back
+//!  space is reserved -> write locks of inodes            -> what is looked at, computation -> permissions -> the step -> locks are given back
 //!                       `-- of a turn that begins anew --'                                                          -> maps, names, rings -> durable
 //! ```
 //! Nobody who has locks waits for an inode's write lock: a turn that meets another inode takes its lock if that is free, and begins anew
@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weft_client::FileRef;
-use weft_client::proto::{is_readable, is_writable};
+use weft_client::proto::access_of;
 use weft_core::{Credentials, Ino, Tag};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::change::{Made, Refused};
@@ -276,12 +276,7 @@ impl Host for Programs<'_, '_> {
     fn given(&self, number: u8) -> Option<(Ino, Access)> {
         let open = self.session.open_file(*self.given.get(usize::from(number))?).ok()?;
         let flags = self.session.open_flags(&open);
-        let access = match (is_readable(flags), is_writable(flags)) {
-            (true, true) => Access::ReadWrite,
-            (true, false) => Access::Read,
-            (false, true) => Access::Write,
-            (false, false) => Access::Path,
-        };
+        let access = access_of(flags);
         if self.session.regular(&open).is_ok() {
             // What fails here fails when the interpreter opens it.
             let _ = self.view.given(open.inode.ino);

@@ -4,7 +4,7 @@
 //! at again when the step is made and nobody can change it.
 //!
 //! An inode whose content or attributes a program looks at is locked when it is met, if nobody writes to it just then. Otherwise the turn
-//! ends stale: it begins anew with the locks of all that it met, taken in order of their numbers before any other lock.
+//! ends stale: it begins anew with the locks of all that it met, taken before any other lock.
 
 use super::super::Session;
 use crate::state::inodes::{OpenInode, WriteGuard};
@@ -109,7 +109,7 @@ impl<'a> View<'a> {
         state.is_contended = false;
     }
 
-    /// Locks what the turn has met so far, in order. `rewrites`: what is there will be overwritten.
+    /// Locks what the turn has met so far. `rewrites`: what is there will be overwritten.
     ///
     /// # Errors
     /// What clients have written cannot be stored.
