@@ -73,9 +73,14 @@ pub struct Options<'a> {
     /// Where the volume appears to the caller, without a slash at the end: absolute symlink targets below it are the
     /// volume's, others are [`Resolved::Outside`].
     pub mount_point: &'a [u8],
+    /// The directory below which the walk stays, for a caller that need not see more of the volume: paths with a slash in front begin
+    /// there, and an absolute symlink, or a `..` that does not lead back to where the walk came from, leads [`Resolved::Outside`].
+    pub within: Option<Ino>,
 }
 
 /// Resolves `path` (relative to `start`, or to the root when it begins with a slash).
+///
+/// Below a directory, the way back is the one that the walk has come: the parent of a directory may be another one meanwhile.
 pub fn resolve(
     fs: &dyn FileSystem,
     cred: &Credentials,
@@ -85,7 +90,9 @@ pub fn resolve(
 ) -> FsResult<Resolved> {
     refuse(path.len() >= PATH_MAX, FsError::NameTooLong)?;
     refuse(path.is_empty(), FsError::NotFound)?;
-    let mut dir = if path[0] == b'/' { Ino::ROOT } else { start };
+    let root = options.within.unwrap_or(Ino::ROOT);
+    let mut dir = if path[0] == b'/' { root } else { start };
+    let mut way = Vec::new();
     // What is left to walk; a followed symlink's target goes in front of it.
     let mut rest = path.to_vec();
     let mut links = 0;
@@ -113,7 +120,13 @@ pub fn resolve(
         refuse(name.len() > NAME_MAX && !(last && options.last == Last::Name), FsError::NameTooLong)?;
         if is_dots {
             if name == b".." {
-                dir = fs.parent(dir)?;
+                dir = match options.within {
+                    None => fs.parent(dir)?,
+                    Some(_) => match way.pop() {
+                        Some(above) => above,
+                        None => return Ok(Resolved::Outside(rest)),
+                    },
+                };
             }
             if last {
                 let attr = fs.getattr(dir)?;
@@ -149,7 +162,7 @@ pub fn resolve(
             refuse(links > SYMLINKS_MAX, FsError::Loop)?;
             let mut target = fs.readlink(attr.ino)?;
             if target.first() == Some(&b'/') {
-                match below(&target, options.mount_point) {
+                match below(&target, options.mount_point).filter(|_| options.within.is_none()) {
                     Some(inside) => {
                         target = inside.to_vec();
                         dir = Ino::ROOT;
@@ -170,6 +183,9 @@ pub fn resolve(
                 return Err(FsError::NotDirectory);
             }
             return Ok(Resolved::Found(place, attr));
+        }
+        if options.within.is_some() {
+            way.push(dir);
         }
         dir = attr.ino;
         rest = tail;
@@ -220,6 +236,7 @@ mod tests {
         dots_by_text: false,
         protections: Protections { hardlinks: true, symlinks: true, regular: 1, fifos: 1 },
         mount_point: b"/weft",
+        within: None,
     };
 
     fn user() -> Credentials {
@@ -347,6 +364,38 @@ mod tests {
         v.leads_to("b/c/volume", Ino::ROOT);
         v.leads_to("b/c/volume/a/b", v.b);
         assert!(matches!(v.resolve("/twice/"), Err(FsError::NotDirectory)));
+    }
+
+    #[test]
+    fn a_walk_below_a_directory_does_not_leave_it() {
+        let v = Volume::new();
+        v.symlink(v.b, b"up", b"../file");
+        v.symlink(v.b, b"out", b"../../a/file");
+        v.symlink(v.b, b"absolute", b"/weft/a/file");
+        let within = Options { within: Some(v.a), ..OPTIONS };
+        let walk = |start: Ino, path: &str| match resolve(&v.fs, &user(), start, path.as_bytes(), within) {
+            Ok(Resolved::Found(_, attr)) => Some(attr.ino),
+            Ok(Resolved::Outside(_)) => None,
+            other => panic!("{path} leads to {other:?}"),
+        };
+        for (path, ino) in [
+            ("/", v.a),
+            ("/b/c", v.c),
+            ("b/c/../../file", v.file),
+            ("b/c/..", v.b),
+            ("./b/up", v.file),
+            ("b/../b/./c", v.c),
+        ] {
+            assert_eq!(walk(v.a, path), Some(ino), "{path}");
+        }
+        for path in ["..", "/..", "b/../..", "b/../../a/file", "b/out", "b/absolute", "b/c/../../../a"] {
+            assert_eq!(walk(v.a, path), None, "{path}");
+        }
+        // From a directory below it, too, the way back is not known.
+        assert_eq!((walk(v.b, ".."), walk(v.b, "c/.."), walk(v.b, "/file")), (None, Some(v.b), Some(v.file)));
+        // A directory that is moved away takes the walk along, which comes back by its own way.
+        v.fs.rename(v.a, b"b", Ino::ROOT, b"b", crate::RenameFlags::empty()).unwrap();
+        assert_eq!(walk(v.b, "c/../.."), None);
     }
 
     #[test]

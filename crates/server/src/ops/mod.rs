@@ -263,6 +263,7 @@ impl<'a> Session<'a> {
             dots_by_text: false,
             protections: self.volume.protections,
             mount_point,
+            within: None,
         }
     }
 

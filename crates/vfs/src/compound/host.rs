@@ -36,6 +36,12 @@ pub trait Host {
     /// Where the volume appears to the caller, without a slash at the end; see [`path::Options`](crate::path::Options).
     fn mount_point(&self) -> &[u8];
 
+    /// The directory that no path of the program leads out of, if it is not the whole volume; see
+    /// [`path::Options`](crate::path::Options).
+    fn within(&self) -> Option<Ino> {
+        None
+    }
+
     /// Which symlinks and files of others are not followed, linked or opened.
     fn protections(&self) -> Protections;
 

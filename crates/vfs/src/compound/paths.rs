@@ -37,6 +37,7 @@ impl Names<'_, '_> {
             dots_by_text: false,
             protections: self.host.protections(),
             mount_point: self.host.mount_point(),
+            within: self.host.within(),
         };
         check_text(path)?;
         Ok(path::resolve(self.overlay, self.host.caller(), start, path, options)?)

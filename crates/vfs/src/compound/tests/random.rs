@@ -390,7 +390,8 @@ impl Plain<'_> {
             return Err(FsError::Invalid("a path with a NUL byte").into());
         }
         let protections = Protections::default();
-        let options = Options { last, creates, dots_by_text: false, protections, mount_point: b"" };
+        let options =
+            Options { last, creates, dots_by_text: false, protections, mount_point: b"", within: None };
         Ok(path::resolve(self.fs, &Credentials::default(), start, &path, options)?)
     }
 
