@@ -20,6 +20,7 @@ mod socket;
 mod state;
 
 pub use error::ServerError;
+pub use fronts::slots::identity::of_thread as caller_of_thread;
 pub use server::Server;
 pub use socket::{other_sockets, socket_dir, socket_dirs, socket_path};
 pub use state::processes::{Peer, Process};

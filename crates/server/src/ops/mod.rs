@@ -26,7 +26,7 @@ pub use data::{LongPiece, Position, Read, ReadDone};
 pub use locks::LockOwner;
 pub use names::Canonical;
 pub use open::{Opened, intent};
-pub use programs::Beginning;
+pub use programs::{Beginning, Changed, Keeper};
 
 use crate::state::inodes::{LongGuard, OpenInode, WriteGuard};
 use crate::state::locks::Refused;

@@ -168,6 +168,12 @@ impl Volume {
         self.watch.alone()
     }
 
+    /// Something has changed that the watcher has yet to forget: of what it has looked up so far, it may keep nothing that it does not
+    /// keep yet.
+    pub fn watcher_has_to_forget(&self) {
+        self.watch.changed();
+    }
+
     /// Gives back an inode that the watcher has kept.
     pub fn release_kept(&self, ino: Ino) {
         self.fs.release(ino);

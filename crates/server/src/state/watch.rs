@@ -102,6 +102,14 @@ impl Watch {
         self.alone.load(SeqCst)
     }
 
+    /// Something has changed that the watcher has yet to forget: what it looked up before, it may not keep any more.
+    pub fn changed(&self) {
+        let others = self.others.lock();
+        if self.alone.load(Relaxed) != 0 {
+            self.look(*others);
+        }
+    }
+
     /// A process is about to begin.
     pub fn process_begins(&self) {
         let mut others = self.others.lock();

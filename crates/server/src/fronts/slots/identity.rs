@@ -35,6 +35,21 @@ pub fn of_newcomer(socket: &UnixStream, peer: Peer, sender: Option<Peer>, thread
     Credentials { gid: peer.gid, ..Credentials::user(peer.uid, &groups) }.into()
 }
 
+/// Who a thread is, and its umask, by the number under which this process sees it. It waits for the answer to a request that the kernel
+/// has said to be of this file-system user and group.
+///
+/// # Errors
+/// There is no such thread, it cannot be looked at, or it is somebody else's.
+pub fn of_thread(thread: u32, uid: u32, gid: u32) -> io::Result<(Caller, u32)> {
+    let status = ThreadStatus::read(&PathBuf::from(format!("/proc/{thread}")))?;
+    let effective = &status.caller.effective;
+    if (effective.uid, effective.gid) != (uid, gid) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    let umask = status.umask.ok_or(io::ErrorKind::NotFound)?;
+    Ok((status.caller, umask & 0o777))
+}
+
 /// Whether a process with these credentials may have the memory of leases: it shows all files of the volume.
 pub fn may_lease(caller: &Caller) -> bool {
     caller.effective.uid == effective_user().0 || caller.effective.is_superuser()
@@ -51,6 +66,8 @@ pub struct ThreadStatus {
     gids: [u32; 4],
     /// Capabilities that it has or can take back.
     permitted: u64,
+    /// Permission bits that what it makes does not get. A thread that ends has none any more.
+    umask: Option<u32>,
 }
 
 impl ThreadStatus {
@@ -103,9 +120,10 @@ impl ThreadStatus {
         // As the kernel has it for `access`: who started as the superuser asks with all that it may have.
         let of_real = if real_uid == 0 { Capabilities::from_bits(permitted) } else { Capabilities::NONE };
         let groups = numbers("Groups")?;
+        let umask = line("Umask").and_then(|bits| u32::from_str_radix(bits.trim(), 8).ok());
         let effective = Credentials { uid, gid, groups: groups.clone(), capabilities: of_effective };
         let real = Credentials { uid: real_uid, gid: real_gid, groups, capabilities: of_real };
-        Some(ThreadStatus { caller: Caller { effective, real }, uids, gids, permitted })
+        Some(ThreadStatus { caller: Caller { effective, real }, uids, gids, permitted, umask })
     }
 
     fn has(&self, capability: u32) -> bool {
@@ -193,6 +211,7 @@ mod tests {
         assert_eq!(status.caller.effective, Credentials::new(4, 8, vec![10, 11]));
         assert_eq!(status.caller.real, Credentials::new(1, 5, vec![10, 11]));
         assert_eq!((status.uids[1], status.gids[1]), (2, 6));
+        assert_eq!(status.umask, Some(0o22));
         for line in STATUS.lines().skip(2).filter(|line| !line.starts_with("FDSize")) {
             let without = STATUS.replace(line, "");
             assert!(ThreadStatus::parse(&without, Trust::All).is_none(), "{line}");

@@ -46,8 +46,8 @@ impl Pieces {
         let given = given.as_chunks::<8>().0.iter().map(|file| FileRef(u64::from_le_bytes(*file))).collect();
         let thread = String::from_utf8_lossy(thread).into_owned();
         let opener = Opener { thread, thread_id: call.arg(2) as u32 };
-        let beginning =
-            Beginning { dir: Base::Open(call.file(0)), umask: call.arg(1) as u32 & 0o777, opener, given };
+        let (dir, umask) = (Base::Open(call.file(0)), call.arg(1) as u32 & 0o777);
+        let beginning = Beginning { dir, umask, opener, given, stays: false, keeper: None };
         let answer = session.run_program(beginning, &program)?.encode();
         let first = call.reply(0, &answer[..answer.len().min(PAYLOAD_BYTES)])?;
         let values = [answer.len() as u64, 0, 0, 0, 0, 0];

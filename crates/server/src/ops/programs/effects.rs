@@ -1,6 +1,7 @@
 //! What a step means for what the server keeps beside the core: sizes in shared memory, rings, names of open files, pages of maps.
 
 use super::super::Session;
+use super::Changed;
 use super::view::View;
 use crate::state::inodes::{CAPABILITIES, OpenInode};
 use crate::state::open_files::Name;
@@ -59,6 +60,8 @@ pub struct Effects {
     robbed: Vec<Arc<OpenInode>>,
     /// Inodes to be made durable.
     pub syncs: BTreeSet<Ino>,
+    /// What a front that keeps files is told.
+    pub told: Changed,
 }
 
 impl<'c> Before<'c> {
@@ -209,6 +212,7 @@ impl<'c> Before<'c> {
                 self.effects.renamed.push((*ino, from, to));
             }
         }
+        self.effects.told = self.told(changes, made);
         for ino in std::mem::take(&mut self.effects.rights) {
             if let Ok(attr) = volume.fs.getattr(ino) {
                 self.effects.robbed.extend(volume.inodes.perm_changed(ino, attr.perm));
@@ -226,6 +230,33 @@ impl<'c> Before<'c> {
             self.effects.syncs.extend(all);
         }
         self.effects
+    }
+
+    /// What has changed, for a front that keeps files.
+    fn told(&self, changes: &[Change<'_>], made: &Made) -> Changed {
+        let ino_of = |node: Node| node.after(made);
+        let mut told = Changed::default();
+        for change in changes {
+            told.content.extend(self.data_of(change).and_then(ino_of));
+            told.inodes.extend(change.nodes().into_iter().flatten().filter_map(ino_of));
+            let names = match *change {
+                Change::Create { dir, name, .. } | Change::Link { dir, name, .. } => {
+                    [Some((dir, name)), None]
+                }
+                Change::Remove { dir, name, .. } => [Some((dir, name)), None],
+                Change::Rename { from, name, to, new_name, .. } => [Some((from, name)), Some((to, new_name))],
+                _ => [None, None],
+            };
+            let names = names.into_iter().flatten();
+            told.names.extend(names.filter_map(|(dir, name)| Some((ino_of(dir)?, name.to_vec()))));
+            told.removes |= matches!(change, Change::Remove { .. } | Change::Rename { .. });
+        }
+        told.inodes.extend(&self.effects.lost);
+        for (ino, _, to) in &self.effects.renamed {
+            told.inodes.insert(*ino);
+            told.moved.push((*ino, to.dir, to.name.clone()));
+        }
+        told
     }
 }
 

@@ -44,6 +44,40 @@ pub struct Beginning<'a> {
     pub opener: Opener,
     /// Open files that are given with it.
     pub given: Vec<FileRef>,
+    /// No path leads out of the directory, and those with a slash in front begin there, too.
+    pub stays: bool,
+    /// Somebody who keeps what the program looks at or changes.
+    pub keeper: Option<&'a dyn Keeper>,
+}
+
+/// A front that keeps data, names and attributes of files, such as the kernel, for a program that comes through it.
+pub trait Keeper: Sync {
+    /// Whether what was stored to a file may be with the front.
+    fn may_have_stores(&self, ino: Ino) -> bool;
+
+    /// The front passes on what was stored to a file. It is asked while the program has no locks.
+    fn pass_on(&self, ino: Ino);
+
+    /// A turn of the program has changed this. It is told while the program has no locks, before the program has its answer.
+    fn changed(&self, changed: Changed);
+
+    /// Whether reads change access times.
+    fn notes_reads(&self) -> bool;
+}
+
+/// What a turn of a program has changed.
+#[derive(Default, Debug)]
+pub struct Changed {
+    /// Names that lead elsewhere, or nowhere.
+    pub names: Vec<(Ino, Vec<u8>)>,
+    /// Inodes with other attributes, those with other content included.
+    pub inodes: BTreeSet<Ino>,
+    /// Inodes with other content.
+    pub content: BTreeSet<Ino>,
+    /// What has another name, with its directory and the name.
+    pub moved: Vec<(Ino, Ino, Vec<u8>)>,
+    /// Something may take no space any more.
+    pub removes: bool,
 }
 
 impl Session<'_> {
@@ -62,8 +96,10 @@ impl Session<'_> {
         };
         let host = Programs {
             session: self,
-            view: View::new(*self),
+            view: View::new(*self, beginning.keeper),
             start: self.base(beginning.dir)?,
+            stays: beginning.stays,
+            keeper: beginning.keeper,
             start_path: dir_path,
             umask: beginning.umask,
             opener: beginning.opener,
@@ -82,6 +118,8 @@ struct Programs<'s, 'a> {
     session: &'s Session<'a>,
     view: View<'a>,
     start: Ino,
+    stays: bool,
+    keeper: Option<&'a dyn Keeper>,
     start_path: Vec<u8>,
     umask: u32,
     opener: Opener,
@@ -124,7 +162,10 @@ impl Programs<'_, '_> {
         let outcome = run();
         self.view.unlock();
         let mut turn = self.turn.lock();
-        for effects in std::mem::take(&mut turn.effects) {
+        for mut effects in std::mem::take(&mut turn.effects) {
+            if let Some(keeper) = self.keeper {
+                keeper.changed(std::mem::take(&mut effects.told));
+            }
             let syncs = effects.settle(session);
             turn.syncs.extend(syncs);
         }
@@ -244,6 +285,10 @@ impl Programs<'_, '_> {
     }
 
     fn path_of(&self, start: Ino, path: &[u8]) -> Vec<u8> {
+        let slashes = path.iter().take_while(|byte| **byte == b'/').count();
+        if self.stays && slashes > 0 {
+            return path_from(&self.start_path, &path[slashes..]);
+        }
         path_from(if start == self.start { &self.start_path } else { b"" }, path)
     }
 }
@@ -290,6 +335,10 @@ impl Host for Programs<'_, '_> {
 
     fn mount_point(&self) -> &[u8] {
         &self.session.process.mount_point
+    }
+
+    fn within(&self) -> Option<Ino> {
+        self.stays.then_some(self.start)
     }
 
     fn protections(&self) -> Protections {

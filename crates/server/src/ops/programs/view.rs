@@ -7,6 +7,7 @@
 //! ends stale: it begins anew with the locks of all that it met, taken before any other lock.
 
 use super::super::Session;
+use super::Keeper;
 use crate::state::inodes::{OpenInode, WriteGuard};
 use parking_lot::Mutex;
 use std::collections::btree_map::Entry;
@@ -75,6 +76,8 @@ impl Rights {
 /// What a program has open, and sees.
 pub struct View<'a> {
     session: Session<'a>,
+    /// Passes on what was stored to a file before the file counts as settled.
+    keeper: Option<&'a dyn Keeper>,
     state: Mutex<State<'a>>,
 }
 
@@ -98,8 +101,8 @@ impl State<'_> {
 
 impl<'a> View<'a> {
     /// Nothing is open.
-    pub fn new(session: Session<'a>) -> View<'a> {
-        View { session, state: Mutex::default() }
+    pub fn new(session: Session<'a>, keeper: Option<&'a dyn Keeper>) -> View<'a> {
+        View { session, keeper, state: Mutex::default() }
     }
 
     /// Another turn begins.
@@ -261,7 +264,11 @@ impl<'a> View<'a> {
 
     /// A file is given with the program: what killed programs left of it was merged when it was opened.
     pub fn given(&self, ino: Ino) -> FsResult<()> {
-        self.hold(ino, true)
+        self.hold(ino, !self.may_be_with_keeper(ino))
+    }
+
+    fn may_be_with_keeper(&self, ino: Ino) -> bool {
+        self.keeper.is_some_and(|keeper| keeper.may_have_stores(ino))
     }
 
     fn hold(&self, ino: Ino, is_settled: bool) -> FsResult<()> {
@@ -282,9 +289,12 @@ impl<'a> View<'a> {
         Ok(())
     }
 
-    /// Merges what killed programs have stored to maps of a file.
+    /// Merges what killed programs have stored to maps of a file, and what a front keeps.
     fn settle(&self, open: &OpenInode) -> FsResult<()> {
         let volume = self.session.volume;
+        if let Some(keeper) = self.keeper.filter(|keeper| keeper.may_have_stores(open.ino)) {
+            keeper.pass_on(open.ino);
+        }
         if volume.orphans.settle(volume, &volume.fs.getattr(open.ino)?) {
             volume.inodes.shared(open.slot).by_call.fetch_or(MAPPED, SeqCst);
         }
@@ -297,7 +307,11 @@ impl<'a> View<'a> {
         let State { files, wanted, is_contended, .. } = &mut *self.state.lock();
         let is_due = |held: &&mut Held<'a>| held.guard.is_none() && !held.is_named_only;
         let Some(held) = files.get_mut(&ino).filter(is_due) else { return Ok(()) };
-        if held.is_settled || !volume.orphans.has_any(volume, &volume.fs.getattr(ino)?) {
+        let may_lack = || {
+            let has_any = volume.orphans.has_any(volume, &volume.fs.getattr(ino)?);
+            Ok::<_, FsError>(has_any || self.may_be_with_keeper(ino))
+        };
+        if held.is_settled || !may_lack()? {
             held.is_settled = true;
             held.guard = volume.inodes.try_exclude_and_drain(&held.open)?;
             held.gives_rights = volume.inodes.may_have_set_id(&held.open);
@@ -350,7 +364,9 @@ impl FileSystem for View<'_> {
     }
 
     fn note_read(&self, ino: Ino, _when: TimeSpec) {
-        if let Some(open) = self.open_file(ino) {
+        if self.keeper.is_none_or(|keeper| keeper.notes_reads())
+            && let Some(open) = self.open_file(ino)
+        {
             self.session.volume.inodes.note_read(&open);
         }
     }
