@@ -212,8 +212,7 @@ pub const INSPECT_SNAPSHOT: u64 = 0;
 /// Topic of [`Op::Inspect`]: its zones, in parts.
 pub const INSPECT_ZONES: u64 = 1;
 
-/// Bytes of a program as it is passed on, at most: its literal bytes, and what its operations take.
-pub const PROGRAM_BYTES_MAX: usize = weft_vfs::compound::INPUT_BYTES_MAX + (1 << 20);
+pub use weft_vfs::compound::PROGRAM_BYTES_MAX;
 
 /// A path that means the open file that it would start from, whatever its name is by now: no name contains NUL.
 pub const ITSELF: &[u8] = b"\0";

@@ -147,6 +147,9 @@ pub enum Outcome {
     Pending,
 }
 
+/// An answer that comes later: what follows its head.
+pub type Late = Result<Vec<u8>, Errno>;
+
 /// How long a thread waits awake for a request that is likely to come soon: to wake it would take longer than most answers.
 const AWAKE: Duration = Duration::from_micros(50);
 /// After a request that came so soon after an answer, the next one is likely to.
@@ -201,7 +204,7 @@ pub struct Channel {
     /// Requests come by another way, too: the next one here is not likely to come soon.
     has_rings: AtomicBool,
     /// Those who wait for answers to requests that others answer here, by the numbers of these; none any more when the mount has ended.
-    expected: Mutex<Option<FxHashMap<u64, Sender<Errno>>>>,
+    expected: Mutex<Option<FxHashMap<u64, Sender<Late>>>>,
     /// Threads that wait for what others ask for.
     waiting: AtomicUsize,
     /// Threads that wait for requests, or for their turn to do so.
@@ -236,9 +239,9 @@ impl Channel {
         self.has_rings.store(true, Relaxed);
     }
 
-    /// The answer to a request that did not come from `/dev/fuse`, and that somebody may answer later ([`Channel::accept`],
-    /// [`Channel::refuse`]). It ends without one when the mount ends.
-    pub fn expect(&self, unique: u64) -> Receiver<Errno> {
+    /// The answer to a request that did not come from `/dev/fuse`, and that somebody may answer later
+    /// ([`Channel::answer_later`]). It ends without one when the mount ends.
+    pub fn expect(&self, unique: u64) -> Receiver<Late> {
         let (sender, receiver) = channel();
         if let Some(expected) = &mut *self.expected.lock() {
             expected.insert(unique, sender);
@@ -366,18 +369,30 @@ impl Channel {
 
     /// Answers a request with nothing but success.
     pub fn accept(&self, unique: u64) -> io::Result<()> {
-        self.refuse(unique, Errno(0))
+        self.answer_later(unique, Ok(Vec::new()))
     }
 
     /// Answers a request with an error.
     pub fn refuse(&self, unique: u64, errno: Errno) -> io::Result<()> {
+        self.answer_later(unique, Err(errno))
+    }
+
+    /// Answers a request, from any thread.
+    pub fn answer_later(&self, unique: u64, answer: Late) -> io::Result<()> {
         let expected = self.expected.lock().as_mut().and_then(|expected| expected.remove(&unique));
         if let Some(sender) = expected {
             // Whoever waits for it has ended with the mount otherwise.
-            let _ = sender.send(errno);
+            let _ = sender.send(answer);
             return Ok(());
         }
-        self.say(unique, errno)
+        match answer {
+            Ok(bytes) => {
+                let len = (size_of::<OutHeader>() + bytes.len()) as u32;
+                let head = OutHeader { len, error: 0, unique };
+                self.send(&[head.as_bytes(), &bytes].concat())
+            }
+            Err(errno) => self.say(unique, errno),
+        }
     }
 
     fn say(&self, unique: u64, Errno(errno): Errno) -> io::Result<()> {

@@ -1,7 +1,10 @@
 //! Requests of the kernel as calls of a session.
 
 mod attributes;
+mod programs;
 mod restart;
+
+pub use programs::may_be_answered_later;
 
 use crate::MountChoice;
 use crate::abi::{
@@ -17,6 +20,7 @@ use crate::handles::Handles;
 use crate::locks::Locks;
 use crate::nodes::Nodes;
 use crate::openers::Openers;
+use crate::programs::Programs;
 use crate::room::Room;
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -106,6 +110,7 @@ pub struct Front {
     entries: Arc<Entries>,
     locks: Locks,
     openers: Openers,
+    programs: Programs,
     handles: Handles,
     channel: OnceLock<Arc<Channel>>,
     /// Each change of a directory is durable when it returns.
@@ -244,6 +249,7 @@ impl Front {
             entries: Arc::default(),
             locks,
             openers: Openers::default(),
+            programs: Programs::default(),
             handles,
             channel: OnceLock::new(),
             syncs_names: choice.sync || choice.dir_sync,
@@ -326,6 +332,7 @@ impl Front {
         self.ends.notify_all();
         if !self.has_stopped.swap(true, Relaxed) {
             self.locks.end();
+            self.programs.stop();
             self.volume.end_process(&self.process, None);
             self.nodes.forget_all().into_iter().for_each(|ino| self.volume.release_kept(ino));
         }
@@ -522,6 +529,10 @@ impl Front {
 
     /// Whoever waits for the answer to a request of this number is to have it now.
     pub fn interrupt(&self, head: &InHeader, unique: u64, channel: &Channel) {
+        if self.programs.withdraw(unique) {
+            warn_of(channel.refuse(unique, Errno(libc::EINTR)));
+            return;
+        }
         let caller = caller(head.uid, head.gid, Capabilities::ALL);
         self.locks.interrupt(&Session::new(&self.volume, &self.process, &caller), unique, channel);
     }
@@ -699,7 +710,10 @@ impl Front {
             }
             op::RELEASE | op::RELEASEDIR => {
                 let (release, _) = request.argument::<ReleaseIn>()?;
-                if let Some(file) = self.handles.remove(release.handle)? {
+                let file = self.handles.remove(release.handle)?;
+                // Not before: nothing is added any more.
+                self.programs.release(release.handle);
+                if let Some(file) = file {
                     self.ask(request, |session| {
                         self.locks.released(session, file);
                         session.close(file, false)
@@ -712,7 +726,7 @@ impl Front {
                 let act = || self.ask(request, |session| session.fsync(file));
                 self.handles.settled(fsync.handle, head.pid, is_resent(request), act)?;
             }
-            op::IOCTL => self.ioctl(request, answer)?,
+            op::IOCTL => return self.ioctl(request, answer),
             op::STATFS => self.statfs(request, answer)?,
             op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => self.xattr(request, answer)?,
             op::FALLOCATE => {

@@ -19,6 +19,7 @@ use crate::channel::Errno;
 use crate::kept_locks::{self, Index, KeptLocks};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use weft_client::FileRef;
 use weft_client::proto::is_writable;
@@ -96,6 +97,13 @@ pub struct Handles {
     /// Writes so far.
     writes: AtomicU64,
     locks: Mutex<Index>,
+    /// How many of the open files of an inode can be mapped so that stores reach the inode.
+    storable: Mutex<FxHashMap<Ino, u32>>,
+}
+
+/// Whether a file that is open with these flags can be mapped so that stores reach it.
+fn is_storable(flags: i32) -> bool {
+    flags & libc::O_ACCMODE == libc::O_RDWR
 }
 
 /// Changes that were lost lately, of which each thread is told once that makes the inode durable: several may have changed it by its
@@ -148,6 +156,7 @@ impl Handles {
             noted: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             locks: Mutex::default(),
+            storable: Mutex::default(),
         }
     }
 
@@ -259,6 +268,9 @@ impl Handles {
         slot.uses.store(uses, Relaxed);
         slot.file.store(file.0, Relaxed);
         slot.written.store(0, Relaxed);
+        if is_storable(flags) {
+            *self.storable.lock().entry(ino).or_default() += 1;
+        }
         let is_untold = self.untold.lock().contains(&ino);
         let state = if is_untold { UNSURE | LATER } else { 0 };
         slot.state.store(u64::from(flags as u32) | state, Relaxed);
@@ -293,8 +305,29 @@ impl Handles {
         if slot.ino.swap(0, AcqRel) == 0 {
             return Err(Errno(libc::EBADF));
         }
+        if is_storable(slot.state.load(Relaxed) as u32 as i32)
+            && let Entry::Occupied(mut open) = self.storable.lock().entry(Ino(ino))
+        {
+            *open.get_mut() -= 1;
+            if *open.get() == 0 {
+                open.remove();
+            }
+        }
         self.free.lock().back.push(handle as u32);
         Ok((file != NO_FILE).then_some(file))
+    }
+
+    /// Whether the kernel may have stores to a map of this inode.
+    pub fn may_have_stores(&self, ino: Ino) -> bool {
+        self.storable.lock().contains_key(&ino)
+    }
+
+    /// Data of an inode have been changed, and it is not known to be durable.
+    pub fn note_content_changed(&self, ino: Ino) {
+        if self.outlives {
+            self.changes().changed(ino, monotonic_ns());
+            self.note_untold();
+        }
     }
 
     /// Something has been written by way of this file.
@@ -477,6 +510,9 @@ impl Handles {
             slot.file.store(file.unwrap_or(NO_FILE).0, Relaxed);
             slot.state.store(now, Relaxed);
             slot.written.store(0, Relaxed);
+            if is_storable(flags) {
+                *self.storable.lock().entry(*ino).or_default() += 1;
+            }
         }
         // As long as nobody is told, whatever becomes durable.
         let found = monotonic_ns();

@@ -29,6 +29,7 @@ mod locks;
 mod mount;
 mod nodes;
 mod openers;
+mod programs;
 mod rings;
 mod room;
 
@@ -268,6 +269,11 @@ impl Mount {
             mount.start(format!("weft-mount-{number}"), |shared| serve(shared, false))?;
         }
         mount.start("weft-mount-lock".into(), |shared| shared.front.serve_locks(&shared.channel))?;
+        for number in 0..programs::WORKERS {
+            mount.start(format!("weft-mount-do-{number}"), |shared| {
+                shared.front.serve_programs(&shared.channel);
+            })?;
+        }
         if mount.shared.front.outlives() {
             mount.start("weft-mount-settle".into(), |shared| shared.front.settle())?;
         }

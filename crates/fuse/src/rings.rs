@@ -11,7 +11,7 @@
 //! own ring ([`Exchange`]). The kernel chooses the thread that was free last.
 //!
 //! A thread has memory for one request, and answers it before it takes the next one. So one that takes long holds up nobody: the queue has
-//! other threads. A program that waits for a lock keeps its thread waiting; a queue gets more threads, so that some never wait, up to
+//! other threads. A program that waits for a lock, or for a compound program, keeps its thread waiting; a queue gets more threads, so that some never wait, up to
 //! [`WAITING_MAX`].
 //!
 //! A new thread gets new requests. Those that came when all threads of the queue had one the kernel gives to a thread only when it has
@@ -21,8 +21,8 @@
 //! ready. Notices go there. If the kernel takes back what it has agreed to, all comes from there.
 
 use crate::abi::{InHeader, OutHeader, RetrieveOut, RingCommand, RingHead, notice, op, ring};
-use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request};
-use crate::front::Front;
+use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Late, Outcome, Request};
+use crate::front::{Front, may_be_answered_later};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::Path;
@@ -41,9 +41,9 @@ const THREADS: u32 = 4;
 const THREADS_OF_MANY: u32 = 2;
 /// From so many queues on they are many.
 const MANY_QUEUES: u32 = 16;
-/// Threads of a queue that do not wait for locks or for room, whatever the others do.
+/// Threads of a queue that do not wait for locks, for programs or for room, whatever the others do.
 const SERVING_MIN: u32 = 2;
-/// Programs that can wait for locks at the same time, by the queue of one processor. Others get `ENOLCK`.
+/// Programs that can wait at the same time, by the queue of one processor. Others get `ENOLCK`, or `EAGAIN` for a compound program.
 const WAITING_MAX: u32 = 512;
 /// What follows the structure of a request is copied when it is so short; the answer then goes where it was.
 const COPIED_BYTES: usize = 1024;
@@ -80,7 +80,7 @@ struct Queue {
     processor: u16,
     /// All its threads that have begun to serve it, or will when the gate opens.
     threads: AtomicU32,
-    /// Those that wait for locks or for room, or are about to know whether they have to.
+    /// Those that wait for locks, for programs or for room, or are about to know whether they have to.
     waiting: AtomicU32,
 }
 
@@ -277,12 +277,12 @@ impl Rings {
             tracing::error!(opcode = request.opcode, "a request that is longer than it says");
             return Some(Err(Errno(libc::EIO)));
         };
-        let waits = request.opcode == op::SETLKW;
+        let waits = may_be_answered_later(request.opcode, argument);
         if request.opcode == op::NOTIFY_REPLY {
             return Some(Ok(0));
         }
         if waits && !self.may_wait(queue, request.node) {
-            return Some(Err(Errno(libc::ENOLCK)));
+            return Some(Err(Errno(if request.opcode == op::SETLKW { libc::ENOLCK } else { libc::EAGAIN })));
         }
         let expected = waits.then(|| self.channel.expect(request.unique));
         let mut waited = waits;
@@ -304,7 +304,7 @@ impl Rings {
             (outcome, len)
         };
         let answered = match (outcome, &expected) {
-            (Ok(Outcome::Pending), Some(expected)) => self.wait(request, expected),
+            (Ok(Outcome::Pending), Some(expected)) => self.wait(request, expected, payload),
             (Ok(Outcome::Answered), _) => Some(Ok(len)),
             // The kernel waits for an answer to all that comes this way.
             (Ok(Outcome::Unanswered | Outcome::Pending), _) => Some(Ok(0)),
@@ -319,7 +319,7 @@ impl Rings {
         answered
     }
 
-    /// Whether one more thread of a queue may wait, for a lock of a file or for room: others stay that do not. A directory's program may be refused
+    /// Whether one more thread of a queue may wait, for a lock of a file, for a program or for room: others stay that do not. A directory's program may be refused
     /// where a file's is not, since the kernel has nothing of a directory to be asked for.
     fn may_wait(self: &Arc<Rings>, queue: usize, file: u64) -> bool {
         let Queue { threads, waiting, .. } = &self.queues[queue];
@@ -334,16 +334,23 @@ impl Rings {
         may
     }
 
-    /// Waits until a lock is had, or is not to be had; none when the mount has ended.
-    fn wait(&self, request: &InHeader, expected: &Receiver<Errno>) -> Option<Result<usize, Errno>> {
+    /// Waits for an answer that another thread gives: that a lock is had, or that a program has run; none when the mount has ended.
+    fn wait(
+        &self,
+        request: &InHeader,
+        expected: &Receiver<Late>,
+        payload: &mut [u8],
+    ) -> Option<Result<usize, Errno>> {
         // The kernel does not tell of a signal that came before this thread had the request.
         if has_signal(request.pid) {
             self.front.interrupt(request, request.unique, &self.channel);
         }
-        match expected.recv().ok()? {
-            Errno(0) => Some(Ok(0)),
-            errno => Some(Err(errno)),
-        }
+        let answer = expected.recv().ok()?;
+        Some(answer.map(|bytes| {
+            let len = bytes.len().min(payload.len());
+            payload[..len].copy_from_slice(&bytes[..len]);
+            len
+        }))
     }
 }
 

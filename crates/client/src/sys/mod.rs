@@ -106,6 +106,13 @@ pub fn close(fd: i32) -> Result<(), Errno> {
     call!(close, fd).map(drop)
 }
 
+/// Asks the device or the file system of a descriptor for something; the argument goes there and comes back.
+pub fn ioctl(fd: i32, number: u32, argument: &mut [u8]) -> Result<(), Errno> {
+    // As many bytes as the kernel takes the argument to have.
+    debug_assert!(argument.len() >= (number >> 16 & 0x3fff) as usize);
+    call!(ioctl, fd, number, argument.as_mut_ptr()).map(drop)
+}
+
 /// Duplicates a descriptor to a number not below `min`, close-on-exec when asked.
 pub fn dup_above(fd: i32, min: i32, cloexec: bool) -> Result<i32, Errno> {
     let op = if cloexec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };

@@ -5,11 +5,12 @@ use crate::abi::{
     self, GetxattrIn, GetxattrOut, IoctlIn, IoctlOut, SetAttrIn, SetxattrIn, StatfsOut, fattr, op,
 };
 use crate::attr::{attr_out, time_spec};
-use crate::channel::{Answer, Errno, Request, name};
+use crate::channel::{Answer, Errno, Outcome, Request, name};
 use std::time::Duration;
 use weft_core::{BLOCK_BYTES, Capabilities, Ino, refuse};
 use weft_server::Watcher;
 use weft_server::ops::Change;
+use weft_vfs::compound::ioctl::Command;
 use weft_vfs::{NAME_MAX, TimeSpec, XFlags, flag_request};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -68,11 +69,14 @@ impl Front {
         Ok(())
     }
 
-    /// What `lsattr` and `chattr` ask for. The kernel has checked who may set what.
-    pub(super) fn ioctl(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
+    /// Programs, and what `lsattr` and `chattr` ask for: of that, the kernel has checked who may set what.
+    pub(super) fn ioctl(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<Outcome, Errno> {
         let (ask, data) = request.argument::<IoctlIn>()?;
         // No command has room for so much.
         refuse(ask.out_size > IOCTL_BYTES_MAX, Errno(libc::EINVAL))?;
+        if let Some(command) = Command::of(ask.command) {
+            return self.program(request, command, &ask, data, answer);
+        }
         let (at, flags) = (inode(Ino(request.head.node)), libc::AT_EMPTY_PATH);
         let has = || self.ask(request, |session| Ok(session.stat(at, flags)?.marks.flags));
         let set = |new: u32, mask: u32| {
@@ -101,7 +105,7 @@ impl Front {
         told.resize(ask.out_size as usize, 0);
         answer.put(&IoctlOut::default());
         answer.put_bytes(&told);
-        Ok(())
+        Ok(Outcome::Answered)
     }
 
     pub(super) fn xattr(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {

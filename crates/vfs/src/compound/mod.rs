@@ -45,6 +45,7 @@ mod check;
 mod codec;
 mod compute;
 mod host;
+pub mod ioctl;
 mod local;
 mod names;
 mod near;
@@ -76,8 +77,12 @@ pub const OPS_MAX: usize = 64;
 pub const FILES_MAX: usize = crate::change::CHANGE_INODES_MAX;
 /// Literal bytes of a program, at most.
 pub const INPUT_BYTES_MAX: usize = 4 << 20;
+/// Bytes of an encoded program, at most: its literal bytes, and what its operations take.
+pub const PROGRAM_BYTES_MAX: usize = INPUT_BYTES_MAX + (1 << 20);
 /// Bytes of the values that a program exports, at most.
 pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
+/// Bytes of the answer to a program that exports nothing, at most.
+pub const BARE_ANSWER_BYTES_MAX: usize = 3 + 5 * OPS_MAX;
 /// Bytes of all values of a program while it runs, at most.
 pub const WORK_BYTES_MAX: usize = 16 << 20;
 /// Bytes that [`Kind::Find`] looks for, at most.
