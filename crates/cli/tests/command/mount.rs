@@ -1,10 +1,19 @@
 //! A volume that is mounted: programs that no library reaches see the files of those that it reaches, at the same time.
 
 mod beside;
+mod ioctl;
 mod locks;
 mod programs;
 mod restart;
 
+use self::ioctl::{
+    a_program_by_ioctl_has_the_rights_of_its_caller_and_of_what_is_open,
+    a_program_of_1_mib_has_an_answer_of_2_mib,
+    what_a_program_by_ioctl_has_changed_is_seen_whatever_the_kernel_has_kept,
+    what_is_wrong_with_a_command_is_told_and_harms_nobody,
+    who_is_killed_with_a_program_leaves_nothing_behind,
+    who_reads_sees_a_program_by_ioctl_whole_or_not_at_all,
+};
 use self::locks::locks_exclude_programs_of_the_mount_and_of_the_library;
 use crate::volume::{Bench, wait_for};
 use predicates::prelude::*;
@@ -1214,6 +1223,12 @@ macro_rules! by_both_ways {
 }
 
 by_both_ways! {
+    who_reads_sees_a_program_by_ioctl_whole_or_not_at_all,
+    what_a_program_by_ioctl_has_changed_is_seen_whatever_the_kernel_has_kept,
+    a_program_by_ioctl_has_the_rights_of_its_caller_and_of_what_is_open,
+    a_program_of_1_mib_has_an_answer_of_2_mib,
+    what_is_wrong_with_a_command_is_told_and_harms_nobody,
+    who_is_killed_with_a_program_leaves_nothing_behind,
     what_is_done_through_the_mount_and_under_the_library_is_one_tree,
     users_get_through_the_mount_what_the_bits_give_them,
     locks_exclude_programs_of_the_mount_and_of_the_library,
