@@ -107,9 +107,9 @@ impl Entries {
         }
     }
 
-    /// A name is no more, or leads elsewhere. Whether the kernel keeps it, perhaps.
-    pub fn remove(&self, dir: Ino, name: &[u8]) -> bool {
-        self.kept.lock().names.remove(&(dir, Box::from(name)))
+    /// A name is no more, or leads elsewhere.
+    pub fn remove(&self, dir: Ino, name: &[u8]) {
+        self.kept.lock().names.remove(&(dir, Box::from(name)));
     }
 
     /// Has the kernel look all names up again. Those whose answers it may not have read yet.

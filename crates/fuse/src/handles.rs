@@ -330,6 +330,14 @@ impl Handles {
         }
     }
 
+    /// An inode is durable with all that was changed before this time.
+    pub fn note_settled(&self, ino: Ino, time: u64) {
+        if self.outlives {
+            self.changes().settled(ino, time);
+            self.note_untold();
+        }
+    }
+
     /// Something has been written by way of this file.
     pub fn note_written(&self, handle: u64) {
         if self.outlives
@@ -342,11 +350,8 @@ impl Handles {
 
     /// The inode of an open file is durable with all that was changed before this time.
     pub fn note_durable(&self, handle: u64, time: u64) {
-        if self.outlives
-            && let Ok(slot) = self.slot(handle)
-        {
-            self.changes().settled(Ino(slot.ino.load(Relaxed)), time);
-            self.note_untold();
+        if let Ok(slot) = self.slot(handle) {
+            self.note_settled(Ino(slot.ino.load(Relaxed)), time);
         }
     }
 

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::*;
 use weft_core::{Ino, refuse};
 use weft_server::ops::{Base, Beginning, Changed, Keeper, Session};
 use weft_server::{Watcher, acts_for_watcher, caller_of_thread};
+use weft_sys::clock::monotonic_ns;
 use weft_vfs::compound::ioctl::{Command, HEAD_BYTES, Head, VERSION};
 use weft_vfs::compound::{DecodeError, Program, check};
 use zerocopy::{FromBytes, IntoBytes};
@@ -111,7 +112,7 @@ impl Front {
         }
         let file = self.handles.file(job.handle)?;
         let path = self.nodes.path(job.ino);
-        let keeper = Kernel { front: self, channel, asked: Mutex::default() };
+        let keeper = Kernel { front: self, channel, asked: Mutex::default(), noted: Mutex::default() };
         let beginning = Beginning {
             dir: Base::Inode(job.ino, &path),
             umask: job.umask,
@@ -122,7 +123,12 @@ impl Front {
         };
         self.programs.begin(job)?;
         let session = Session::new(&self.volume, &self.process, &job.caller);
-        let answer = session.run_program(beginning, &program).map(|answer| answer.encode());
+        let answer = session.run_program(beginning, &program);
+        if program.durable && answer.as_ref().is_ok_and(|answer| answer.failed().is_none()) {
+            let Noted { inodes, before } = std::mem::take(&mut *keeper.noted.lock());
+            inodes.into_iter().for_each(|ino| self.handles.note_settled(ino, before));
+        }
+        let answer = answer.map(|answer| answer.encode());
         let outcome = answer.as_ref().map(drop).map_err(|error| Errno::from(*error));
         let (head, first) =
             self.programs.end(job, answer.unwrap_or_default(), || self.handles.file(job.handle).is_ok());
@@ -155,6 +161,14 @@ struct Kernel<'a> {
     channel: &'a Channel,
     /// Inodes whose stores it has passed on since the program began.
     asked: Mutex<FxHashSet<Ino>>,
+    noted: Mutex<Noted>,
+}
+
+/// Inodes that a program has changed, and a time since when it has changed no more.
+#[derive(Default)]
+struct Noted {
+    inodes: FxHashSet<Ino>,
+    before: u64,
 }
 
 impl Kernel<'_> {
@@ -199,10 +213,10 @@ impl Keeper for Kernel<'_> {
         changed.content.iter().for_each(|ino| handles.note_content_changed(*ino));
         // Who looks something up just now has it as it was, and the kernel may not keep it, or it is known here to be kept.
         volume.watcher_has_to_forget();
-        for (dir, name) in &changed.names {
-            if entries.remove(*dir, name) {
-                self.drop_name(*dir, name);
-            }
+        for (dir, name) in changed.names.iter().filter(|(dir, _)| nodes.has(*dir)) {
+            entries.remove(*dir, name);
+            // Even if it is looked up again anyway: until then, the kernel would keep an inode that has gone, and its space.
+            self.drop_name(*dir, name);
         }
         for ino in changed.inodes.iter().chain(&changed.content) {
             self.front.attr_changed(*ino);
@@ -213,6 +227,11 @@ impl Keeper for Kernel<'_> {
         if changed.removes {
             room.note_removed();
         }
+        let mut noted = self.noted.lock();
+        noted.inodes.extend(changed.inodes);
+        noted.inodes.extend(changed.content);
+        // Before the server makes it durable, if it does.
+        noted.before = monotonic_ns();
     }
 
     fn notes_reads(&self) -> bool {
