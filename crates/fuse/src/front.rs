@@ -1,6 +1,9 @@
 //! Requests of the kernel as calls of a session.
 
 mod attributes;
+mod files;
+mod listing;
+mod names;
 mod programs;
 mod restart;
 
@@ -8,12 +11,11 @@ pub use programs::may_be_answered_later;
 
 use crate::MountChoice;
 use crate::abi::{
-    self, BatchForgetIn, CreateIn, Dirent, EntryOut, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn,
-    InHeader, InitIn, InitOut, InterruptIn, InvalInodeOut, LinkIn, LockIn, LseekIn, LseekOut, MkdirIn,
-    MknodIn, OpenIn, OpenOut, ReadIn, ReleaseIn, Rename2In, RenameIn, SetAttrIn, WriteIn, WriteOut, can,
-    fattr, fopen, notice, op,
+    self, BatchForgetIn, FallocateIn, FlushIn, ForgetIn, ForgetOne, FsyncIn, InHeader, InitIn, InitOut,
+    InterruptIn, InvalInodeOut, LockIn, LseekIn, LseekOut, OpenIn, ReadIn, ReleaseIn, Rename2In, SetAttrIn,
+    WriteIn, can, fattr, fopen, notice, op,
 };
-use crate::attr::{attr_out, device_number, entry_out, no_entry_out, statx_out};
+use crate::attr::{attr_out, entry_out, no_entry_out, statx_out};
 use crate::channel::{Answer, Channel, DATA_BYTES_MAX, Errno, Outcome, Request, name};
 use crate::entries::{Entries, TooMany, recall};
 use crate::handles::Handles;
@@ -24,18 +26,16 @@ use crate::programs::Programs;
 use crate::room::Room;
 use parking_lot::{Condvar, Mutex};
 use std::io;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use weft_client::FileRef;
-use weft_client::proto::{ITSELF, with_umask};
 use weft_core::{BLOCK_BYTES, Capabilities, Capability, Credentials, Ino, refuse};
-use weft_server::ops::{At, Base, Caller, Error, Position, Read, Session};
+use weft_server::ops::{At, Base, Caller, Error, Session};
 use weft_server::{Process, Volume, Watcher};
-use weft_vfs::{Attr, InodeFlags};
+use weft_vfs::Attr;
 use zerocopy::FromBytes;
 
 /// How long the kernel keeps names and attributes while the mount alone uses the volume.
@@ -812,349 +812,6 @@ impl Front {
             rest = behind;
         }
         Ok(())
-    }
-
-    /// Looks a name up, perhaps after it has been made.
-    fn make(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let dir = Ino(request.head.node);
-        let made = self.made(request, dir, answer);
-        if made.is_ok() && request.head.opcode != op::LOOKUP {
-            self.handles.note_changed(dir);
-        }
-        made
-    }
-
-    fn made(&self, request: &Request<'_>, dir: Ino, answer: &mut Answer) -> Result<(), Errno> {
-        match request.head.opcode {
-            op::MKNOD => {
-                let (node, rest) = request.argument::<MknodIn>()?;
-                let place = Place { dir, name: name(rest)?.0 };
-                let (rdev, mode) = (device_number(node.rdev), with_umask(node.mode, node.umask));
-                self.entry(request, place, answer, |session, at| session.mknod(at, mode, rdev))
-            }
-            op::MKDIR => {
-                let (made, rest) = request.argument::<MkdirIn>()?;
-                let place = Place { dir, name: name(rest)?.0 };
-                let mode = with_umask(made.mode, made.umask);
-                self.entry(request, place, answer, |session, at| session.mkdir(at, mode))
-            }
-            op::SYMLINK => {
-                let (link, rest) = name(request.body())?;
-                let (target, _) = name(rest)?;
-                let place = Place { dir, name: link };
-                self.entry(request, place, answer, |session, at| session.symlink(target, at))
-            }
-            op::LINK => {
-                let (link, rest) = request.argument::<LinkIn>()?;
-                let place = Place { dir, name: name(rest)?.0 };
-                let from = At { dir: Base::Inode(Ino(link.node), b""), path: ITSELF };
-                self.entry(request, place, answer, |session, to| {
-                    session.link(from, to, 0)?;
-                    session.stat(to, NOFOLLOW)
-                })?;
-                self.handles.note_changed(Ino(link.node));
-                Ok(())
-            }
-            _ => match name(request.body())?.0 {
-                b"." => self.numbered(request, inode(dir), answer),
-                b".." => self.numbered(request, At { dir: Base::Inode(dir, b""), path: b".." }, answer),
-                name => {
-                    self.entry(request, Place { dir, name }, answer, |session, at| session.stat(at, NOFOLLOW))
-                }
-            },
-        }
-    }
-
-    /// Answers with an inode that the kernel knows by its number alone, from a handle (`open_by_handle_at`) or a server of NFS. Numbers
-    /// are never given to other inodes.
-    fn numbered(&self, request: &Request<'_>, at: At<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let attr = self.ask(request, |session| session.stat(at, libc::AT_EMPTY_PATH))?;
-        if attr.links == 0 {
-            return Err(Errno(libc::ENOENT));
-        }
-        self.nodes.meet_unnamed(attr.ino);
-        answer.put(&entry_out(&attr, Duration::ZERO));
-        Ok(())
-    }
-
-    fn rename(&self, request: &Request<'_>) -> Result<(), Errno> {
-        let (new_dir, flags, rest) = if request.head.opcode == op::RENAME2 {
-            let (rename, rest) = request.argument::<Rename2In>()?;
-            (rename.new_dir, rename.flags, rest)
-        } else {
-            let (rename, rest) = request.argument::<RenameIn>()?;
-            (rename.new_dir, 0, rest)
-        };
-        let (old_name, rest) = name(rest)?;
-        let (new_name, _) = name(rest)?;
-        let (from_dir, to_dir) = (Ino(request.head.node), Ino(new_dir));
-        let to_path = self.nodes.path(to_dir);
-        let to = At { dir: Base::Inode(to_dir, &to_path), path: new_name };
-        self.at_name_that_goes(request, Place { dir: from_dir, name: old_name }, |session, from| {
-            // The kernel moves what it has kept of the names.
-            let exchanges = flags & RENAME_EXCHANGE != 0;
-            self.entries.moves((from_dir, old_name), (to_dir, new_name));
-            if exchanges {
-                self.entries.moves((to_dir, new_name), (from_dir, old_name));
-            }
-            session.rename(from, to, flags)?;
-            if !exchanges {
-                self.entries.remove(from_dir, old_name);
-            }
-            // Perhaps the one that had the new name.
-            self.room.note_removed();
-            self.handles.note_changed(from_dir);
-            self.handles.note_changed(to_dir);
-            // For the paths that are told; somebody may have renamed them again.
-            if let Ok(moved) = session.stat(to, NOFOLLOW) {
-                self.handles.note_changed(moved.ino);
-                self.nodes.rename(moved.ino, to_dir, new_name);
-            }
-            if flags & RENAME_EXCHANGE != 0
-                && let Ok(moved) = session.stat(from, NOFOLLOW)
-            {
-                self.nodes.rename(moved.ino, from_dir, old_name);
-            }
-            Ok(())
-        })
-    }
-
-    /// Flags by which the server opens what the kernel opens by these: of what it keeps, the kernel reads the rest of blocks that are
-    /// written, and knows itself where a file ends.
-    fn flags(&self, flags: u32) -> i32 {
-        let flags = flags as i32 | if self.keeps_atime { libc::O_NOATIME } else { 0 };
-        match (self.writes_back.load(Relaxed), flags & libc::O_ACCMODE) {
-            (true, libc::O_WRONLY) => flags & !(libc::O_ACCMODE | libc::O_APPEND) | libc::O_RDWR,
-            (true, _) => flags & !libc::O_APPEND,
-            (false, _) => flags,
-        }
-    }
-
-    /// How the kernel treats files that it opens.
-    fn how(&self) -> u32 {
-        if self.writes_back.load(Relaxed) { fopen::KEEP_CACHE } else { DIRECT }
-    }
-
-    fn open(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let (open, _) = request.argument::<OpenIn>()?;
-        let ino = Ino(request.head.node);
-        let is_dir = request.head.opcode == op::OPENDIR;
-        let mut flags = self.flags(open.flags) | if is_dir { libc::O_DIRECTORY } else { 0 };
-        if (flags ^ open.flags as i32) & libc::O_APPEND != 0 && self.is_for_appends(request) {
-            flags |= libc::O_APPEND;
-        }
-        let path = self.nodes.path(ino);
-        let at = At { dir: Base::Inode(ino, &path), path: ITSELF };
-        let kills = open.open_flags & abi::OPEN_KILL_SUIDGID != 0;
-        let (rights, had_set_id) = (capabilities(kills), kills && self.keeps_set_id(request));
-        let opener = self.openers.of(request.head.pid);
-        let (open, _) = self.ask_with(request, rights, |session| session.open(at, flags, 0, opener))?;
-        if flags & libc::O_TRUNC != 0 {
-            self.handles.note_changed(ino);
-        }
-        if had_set_id {
-            self.attr_changed(ino);
-        }
-        let how = if is_dir { 0 } else { self.how() };
-        let handle = self.add_handle(request, open.file, ino, flags)?;
-        answer.put(&OpenOut { handle, how, backing: 0 });
-        Ok(())
-    }
-
-    fn is_for_appends(&self, request: &Request<'_>) -> bool {
-        let itself = inode(Ino(request.head.node));
-        self.ask(request, |session| session.stat(itself, libc::AT_EMPTY_PATH))
-            .is_ok_and(|attr| attr.marks.flags.contains(InodeFlags::APPEND))
-    }
-
-    fn create(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let (create, rest) = request.argument::<CreateIn>()?;
-        let dir = Ino(request.head.node);
-        let (name, _) = name(rest)?;
-        let path = self.nodes.path(dir);
-        let is_unnamed = request.head.opcode == op::TMPFILE;
-        let (name, flags) = match is_unnamed {
-            true => (ITSELF, self.flags(create.flags) | libc::O_TMPFILE),
-            // What somebody else has made meanwhile is opened by another request, for which the kernel asks who may.
-            false => (name, self.flags(create.flags) | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW),
-        };
-        let at = At { dir: Base::Inode(dir, &path), path: name };
-        let rights = capabilities(create.open_flags & abi::OPEN_KILL_SUIDGID != 0);
-        let opener = self.openers.of(request.head.pid);
-        let created = self.ask_with(request, rights, |session| {
-            let (open, _) = session.open(at, flags, with_umask(create.mode, create.umask), opener)?;
-            let itself = At { dir: Base::Open(open.file), path: b"" };
-            let attr = session.stat(itself, libc::AT_EMPTY_PATH);
-            if attr.is_err() {
-                session.close(open.file, false)?;
-            }
-            Ok((open.file, attr?))
-        });
-        let (file, attr) = created.map_err(|errno| match errno {
-            Errno(libc::EEXIST) if create.flags as i32 & libc::O_EXCL == 0 => Errno(libc::ESTALE),
-            errno => errno,
-        })?;
-        self.handles.note_changed(dir);
-        let place = Place { dir, name: if is_unnamed { b"" } else { name } };
-        let handle = self.add_handle(request, file, attr.ino, flags)?;
-        if let Err(errno) = self.meet(request, attr, place, answer) {
-            self.handles.remove(handle)?;
-            self.ask(request, |session| session.close(file, false))?;
-            return Err(errno);
-        }
-        answer.put(&OpenOut { handle, how: self.how(), backing: 0 });
-        Ok(())
-    }
-
-    fn read(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let (read, _) = request.argument::<ReadIn>()?;
-        let file = self.handles.file(read.handle)?;
-        let wanted = Read { offset: Some(read.offset), ..Read::default() };
-        // As the open file's flags are now, of which the kernel tells only so.
-        let now = self.flags(read.flags);
-        let begun = Instant::now();
-        let filled = answer.fill(read.size as usize, |out| {
-            self.ask(request, |session| {
-                let flags = session.flags(file)?;
-                if (flags ^ now) & libc::O_NOATIME != 0 {
-                    session.set_flags(file, flags ^ libc::O_NOATIME)?;
-                }
-                Ok(session.read(file, wanted, out)?.len)
-            })
-        });
-        self.reads_wait.store(begun.elapsed() > QUICK_READ, Relaxed);
-        filled
-    }
-
-    fn write(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let (write, data) = request.argument::<WriteIn>()?;
-        let data = data.get(..write.size as usize).ok_or(Errno(libc::EIO))?;
-        let (file, offset) = (self.handles.file(write.handle)?, write.offset);
-        // The server that has ended may have appended it.
-        let appends = write.flags as i32 & libc::O_APPEND != 0 && write.write_flags & abi::WRITE_CACHE == 0;
-        refuse(appends && is_resent(request), Errno(libc::EIO))?;
-        let writes_back = self.writes_back.load(Relaxed);
-        if write.write_flags & abi::WRITE_CACHE != 0 {
-            // By any open file that is at hand, which may append. What lies behind the end is nobody's, unless it is the kernel's.
-            let in_place = Position::InPlace { offset, old: None };
-            let position = if writes_back { Position::Kept(offset) } else { in_place };
-            self.kept_writes.fetch_add(1, SeqCst);
-            self.ask(request, |session| session.write(file, position, data))?;
-            self.handles.note_written(write.handle);
-            answer.put(&WriteOut { size: write.size, pad: 0 });
-            return Ok(());
-        }
-        let kills = write.write_flags & abi::WRITE_KILL_SUIDGID != 0;
-        let had_set_id = kills && self.keeps_set_id(request);
-        // As the open file's flags are now, of which the kernel tells only so.
-        let now = write.flags as i32;
-        let is_sync = now & (libc::O_SYNC | libc::O_DSYNC) != 0;
-        let size = self.ask_with(request, capabilities(kills), |session| {
-            let flags = session.flags(file)?;
-            if (flags ^ now) & libc::O_APPEND != 0 && !writes_back {
-                session.set_flags(file, flags ^ libc::O_APPEND)?;
-            }
-            let size = session.write(file, Position::At(offset), data)?;
-            // What is appended lies where the file ended, and is new to every map.
-            let end = if now & libc::O_APPEND != 0 { offset } else { offset + size as u64 };
-            self.show(request, session, file, offset..end)?;
-            if is_sync && flags & (libc::O_SYNC | libc::O_DSYNC) == 0 {
-                session.fsync(file)?;
-            }
-            Ok(size)
-        })?;
-        if !is_sync {
-            self.handles.note_written(write.handle);
-        }
-        if had_set_id {
-            self.attr_changed(Ino(request.head.node));
-        }
-        answer.put(&WriteOut { size: size as u32, pad: 0 });
-        Ok(())
-    }
-
-    /// Has the kernel write what programs have stored to maps of a file. Whether it has.
-    fn stores_maps(&self, ino: Ino) -> bool {
-        let Some(channel) = self.channel.get() else { return false };
-        let told = channel.notify(notice::INVAL_INODE, &InvalInodeOut { ino: ino.0, offset: 0, len: 0 });
-        told.err().is_none_or(|error| error.kind() == io::ErrorKind::NotFound)
-    }
-
-    /// Programs of the library that have mapped the file see these bytes.
-    fn show(
-        &self,
-        request: &Request<'_>,
-        session: &Session<'_>,
-        file: FileRef,
-        bytes: Range<u64>,
-    ) -> Result<(), Error> {
-        if self.is_alone(request) { Ok(()) } else { session.show_in_maps(file, bytes) }
-    }
-
-    /// Whether nobody else uses the volume. Others may have come since the request did.
-    fn is_alone(&self, request: &Request<'_>) -> bool {
-        request.alone.get() != 0 && request.alone.get() == self.volume.watcher_alone()
-    }
-
-    /// Whether the kernel may keep set-id bits of an inode, which it would not ask for again after the server has cleared them.
-    fn keeps_set_id(&self, request: &Request<'_>) -> bool {
-        let itself = inode(Ino(request.head.node));
-        let is_set = |attr: Attr| attr.perm & SET_ID != 0;
-        request.alone.get() != 0
-            && self.ask(request, |session| session.stat(itself, libc::AT_EMPTY_PATH)).is_ok_and(is_set)
-    }
-
-    fn read_dir(&self, request: &Request<'_>, answer: &mut Answer<'_>) -> Result<(), Errno> {
-        let (read, _) = request.argument::<ReadIn>()?;
-        let with_attributes = request.head.opcode == op::READDIRPLUS;
-        let each = size_of::<Dirent>() + if with_attributes { size_of::<EntryOut>() } else { 0 };
-        let (mut names, mut found, mut room) = (Vec::new(), Vec::new(), read.size as usize);
-        let file = self.handles.file(read.handle)?;
-        self.ask(request, |session| {
-            session.read_dir_of_start(file, read.offset, &mut |entry| {
-                let bytes = each + entry.name.len().next_multiple_of(abi::DIRENT_ALIGN);
-                let has_room = bytes <= room;
-                if has_room {
-                    room -= bytes;
-                    names.extend_from_slice(entry.name);
-                    let (name_len, kind) = (entry.name.len() as u32, entry.kind.mode_bits() >> 12);
-                    found.push(Dirent { ino: entry.ino.0, cookie: entry.cookie, name_len, kind });
-                }
-                has_room
-            })
-        })?;
-        let mut rest = &names[..];
-        for entry in found {
-            let (name, behind) = rest.split_at(entry.name_len as usize);
-            rest = behind;
-            if with_attributes {
-                let place = Place { dir: Ino(request.head.node), name };
-                answer.put(&self.attributes(request, place, Ino(entry.ino)));
-            }
-            answer.put(&entry);
-            answer.put_bytes(name);
-            let padding = name.len().next_multiple_of(abi::DIRENT_ALIGN) - name.len();
-            answer.put_bytes(&[0; abi::DIRENT_ALIGN][..padding]);
-        }
-        Ok(())
-    }
-
-    /// What the kernel may keep of a name that it lists; nothing when it may keep none.
-    fn attributes(&self, request: &Request<'_>, place: Place<'_>, ino: Ino) -> EntryOut {
-        if matches!(place.name, b"." | b"..") || request.alone.get() == 0 {
-            return EntryOut::default();
-        }
-        self.nodes.meet(ino, place.dir, place.name);
-        // After it has met the inode: it is told of changes from now on.
-        let attr = self.ask(request, |session| session.stat(inode(ino), libc::AT_EMPTY_PATH));
-        let kept = self.kept_name(request, place);
-        match attr {
-            Ok(attr) if !kept.is_zero() => entry_out(&attr, kept),
-            _ => {
-                self.forget(ino, 1);
-                EntryOut::default()
-            }
-        }
     }
 }
 
