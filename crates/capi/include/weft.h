@@ -1040,6 +1040,10 @@ int weft_chain_check(weft_chain *chain);
    Caller: The handles are open; given has given_count files; out is null or can be written. */
 int weft_chain_run(const weft_files *files, weft_chain *chain, const weft_file *given, size_t given_count, weft_answer **out);
 
+/* The same through a mount ('weft mount'), without a connection: descriptor is an open file or directory there. Paths begin in the directory, those with a slash in front too, and lead nowhere else. The file 0 of weft_chain_given is the open file itself. The umask of the process is taken from permission bits. WEFT_EIO with an errno: ENOTTY, it is on no mount of a volume; EOPNOTSUPP, the mount has the option writeback; EROFS, it is read-only and the chain changes something; EAGAIN, too many chains wait; EINTR, a signal came before the chain had begun.
+   Caller: The handle is open; out is null or can be written. */
+int weft_chain_run_at(int descriptor, weft_chain *chain, weft_answer **out);
+
 /* Opens a file or directory. flags are O_RDONLY, O_WRONLY, O_RDWR, or O_PATH for attributes and for paths that begin there; with O_NOFOLLOW, a symlink at the end of the path fails with ELOOP. The value is a file.
    Caller: The handle is open; the path is there. */
 weft_value weft_chain_open(weft_chain *chain, weft_path path, int flags);

@@ -8,6 +8,7 @@ use crate::error::{Failure, bad, call, exports, null};
 use crate::files::{WeftFile, WeftFiles, fresh_id};
 use crate::handle::{give, handle, list, take};
 use crate::values::{Arguments, WeftBytes, WeftNumber, WeftValue};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use weft_vfs::compound::{Answer, Chain, CheckError, Checked, Compare, Guard, Kind, OPS_MAX, Operand};
 
@@ -330,10 +331,48 @@ exports! {
         }
         let program = chain.state().check()?;
         let answer = files.run(list(given, given_count)?, &program)?;
-        let failed = failure(&program, &answer);
-        if !out.is_null() {
-            give(WeftAnswer { chain: chain.id, answer }, out)?;
-        }
-        failed
+        hand_over(chain, &program, answer, out)
     }
+
+    /// The same through a mount ('weft mount'), without a connection: `descriptor` is an open file or directory there. Paths begin in the
+    /// directory, those with a slash in front too, and lead nowhere else. The file 0 of weft_chain_given is the open file itself. The
+    /// umask of the process is taken from permission bits. `WEFT_EIO` with an errno: ENOTTY, it is on no mount of a volume; EOPNOTSUPP, the
+    /// mount has the option writeback; EROFS, it is read-only and the chain changes something; EAGAIN, too many chains wait; EINTR, a
+    /// signal came before the chain had begun.
+    ///
+    /// # Safety
+    /// The handle is open; `out` is null or can be written.
+    fn weft_chain_run_at(descriptor: i32, chain: *mut WeftChain, out: *mut *mut WeftAnswer) {
+        if !out.is_null() {
+            out.write(std::ptr::null_mut());
+        }
+        let chain = handle(chain, "chain")?;
+        let program = chain.state().check()?;
+        if descriptor < 0 {
+            return Err(bad(format!("descriptor is {descriptor}; pass that of an open file or directory")));
+        }
+        let file = BorrowedFd::borrow_raw(descriptor);
+        let answer = weft_client::run_program_at(file, &program);
+        let answer = answer
+            .map_err(|errno| Failure::Files { what: "run a chain through a mount".into(), errno })?;
+        hand_over(chain, &program, answer, out)
+    }
+}
+
+/// Gives the answer to a program to whoever wants it.
+///
+/// # Safety
+/// `out` is null or can be written.
+unsafe fn hand_over(
+    chain: &WeftChain,
+    program: &Checked,
+    answer: Answer,
+    out: *mut *mut WeftAnswer,
+) -> Result<(), Failure> {
+    let failed = failure(program, &answer);
+    if !out.is_null() {
+        // SAFETY: it can be written, as the caller promises.
+        unsafe { give(WeftAnswer { chain: chain.id, answer }, out)? };
+    }
+    failed
 }

@@ -287,6 +287,11 @@ impl Handles {
         Ok(FileRef(slot.file.load(Relaxed)))
     }
 
+    /// Whether the file of a number is open, and the kernel has not given the number back.
+    pub fn is_open(&self, handle: u64) -> bool {
+        self.slot(handle).is_ok_and(|slot| slot.ino.load(Acquire) != 0)
+    }
+
     /// The kernel gives a number back; the file that is to be closed.
     pub fn remove(&self, handle: u64) -> Result<Option<FileRef>, Errno> {
         let slot = self.slot(handle)?;
@@ -564,7 +569,9 @@ mod tests {
         let (plain, written, synced, locked, gone, other) =
             (add(10, 1), add(11, 2), add(12, 3), add(13, 4), add(14, 5), add(15, 4));
         let closed = add(16, 9);
+        assert!(handles.is_open(closed));
         assert_eq!(handles.remove(closed).unwrap(), Some(FileRef(16)));
+        assert!(!handles.is_open(closed) && handles.is_open(plain));
         assert_eq!(handles.remove(closed).err(), Some(Errno(libc::EBADF)));
         handles.note_written(written);
         handles.note_written(synced);

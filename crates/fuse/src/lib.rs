@@ -4,6 +4,7 @@
 //!  program -- system calls --> kernel -- /dev/fuse --> channel -- requests --> front -- calls --> weft_server::ops
 //!                                 |                       ^                      |
 //!                                 |                       +------ answers -------+--- locks: those that wait
+//!                                 |                                              '--- compound programs: those that wait, and workers
 //!                                 +----- io_uring ----> rings, when they are asked for: the same, by a queue of each processor
 //! ```
 //!

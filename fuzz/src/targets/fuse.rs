@@ -13,6 +13,8 @@ use weft_device::{Geometry, ZonedModel};
 use weft_fuse::{Kept, Mount, MountChoice};
 use weft_lfs::fsck;
 use weft_server::Volume;
+use weft_vfs::compound::ioctl::{Command as About, Head};
+use weft_vfs::compound::{Access, Chain};
 use weft_volume::{Device, MountChoice as VolumeChoice, Mounted};
 
 /// See the module.
@@ -28,6 +30,10 @@ const ANSWER_BYTES: usize = (1 << 20) + 4096;
 /// Requests of an input, at most.
 const REQUESTS_MAX: usize = 80;
 const ENTRY_BYTES: usize = 128;
+/// Where the body of an `ioctl` has the number of the command.
+const COMMAND_AT: usize = 12;
+/// Commands about programs.
+const ABOUT_PROGRAMS: [About; 3] = [About::Put, About::Run, About::Get];
 
 /// A part of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +55,7 @@ enum Part {
     Unique,
     LockKind,
     Command,
+    Argument,
     Version,
     Forgets,
 }
@@ -111,7 +118,7 @@ const REQUESTS: [(u32, &[Part]); 42] = [
     (CREATE, &[Flags, Mode, Number, Number, Name]),
     (INTERRUPT, &[Unique]),
     (38, &[]),
-    (39, &[Handle, Number, Command, LongNumber, Size, Size, Data]),
+    (39, &[Handle, Number, Command, LongNumber, Size, Size, Argument]),
     (BATCH_FORGET, &[Number, Zero, Forgets]),
     (43, &[Handle, Offset, Offset, Number, Zero]),
     (44, &[Handle, Offset, Size, Number, LongNumber, Flags, Zero]),
@@ -251,9 +258,17 @@ impl Kernel {
             Command => {
                 let known = [0x8008_6601, 0x4008_6602, 0x801c_581f, 0x401c_5820];
                 short(match script.byte() {
-                    0..220 => script.of(&known),
+                    0..180 => script.of(&known),
+                    180..240 => script.of(&ABOUT_PROGRAMS).number(script.below(1 << 14)),
                     _ => script.number() as u32,
                 });
+            }
+            Argument => {
+                let command = body.get(COMMAND_AT..).and_then(|rest| rest.first_chunk());
+                match command.and_then(|command| About::of(u32::from_ne_bytes(*command))) {
+                    Some(_) => Kernel::program(script, body),
+                    None => self.part(Data, size, script, body),
+                }
             }
             Version => {
                 let (major, minor) =
@@ -297,6 +312,31 @@ impl Kernel {
                 }
             }
         }
+    }
+
+    /// The argument of a command about a program.
+    fn program(script: &mut Script<'_>, body: &mut Vec<u8>) {
+        let mut chain = Chain::each();
+        let file = chain.given(0);
+        let found = chain.read(file, 0, 40_000);
+        chain.export(found);
+        let other = chain.open("honest", Access::Read);
+        let attr = chain.stat(other);
+        chain.export(attr);
+        let mut program = chain.check().map(|program| program.encode()).unwrap_or_default();
+        for _ in 0..script.below(4) {
+            let at = script.below(program.len());
+            program[at] = script.byte();
+        }
+        program.truncate(if script.byte() < 200 { program.len() } else { script.below(program.len()) });
+        let offset = match script.byte() {
+            0..150 => 0,
+            150..220 => program.len() as u32,
+            _ => script.number() as u32,
+        };
+        let (answer, len) = (script.below(4) as u64, program.len() as u32);
+        body.extend_from_slice(&Head { answer, offset, len, ..Head::default() }.to_bytes());
+        body.extend_from_slice(&program);
     }
 
     fn node(&self, script: &mut Script<'_>) -> u64 {

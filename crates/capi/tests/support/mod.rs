@@ -14,13 +14,23 @@ pub fn library_directory() -> PathBuf {
 
 /// Compiles a program without a warning. It needs the [`library_directory`] in `LD_LIBRARY_PATH`.
 pub fn compile(source: &Path, program: &Path) {
+    compile_with(source, program, &["libweft_c.so"], &[]);
+}
+
+/// The same, with all that it needs in it.
+pub fn compile_statically(source: &Path, program: &Path) {
+    compile_with(source, program, &["libweft_c.a"], &["-static", "-lpthread", "-lm", "-ldl"]);
+}
+
+fn compile_with(source: &Path, program: &Path, libraries: &[&str], options: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let compiled = Command::new("cc")
         .args(["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-o"])
         .args([program, source])
         .arg("-I")
         .arg(here.join("include"))
-        .arg(library_directory().join("libweft_c.so"))
+        .args(libraries.iter().map(|library| library_directory().join(library)))
+        .args(options)
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));

@@ -45,10 +45,11 @@ impl Front {
         refuse(head.flags != 0, Errno(libc::EINVAL))?;
         let (handle, uid, offset) = (ask.handle, request.head.uid, head.offset as usize);
         self.handles.file(handle)?;
+        refuse(!self.handles.is_open(handle), Errno(libc::EBADF))?;
         let room = || (ask.out_size as usize).checked_sub(HEAD_BYTES).ok_or(Errno(libc::EINVAL));
         match command {
             Command::Put => {
-                self.programs.put(handle, uid, offset, data, || self.handles.file(handle).is_ok())?;
+                self.programs.put(handle, uid, offset, data, || self.handles.is_open(handle))?;
                 answer.put(&IoctlOut::default());
                 Ok(Outcome::Answered)
             }
@@ -131,7 +132,7 @@ impl Front {
         let answer = answer.map(|answer| answer.encode());
         let outcome = answer.as_ref().map(drop).map_err(|error| Errno::from(*error));
         let (head, first) =
-            self.programs.end(job, answer.unwrap_or_default(), || self.handles.file(job.handle).is_ok());
+            self.programs.end(job, answer.unwrap_or_default(), || self.handles.is_open(job.handle));
         outcome.map(|()| told(&head, &first))
     }
 
