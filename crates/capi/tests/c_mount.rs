@@ -32,7 +32,8 @@ fn a_static_program_replaces_two_files_while_readers_see_both_or_none() {
     let volume = Arc::new(Volume::new(Arc::new(mounted.unwrap())).unwrap());
     let dir = scratch.path().join("mnt");
     std::fs::create_dir(&dir).unwrap();
-    let mount = Mount::new(volume, &dir, &MountChoice::default(), Kept::new().unwrap()).unwrap();
+    let choice = MountChoice { source: "mem".into(), ..MountChoice::default() };
+    let mount = Mount::new(volume, &dir, &choice, Kept::new().unwrap()).unwrap();
     let replace = |dir: &Path, number: u32| {
         let text = format!("{number} ").repeat(2000);
         Command::new(&program).arg(dir).arg(text).output().unwrap()

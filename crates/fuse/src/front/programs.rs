@@ -113,7 +113,13 @@ impl Front {
         }
         let file = self.handles.file(job.handle)?;
         let path = self.nodes.path(job.ino);
-        let keeper = Kernel { front: self, channel, asked: Mutex::default(), noted: Mutex::default() };
+        let keeper = Kernel {
+            front: self,
+            channel,
+            asked: Mutex::default(),
+            forgotten: Mutex::default(),
+            noted: Mutex::default(),
+        };
         let beginning = Beginning {
             dir: Base::Inode(job.ino, &path),
             umask: job.umask,
@@ -162,7 +168,16 @@ struct Kernel<'a> {
     channel: &'a Channel,
     /// Inodes whose stores it has passed on since the program began.
     asked: Mutex<FxHashSet<Ino>>,
+    forgotten: Mutex<Forgotten>,
     noted: Mutex<Noted>,
+}
+
+/// What the kernel keeps nothing of until the program has ended.
+#[derive(Default)]
+struct Forgotten {
+    names: FxHashSet<(Ino, Vec<u8>)>,
+    inodes: FxHashSet<Ino>,
+    is_held: bool,
 }
 
 /// Inodes that a program has changed, and a time since when it has changed no more.
@@ -195,7 +210,40 @@ impl Kernel<'_> {
     }
 }
 
+impl Drop for Kernel<'_> {
+    fn drop(&mut self) {
+        if self.forgotten.get_mut().is_held {
+            self.front.volume.release_watcher();
+        }
+    }
+}
+
 impl Keeper for Kernel<'_> {
+    fn has_forgotten(&self, changed: &Changed) -> bool {
+        let forgotten = self.forgotten.lock();
+        forgotten.is_held
+            && changed.names.iter().all(|name| forgotten.names.contains(name))
+            && changed.inodes.iter().chain(&changed.content).all(|ino| forgotten.inodes.contains(ino))
+    }
+
+    fn forget(&self, changed: Changed) {
+        let Front { nodes, entries, volume, .. } = self.front;
+        let mut forgotten = self.forgotten.lock();
+        if !std::mem::replace(&mut forgotten.is_held, true) {
+            // What is looked up from now on, or was and is not answered yet, the kernel may not keep.
+            volume.hold_watcher();
+        }
+        for (dir, name) in changed.names.iter().filter(|(dir, _)| nodes.has(*dir)) {
+            entries.remove(*dir, name);
+            self.drop_name(*dir, name);
+        }
+        for ino in changed.inodes.iter().chain(&changed.content) {
+            self.front.attr_changed(*ino);
+        }
+        forgotten.names.extend(changed.names);
+        forgotten.inodes.extend(changed.inodes.into_iter().chain(changed.content));
+    }
+
     fn may_have_stores(&self, ino: Ino) -> bool {
         self.front.handles.may_have_stores(ino) && !self.asked.lock().contains(&ino)
     }
@@ -206,14 +254,12 @@ impl Keeper for Kernel<'_> {
     }
 
     fn changed(&self, changed: Changed) {
-        let Front { handles, nodes, entries, volume, room, .. } = self.front;
+        let Front { handles, nodes, entries, room, .. } = self.front;
         for (ino, dir, name) in &changed.moved {
             nodes.rename(*ino, *dir, name);
         }
         changed.inodes.iter().for_each(|ino| handles.note_changed(*ino));
         changed.content.iter().for_each(|ino| handles.note_content_changed(*ino));
-        // Who looks something up just now has it as it was, and the kernel may not keep it, or it is known here to be kept.
-        volume.watcher_has_to_forget();
         for (dir, name) in changed.names.iter().filter(|(dir, _)| nodes.has(*dir)) {
             entries.remove(*dir, name);
             // Even if it is looked up again anyway: until then, the kernel would keep an inode that has gone, and its space.

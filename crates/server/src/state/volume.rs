@@ -168,10 +168,14 @@ impl Volume {
         self.watch.alone()
     }
 
-    /// Something has changed that the watcher has yet to forget: of what it has looked up so far, it may keep nothing that it does not
-    /// keep yet.
-    pub fn watcher_has_to_forget(&self) {
-        self.watch.changed();
+    /// The watcher may keep nothing new until [`release_watcher`](Volume::release_watcher), as if others used the volume.
+    pub fn hold_watcher(&self) {
+        self.watch.hold();
+    }
+
+    /// The end of a [`hold_watcher`](Volume::hold_watcher).
+    pub fn release_watcher(&self) {
+        self.watch.release();
     }
 
     /// Gives back an inode that the watcher has kept.

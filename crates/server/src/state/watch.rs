@@ -16,7 +16,7 @@
 
 use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::sync::{Arc, Weak};
 use weft_core::{Ino, Tag};
 use weft_vfs::change::{Made, Refused};
@@ -58,6 +58,8 @@ pub struct Watch {
     own: AtomicU64,
     /// Processes but the watcher's own. Locked while they come and go.
     others: Mutex<u32>,
+    /// How often it is held. Changed under the lock of `others`.
+    holds: AtomicU32,
     /// Which time it is that the watcher's process is alone; 0: it is not.
     alone: AtomicU64,
     times: AtomicU64,
@@ -69,6 +71,7 @@ impl Default for Watch {
             watcher: RwLock::default(),
             own: AtomicU64::new(NONE),
             others: Mutex::default(),
+            holds: AtomicU32::new(0),
             alone: AtomicU64::new(0),
             times: AtomicU64::new(0),
         }
@@ -87,7 +90,7 @@ impl Watch {
 
     /// After a change, under the lock.
     fn look(&self, others: u32) {
-        let is_alone = others == 0 && self.own.load(Relaxed) != NONE;
+        let is_alone = others == 0 && self.holds.load(Relaxed) == 0 && self.own.load(Relaxed) != NONE;
         let time = if is_alone { self.times.fetch_add(1, Relaxed) + 1 } else { 0 };
         self.alone.store(time, SeqCst);
     }
@@ -102,21 +105,27 @@ impl Watch {
         self.alone.load(SeqCst)
     }
 
-    /// Something has changed that the watcher has yet to forget: what it looked up before, it may not keep any more.
-    pub fn changed(&self) {
+    /// For a while, the watcher may keep nothing new, as if others came; what it keeps it forgets by itself.
+    pub fn hold(&self) {
         let others = self.others.lock();
-        if self.alone.load(Relaxed) != 0 {
-            self.look(*others);
-        }
+        self.holds.fetch_add(1, Relaxed);
+        self.look(*others);
+    }
+
+    /// The end of a [`hold`](Watch::hold).
+    pub fn release(&self) {
+        let others = self.others.lock();
+        self.holds.fetch_sub(1, Relaxed);
+        self.look(*others);
     }
 
     /// A process is about to begin.
     pub fn process_begins(&self) {
         let mut others = self.others.lock();
+        let is_first = *others == 0;
         *others += 1;
-        if self.alone.swap(0, SeqCst) != 0
-            && let Some(watcher) = self.any()
-        {
+        self.alone.store(0, SeqCst);
+        if is_first && let Some(watcher) = self.any() {
             watcher.others_come();
         }
     }

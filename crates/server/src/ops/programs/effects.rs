@@ -232,8 +232,8 @@ impl<'c> Before<'c> {
         self.effects
     }
 
-    /// What has changed, for a front that keeps files.
-    fn told(&self, changes: &[Change<'_>], made: &Made) -> Changed {
+    /// What changes, for a front that keeps files: without `made`, as far as it is known before.
+    pub fn told(&self, changes: &[Change<'_>], made: &Made) -> Changed {
         let ino_of = |node: Node| node.after(made);
         let mut told = Changed::default();
         for change in changes {

@@ -58,6 +58,13 @@ pub trait Keeper: Sync {
     /// The front passes on what was stored to a file. It is asked while the program has no locks.
     fn pass_on(&self, ino: Ino);
 
+    /// Whether the front keeps nothing of this, and will not until the program has ended.
+    fn has_forgotten(&self, changed: &Changed) -> bool;
+
+    /// The front forgets this, which the program is about to change in one step, and keeps nothing of it until the program has ended. It
+    /// is asked while the program has no locks.
+    fn forget(&self, changed: Changed);
+
     /// A turn of the program has changed this. It is told while the program has no locks, before the program has its answer.
     fn changed(&self, changed: Changed);
 
@@ -106,6 +113,7 @@ impl Session<'_> {
             given: beginning.given,
             rewrites: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            to_forget: Mutex::default(),
             turn: Mutex::default(),
         };
         let answer = run(&host, program);
@@ -127,6 +135,8 @@ struct Programs<'s, 'a> {
     /// The turn overwrites what is there.
     rewrites: AtomicBool,
     has_ended: AtomicBool,
+    /// What the keeper is to forget before the next try.
+    to_forget: Mutex<Option<Changed>>,
     turn: Mutex<Turn>,
 }
 
@@ -156,6 +166,9 @@ impl Programs<'_, '_> {
             let mut turn = self.turn.lock();
             let syncs = std::mem::take(&mut turn.syncs);
             *turn = Turn { syncs, ..Turn::default() };
+        }
+        if let (Some(keeper), Some(changed)) = (self.keeper, self.to_forget.lock().take()) {
+            keeper.forget(changed);
         }
         self.view.lock_wanted(self.rewrites.load(Relaxed))?;
         session.check_lives()?;
@@ -232,6 +245,15 @@ impl Programs<'_, '_> {
         let volume = self.session.volume;
         let refused = |error| Refused { at: 0, error };
         let before = Before::look(self.session, &self.view, changes).map_err(refused)?;
+        // Without locks, since requests of the front may wait for them. Otherwise it would show one change before the other.
+        if let Some(keeper) = self.keeper {
+            let changed = before.told(changes, &Made::new());
+            if !keeper.has_forgotten(&changed) {
+                *self.to_forget.lock() = Some(changed);
+                self.view.begin_anew();
+                return Err(refused(FsError::Stale));
+            }
+        }
         // Not with locks, at first: others would wait for the device.
         let needs_sync = before.rewrites.iter().any(|open| volume.inodes.rewrite_needs_sync(open));
         if needs_sync && !self.rewrites.swap(true, Relaxed) {
