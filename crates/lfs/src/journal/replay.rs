@@ -830,8 +830,11 @@ impl Restored {
     fn patch(&mut self, record: &Record<'_>) {
         match record {
             Record::Inline { ino, offset, bytes, .. } => {
-                let at = ((offset % BLOCK) as u32, bytes.to_vec());
-                self.patches.entry((ino.0, offset / BLOCK)).or_default().push(at);
+                let (from, end) = (offset % BLOCK, offset % BLOCK + bytes.len() as u64);
+                let patches = self.patches.entry((ino.0, offset / BLOCK)).or_default();
+                // A place that is overwritten again and again takes memory once.
+                patches.retain(|(at, old)| u64::from(*at) < from || u64::from(*at) + old.len() as u64 > end);
+                patches.push((from as u32, bytes.to_vec()));
             }
             Record::Extents { ino, relocated: false, runs, .. } => {
                 for run in runs.iter() {
