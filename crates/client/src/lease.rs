@@ -505,6 +505,7 @@ pub(crate) mod tests {
                 socket: AtomicI32::new(-1),
                 channel: AtomicPtr::new(leaked(1)),
                 parents_channel: AtomicPtr::default(),
+                unwatched: AtomicU64::new(0),
                 connection: AtomicU32::new(0),
                 volume_id: 1,
                 session: NEXT_SESSION.fetch_add(1, Relaxed),

@@ -1,6 +1,6 @@
 //! What the interpreter needs of whoever runs a program.
 
-use super::{Access, CALLS_NS_MAX, Near, Op};
+use super::{Access, CALLS_NS_MAX, Input, Near, Op};
 use crate::change::{Change, Made, Refused};
 use crate::{Attr, FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
@@ -26,6 +26,12 @@ pub trait Host {
 
     /// A file that the caller has open and gives with the program, and what it is open for.
     fn given(&self, number: u8) -> Option<(Ino, Access)> {
+        let _ = number;
+        None
+    }
+
+    /// What comes with this run of the program under a number.
+    fn input(&self, number: u8) -> Option<Input<'_>> {
         let _ = number;
         None
     }

@@ -19,13 +19,14 @@ use super::{Base, Error, Result, Session};
 use crate::state::open_files::{Opener, path_from};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weft_client::FileRef;
 use weft_client::proto::access_of;
 use weft_core::{Credentials, Ino, Tag};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::change::{Made, Refused};
-use weft_vfs::compound::{Access, Answer, Checked, Host, Native, Near, Op, Stale, TRIES_MAX, run};
+use weft_vfs::compound::{Access, Answer, Checked, Host, Input, Native, Near, Op, Stale, TRIES_MAX, run};
 use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, NewNode, Protections, TimeSpec};
 
 /// How often a turn begins anew because somebody writes to what it has met.
@@ -44,9 +45,21 @@ pub struct Beginning<'a> {
     pub opener: Opener,
     /// Open files that are given with it.
     pub given: Vec<FileRef>,
+    /// What comes with this run.
+    pub inputs: Vec<Input<'a>>,
 }
 
 impl Session<'_> {
+    /// Keeps a program of the process, whose encoding has so many bytes, under a number.
+    pub fn keep_program(&self, number: u64, program: Checked, bytes: usize) {
+        self.process.programs.lock().keep(number, program, bytes);
+    }
+
+    /// The program of the process that is kept under a number.
+    pub fn kept_program(&self, number: u64) -> Option<Arc<Checked>> {
+        self.process.programs.lock().get(number)
+    }
+
     /// Runs a program. Every failure of an operation is the answer's.
     ///
     /// # Errors
@@ -68,6 +81,7 @@ impl Session<'_> {
             umask: beginning.umask,
             opener: beginning.opener,
             given: beginning.given,
+            inputs: beginning.inputs,
             rewrites: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             turn: Mutex::default(),
@@ -86,6 +100,7 @@ struct Programs<'s, 'a> {
     umask: u32,
     opener: Opener,
     given: Vec<FileRef>,
+    inputs: Vec<Input<'s>>,
     /// The turn overwrites what is there.
     rewrites: AtomicBool,
     has_ended: AtomicBool,
@@ -282,6 +297,10 @@ impl Host for Programs<'_, '_> {
             let _ = self.view.given(open.inode.ino);
         }
         Some((open.inode.ino, access))
+    }
+
+    fn input(&self, number: u8) -> Option<Input<'_>> {
+        self.inputs.get(usize::from(number)).copied()
     }
 
     fn umask(&self) -> u32 {
