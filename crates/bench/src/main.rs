@@ -98,6 +98,8 @@ enum Command {
         dir: PathBuf,
         /// How often.
         count: u32,
+        /// An image on which it runs programs by itself.
+        image: Option<PathBuf>,
     },
     /// Makes operations over and over and prints their microseconds; what calls starts.
     #[command(hide = true)]
@@ -177,7 +179,9 @@ fn run(command: Command) -> Result<(), BenchError> {
         Command::OperationLoop { dir, threads, count } => {
             return calls::operation_loop(dir, *threads, *count);
         }
-        Command::CompoundLoop { dir, count } => return compound::compound_loop(dir, *count),
+        Command::CompoundLoop { dir, count, image } => {
+            return compound::compound_loop(dir, *count, image.as_deref());
+        }
         Command::Compound { common, count } => (common, compound::compare(common, *count)),
         Command::Calls { common, loads, threads, count } => {
             (common, calls::compare(common, loads, *threads, *count))

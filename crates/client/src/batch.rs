@@ -198,7 +198,7 @@ impl Client {
         files: &[FileRef],
         inputs: &[Input<'_>],
     ) -> Result<Answer, Errno> {
-        if let Some(answer) = self.run_here(at, (files, inputs), prepared.program()) {
+        if let Some(answer) = self.run_without_server(at, (files, inputs), prepared.program()) {
             return Ok(answer);
         }
         let mut batch = Batch::new(self, at, umask);

@@ -158,7 +158,8 @@ impl<'a> Here<'a> {
     }
 }
 
-fn attr_of(wire: &WireAttr, word: SlotWord) -> Option<Attr> {
+/// What is told of an inode, as a core tells it.
+pub(crate) fn attr_of(wire: &WireAttr, word: SlotWord) -> Option<Attr> {
     let marks = Marks { flags: word.flags(), ..Marks::default() };
     Some(Attr {
         ino: Ino(wire.ino),

@@ -33,6 +33,7 @@ mod lookup;
 mod names;
 mod opening;
 mod overwrite;
+mod plainly;
 mod records;
 pub mod stepping;
 

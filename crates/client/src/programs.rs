@@ -8,7 +8,7 @@ use crate::shared::channel::PAYLOAD_BYTES;
 use crate::sys::{self, Errno};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weft_core::refuse;
-use weft_vfs::compound::{Answer, Checked, FILES_MAX};
+use weft_vfs::compound::{Answer, Checked, FILES_MAX, Input};
 
 /// Bytes of a program in one call: beside it go the files that are given, and the thread's name.
 const PIECE_BYTES: usize = PAYLOAD_BYTES - 16 - FILES_MAX * size_of::<FileRef>();
@@ -37,7 +37,8 @@ impl Prepared {
 }
 
 impl Client {
-    /// Runs a program, which `files` are given to, here if it changes nothing and what it looks at is to be seen here; its paths begin at
+    /// Runs a program, which `files` are given to, here if that can be: if it changes nothing and what it looks at is to be seen here, or
+    /// if it makes its changes one at a time, and only of these files. Its paths begin at
     /// `at` unless they begin elsewhere, and what it makes does not get the permission bits of `umask`.
     ///
     /// # Errors
@@ -50,9 +51,30 @@ impl Client {
         files: &[FileRef],
         program: &Checked,
     ) -> Result<Answer, Errno> {
-        if let Some(answer) = self.run_here(at, (files, &[]), program) {
-            return Ok(answer);
+        match self.run_without_server(at, (files, &[]), program) {
+            Some(answer) => Ok(answer),
+            None => self.run_by_server(at, umask, files, program),
         }
+    }
+
+    /// Runs a program here, if everything that it uses is here.
+    pub(crate) fn run_without_server(
+        &self,
+        at: FileRef,
+        given: (&[FileRef], &[Input<'_>]),
+        program: &Checked,
+    ) -> Option<Answer> {
+        self.run_here(at, given, program).or_else(|| self.run_plainly(given, program))
+    }
+
+    /// Has the server run a program.
+    pub(crate) fn run_by_server(
+        &self,
+        at: FileRef,
+        umask: u32,
+        files: &[FileRef],
+        program: &Checked,
+    ) -> Result<Answer, Errno> {
         let bytes = self.whole_answer(self.send_program(at, umask, files, program, 0)?)?;
         Answer::decode(&bytes).map_err(|_| libc::EIO)
     }

@@ -87,6 +87,14 @@ pub trait Host {
     /// What the operations have changed stays, and is not as durable as they asked for.
     fn turn(&self, ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()>;
 
+    /// Writes all of `data` to a file that is open for it, at an offset or at its end, by a call that means for others all that a write means
+    /// and makes all its checks: where the data begins. `None`: the host has no such calls, and the write is made by
+    /// [`change`](Self::change). For programs whose changes are made [one at a time](super::Policy::Each).
+    fn write(&self, ino: Ino, at: Option<u64>, data: &[u8]) -> Option<FsResult<u64>> {
+        let _ = (ino, at, data);
+        None
+    }
+
     /// Does all changes in one step, as [`FileSystem::commit`] does; durable at the end of the turn at the latest.
     fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused>;
 
