@@ -13,8 +13,10 @@ use crate::disk::{Scratch, format, under};
 use crate::error::BenchError;
 use crate::pairs::{Comparison, Unit, median};
 use crate::rounds;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -27,11 +29,37 @@ use weft_volume::MountChoice;
 
 /// Work that flushes takes so much longer that there is less of it.
 const FLUSHES_LESS: u32 = 10;
+/// The form of a program in this process.
+const IN_PROCESS: &str = "program in process";
 /// Runs of a batch.
 const BATCH: u64 = 32;
 
-/// Compares all work.
-pub fn compare(common: &Common, count: u32) -> Result<Vec<Comparison>, BenchError> {
+/// Which work is done, and how often.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Choice {
+    /// How often.
+    pub count: u32,
+    /// What its name begins with.
+    #[arg(default_value = "")]
+    pub only: String,
+}
+
+impl Choice {
+    fn work(&self) -> impl Iterator<Item = (&'static Work, u32)> {
+        let chosen = WORK.iter().filter(|work| work.name.starts_with(&self.only));
+        chosen.map(|work| {
+            let flushes = work.name.ends_with("durably");
+            (work, if flushes { self.count.div_ceil(FLUSHES_LESS) } else { self.count })
+        })
+    }
+
+    fn put(&self, command: &mut Command) {
+        command.arg(self.count.to_string()).arg(&self.only);
+    }
+}
+
+/// Compares all work that is chosen.
+pub fn compare(common: &Common, choice: &Choice) -> Result<Vec<Comparison>, BenchError> {
     let weft = common.weft()?;
     let own = std::env::current_exe().map_err(|e| BenchError::io("own path", e))?;
     let scratch = Scratch::new(common, "compound")?;
@@ -40,7 +68,8 @@ pub fn compare(common: &Common, count: u32) -> Result<Vec<Comparison>, BenchErro
     fs::create_dir(&native).map_err(|e| BenchError::io(native.display(), e))?;
     [&image, &own_image].into_iter().try_for_each(|image| format(&weft, image, "512M"))?;
     let child = |mut command: Command, dir: &Path| {
-        command.arg("compound-loop").arg(dir).arg(count.to_string());
+        command.arg("compound-loop").arg(dir);
+        choice.put(&mut command);
         command
     };
     rounds::compare(
@@ -49,8 +78,11 @@ pub fn compare(common: &Common, count: u32) -> Result<Vec<Comparison>, BenchErro
         common.pairs,
         || Ok(child(Command::new(&own), &native)),
         || {
-            let mut command = child(under(&weft, &image, &own), Path::new("/weft"));
-            command.arg(&own_image);
+            let then = child(under(&weft, &image, &own), Path::new("/weft"));
+            let mut command = Command::new(&own);
+            command.arg("compound-in-process").arg(&own_image);
+            choice.put(&mut command);
+            command.arg("--").arg(then.get_program()).args(then.get_args());
             Ok(command)
         },
     )
@@ -133,42 +165,57 @@ impl InProcess {
     }
 }
 
-/// The child: prints the microseconds of each kind of work in each form. `image`: where it runs programs by itself.
-pub fn compound_loop(dir: &Path, count: u32, image: Option<&Path>) -> Result<(), BenchError> {
+fn print(name: &str, form: &str, micros: f64) -> Result<(), BenchError> {
+    writeln!(io::stdout(), "{name}: {form} {micros:.3}").map_err(|e| BenchError::io("standard output", e))
+}
+
+fn prepared(work: &Work) -> io::Result<Prepared> {
+    (work.chain)().check().map(Prepared::new).map_err(io::Error::other)
+}
+
+/// Prints the microseconds of each kind of work as programs in this process, and becomes the command.
+pub fn in_process(image: &Path, choice: &Choice, command: &[OsString]) -> Result<(), BenchError> {
+    let failed = |e| BenchError::io(image.display(), e);
+    let own = InProcess::new(image)?;
+    for (work, count) in choice.work() {
+        let prepared = prepared(work).map_err(failed)?;
+        print(work.name, IN_PROCESS, median_micros(count, |i| own.run(&prepared, i)).map_err(failed)?)?;
+    }
+    drop(own);
+    let Some((program, args)) = command.split_first() else { return Ok(()) };
+    Err(BenchError::io(program.display(), Command::new(program).args(args).exec()))
+}
+
+/// The child: prints the microseconds of each kind of work in each form.
+pub fn compound_loop(dir: &Path, choice: &Choice) -> Result<(), BenchError> {
     let failed = |e| BenchError::io(dir.display(), e);
     let mut files = Files::make(dir).map_err(failed)?;
     let connected = connected().map_err(failed)?;
-    let own = image.map(InProcess::new).transpose()?;
     let mut linked = if connected.is_none() { Some(Linked::new(dir).map_err(failed)?) } else { None };
-    for work @ Work { name, calls, chain, .. } in &WORK {
-        let count = if name.ends_with("durably") { count.div_ceil(FLUSHES_LESS) } else { count };
+    for (work, count) in choice.work() {
+        let &Work { name, calls, .. } = work;
         let by_calls = median_micros(count, |i| calls(&mut files, i)).map_err(failed)?;
-        let prepared = Prepared::new(chain().check().map_err(|e| failed(io::Error::other(e.to_string())))?);
-        let of =
-            |form: &mut dyn FnMut(u64) -> io::Result<()>, count| median_micros(count, form).map_err(failed);
-        let print = |form: &str, micros: f64| {
-            writeln!(io::stdout(), "{name}: {form} {micros:.3}")
-                .map_err(|e| BenchError::io("standard output", e))
-        };
-        print("calls", by_calls)?;
-        let (mut one, mut batch, mut in_process) = (by_calls, by_calls, by_calls);
-        if let Some((client, given)) = &connected {
-            one = of(&mut |i| run_one(client, given, &prepared, i), count)?;
-            let whole = of(&mut |i| run_batch(client, given, &prepared, i), count.div_ceil(BATCH as u32))?;
-            batch = whole / BATCH as f64;
+        print(name, "calls", by_calls)?;
+        let prepared = prepared(work).map_err(failed)?;
+        let (mut one, mut batch) = (by_calls, by_calls);
+        match &connected {
+            Some((client, given)) => {
+                one = median_micros(count, |i| run_one(client, given, &prepared, i)).map_err(failed)?;
+                let batches = count.div_ceil(BATCH as u32);
+                let whole =
+                    median_micros(batches, |i| run_batch(client, given, &prepared, i)).map_err(failed)?;
+                batch = whole / BATCH as f64;
+            }
+            None => print(name, IN_PROCESS, by_calls)?,
         }
-        if let Some(own) = &own {
-            in_process = of(&mut |i| own.run(&prepared, i), count)?;
-        }
-        print("one program", one)?;
-        print("program in a batch of 32", batch)?;
-        print("program in process", in_process)?;
+        print(name, "one program", one)?;
+        print(name, "program in a batch of 32", batch)?;
         if let Some(link) = work.linked {
-            let figure = match &mut linked {
-                Some(linked) => of(&mut |_| link(linked), count)?,
+            let micros = match &mut linked {
+                Some(linked) => median_micros(count, |_| link(linked)).map_err(failed)?,
                 None => one,
             };
-            print("one program, io_uring", figure)?;
+            print(name, "one program, io_uring", micros)?;
         }
     }
     Ok(())

@@ -135,7 +135,6 @@ impl Programs<'_, '_> {
             *turn = Turn { syncs, ..Turn::default() };
         }
         self.view.lock_wanted(self.rewrites.load(Relaxed))?;
-        session.check_lives()?;
         let outcome = run();
         self.view.unlock();
         let mut turn = self.turn.lock();
