@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use weft_core::{Credentials, Ino, Tag};
 use weft_vfs::change::{Made, Refused};
-use weft_vfs::compound::{Answer, Checked, Host, Local, Near, Op, Stale, run};
+use weft_vfs::compound::{Answer, Checked, Host, Local, Near, Op, Policy, Program, Stale, check, run};
 use weft_vfs::{
     Change, FallocateMode, FileKind, FileSystem, FsError, FsResult, MemFs, Protections, RenameFlags, SetAttr,
     TimeSpec,
@@ -120,6 +120,8 @@ pub type Commit<'a> = &'a dyn Fn(&dyn FileSystem, &[Change<'_>], bool) -> Result
 pub struct Progress {
     /// Acts that were done.
     pub acts: usize,
+    /// Where the program failed that is the next act.
+    pub failed: Option<usize>,
     /// Calls that the core has done.
     done: u64,
     /// Calls that it has begun.
@@ -217,20 +219,26 @@ impl Script {
             let differs = |what| Err(Differs { act, what });
             let answer = match before(act).and_then(|()| host.act(what)) {
                 Ok(answer) => answer,
-                Err(error) if is_end(&error) => return Ok(host.progress(act)),
+                Err(error) if is_end(&error) => return Ok(host.progress(act, None)),
                 Err(error) => return differs(error.to_string()),
             };
             // A read may be what finds the device without power.
             let is_read = answer.failed().is_some_and(|(_, errno)| [libc::EIO, libc::EROFS].contains(&errno));
             if is_read || host.failed.get().is_some() {
-                return Ok(host.progress(act));
+                return Ok(host.progress(act, answer.failed().map(|(at, _)| at)));
             }
             if answer != *expected {
                 let program = if let Act::Program(program) = what { text(program) } else { String::new() };
                 return differs(format!("{answer:?} instead of {expected:?} to\n{program}"));
             }
         }
-        Ok(host.progress(self.acts.len()))
+        Ok(host.progress(self.acts.len(), None))
+    }
+
+    /// Having done the acts before this one, and nothing of it.
+    pub fn before(&self, act: usize) -> Progress {
+        let calls = self.calls.get(act).copied().unwrap_or(u64::MAX);
+        Progress { acts: act, failed: None, done: calls, begun: calls }
     }
 
     /// Programs, and those of them that do all their operations.
@@ -242,6 +250,26 @@ impl Script {
     /// Events of the calls that were done, and of those that were begun.
     fn between(&self, progress: Progress) -> [usize; 2] {
         [progress.done, progress.begun].map(|calls| self.events.partition_point(|event| event.call < calls))
+    }
+
+    /// What there is when the act failed that is the next one.
+    fn left_by(&self, progress: Progress) -> Result<State, Violation> {
+        let (Some(Act::Program(program)), Some(end)) = (self.acts.get(progress.acts), progress.failed) else {
+            return Ok(self.state(self.between(progress)[0]).clone());
+        };
+        let (fs, commit): (_, Commit<'_>) =
+            (MemFs::new(), &|fs, changes, durable| fs.commit(changes, durable));
+        let host = Noting::new(&fs, commit);
+        for act in &self.acts[..progress.acts] {
+            host.act(act).expect("memory takes all plain calls");
+        }
+        if program.policy != Policy::All && end > 0 {
+            let ops = program.ops[..end].to_vec();
+            let begin =
+                check(Program { ops, ..Program::clone(program) }).expect("the beginning of a program");
+            run(&host, &begin);
+        }
+        State::of(&fs, None)
     }
 
     /// What there is after so many events.
@@ -284,11 +312,11 @@ impl<'a> Noting<'a> {
         Noting { local: Local::new(fs), fs, commit, calls, failed, events: None }
     }
 
-    fn progress(&self, acts: usize) -> Progress {
+    fn progress(&self, acts: usize, failed: Option<usize>) -> Progress {
         let calls = self.calls.get();
         match self.failed.get() {
-            Some(failed) => Progress { acts, done: failed, begun: failed + 1 },
-            None => Progress { acts, done: calls, begun: calls },
+            Some(call) => Progress { acts, failed, done: call, begun: call + 1 },
+            None => Progress { acts, failed, done: calls, begun: calls },
         }
     }
 
@@ -536,25 +564,25 @@ impl<'a> Judge<'a> {
         Err(wrong_content.unwrap_or(Violation::Names { promised, at_promise, end, at_end }))
     }
 
-    /// Judges a volume that is still open: it is as before the call that was under way, or as behind it. Which of these, if they differ.
+    /// Judges a volume that is still open, on which an act has failed: all that it was to do is there, or what its policy leaves. Whether
+    /// it is done, if that makes a difference.
     pub fn check_open(&self, fs: &dyn FileSystem, progress: Progress) -> Result<Option<bool>, Violation> {
         let found = Recovered::read(fs)?;
-        let [done, begun] = self.script.between(progress);
-        let is = |events: usize| -> Result<(), Violation> {
-            let state = self.script.state(events);
-            let violation = |what| Violation::Unsound(format!("after event {events} of {begun}: {what}"));
+        let [_, begun] = self.script.between(progress);
+        let is = |state: &State, what: &str| -> Result<(), Violation> {
+            let violation = |how| Violation::Unsound(format!("not as {what}: {how}"));
             for (of_memory, ino) in self.compare_names(&state.names, &found).map_err(violation)? {
                 let inode = found.inode(ino)?;
                 if inode.attr.kind == FileKind::File {
-                    let content = found.content(fs, ino)?;
-                    Possible::promised(state.content(of_memory).to_vec())
-                        .explain(&content)
-                        .map_err(|what| violation(format!("{}: {what}", inode.path)))?;
+                    let exactly = Possible::promised(state.content(of_memory).to_vec());
+                    let explained = exactly.explain(&found.content(fs, ino)?);
+                    explained.map_err(|how| violation(format!("{}: {how}", inode.path)))?;
                 }
             }
             Ok(())
         };
-        match (is(done), is(begun)) {
+        let left = is(&self.script.left_by(progress)?, "its policy leaves it");
+        match (left, is(self.script.state(begun), "it is done")) {
             (Ok(()), Ok(())) => Ok(None),
             (Ok(()), Err(_)) => Ok(Some(false)),
             (Err(_), Ok(())) => Ok(Some(true)),
