@@ -82,12 +82,12 @@ const CLEANED: Kind = Kind {
     total_bytes: 12 << 20,
     zone_bytes: 192 << 10,
     leave_free: Some(3000 << 10),
-    blocks: 16,
+    blocks: 5,
     seeds: 2,
-    every: 23,
+    every: 7,
     ..ROOMY
 };
-const JOURNALED: Kind = Kind { blocks: 12, xattr_bytes: 40_000, ..CLEANED };
+const JOURNALED: Kind = Kind { blocks: 3, xattr_bytes: 20_000, ..CLEANED };
 
 impl Kind {
     fn rig(&self, seed: u64) -> CutRig {
@@ -147,15 +147,16 @@ fn cut(
         drop(fs);
         let device = rig.lost();
         assert!(device.is_cut(), "seed {seed}, cut {at} of {operations}: the script ends before it");
-        for _ in 0..looks {
-            let told =
-                |what: &str| format!("seed {seed}, cut {at} of {operations}, act {}: {what}", progress.acts);
-            let (_, fs) = rig.look(&device).unwrap_or_else(|error| panic!("{}", told(&error.to_string())));
-            let found = judge
-                .check(&fs, progress)
-                .inspect_err(|violation| println!("{}", told(&violation.to_string())))?;
-            assert_eq!(fs.recount(), [""; 0], "{}", told("the recount"));
-            takes_new_writes(&fs)?;
+        // Of the script and the cut alone, so that one of them can be seen again.
+        rig.seed = seed << 32 | at;
+        for look in 0..looks {
+            let told = |what: &dyn std::fmt::Display| {
+                format!("seed {seed}, cut {at} of {operations}, look {look}, act {}: {what}", progress.acts)
+            };
+            let (_, fs) = rig.look(&device).unwrap_or_else(|error| panic!("{}", told(&error)));
+            let judged = judge.check(&fs, progress).and_then(|found| takes_new_writes(&fs).map(|()| found));
+            let found = judged.inspect_err(|violation| println!("{}", told(violation)))?;
+            assert_eq!(fs.recount(), [""; 0], "{}", told(&"the recount"));
             tally.lost += found.happened.saturating_sub(found.last);
             tally.undone += u64::from(found.last <= found.happened);
             tally.volumes += 1;
@@ -205,7 +206,7 @@ fn a_program_is_there_whole_or_not_at_all_after_a_cut_while_the_cleaner_works() 
 #[test]
 fn a_program_is_there_whole_or_not_at_all_after_a_cut_between_many_checkpoints() {
     let tally = survive(&JOURNALED);
-    assert!(tally.checkpoints > 5 * tally.scripts, "{} checkpoints", tally.checkpoints);
+    assert!(tally.checkpoints > 3 * tally.scripts, "{} checkpoints", tally.checkpoints);
 }
 
 /// By what a core that does steps so is found on the device, and by how many of the scripts.

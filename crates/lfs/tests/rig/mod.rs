@@ -64,7 +64,8 @@ pub fn assert_sound(device: &Arc<PowerCut>) {
 pub struct CutRig {
     geometry: Geometry,
     device: Option<Arc<PowerCut>>,
-    seed: u64,
+    /// Of what the next cut leaves.
+    pub seed: u64,
     base: u64,
     /// Cuts recovered from.
     pub recoveries: u64,
