@@ -7,8 +7,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use weft_core::Ino;
 use weft_vfs::compound::{
-    Access, Allocate, Answer, Arith, At, Chain, Checked, Compare, Dir, File, Kind, Num, NumOf, Op, Outcome,
-    Value,
+    Access, Allocate, Answer, Arith, At, Chain, Checked, Compare, Dir, Field, File, Kind, Num, NumOf, Op,
+    Outcome, Value,
 };
 use weft_vfs::{FileKind, FileSystem, RenameFlags, TimeSpec, XattrMode};
 
@@ -75,6 +75,12 @@ impl Maker {
         [0, 10, 4096, 8192, 30_000][self.roll(5) as usize]
     }
 
+    /// A number that programs decide by. It is counted, as every core has a size of its own for a directory.
+    fn size(chain: &mut Chain, file: File) -> NumOf {
+        let all = chain.read(file, 0, 60_000);
+        chain.len(all)
+    }
+
     /// A program of one to seven operations, and of those that they need.
     pub fn program(&mut self) -> Chain {
         let mut chain = match self.roll(4) {
@@ -129,7 +135,9 @@ impl Maker {
                 (10, Some(file)) => {
                     let attr = chain.stat(file);
                     chain.export(attr);
-                    nums.push(chain.field(attr, weft_vfs::compound::Field::Size));
+                    let links = chain.field(attr, Field::Links);
+                    chain.export(links);
+                    nums.push(Self::size(&mut chain, file));
                 }
                 (11, Some(file)) => {
                     let bytes = chain.read(file, self.place(), self.roll(9000));
@@ -170,8 +178,7 @@ impl Maker {
                     }
                 }
                 (19, Some(file)) => {
-                    let attr = chain.stat(file);
-                    let size = chain.field(attr, weft_vfs::compound::Field::Size);
+                    let size = Self::size(&mut chain, file);
                     let compare = [Compare::LessOrEqual, Compare::Less][self.roll(2) as usize];
                     chain.expect(size, compare, self.roll(60_000));
                 }
