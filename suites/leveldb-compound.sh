@@ -58,15 +58,15 @@ on_volume() {
 }
 
 new_volume 1G
-want=$("$BUILD/unmodified-roundtrip" "$NATIVE/db" write 50000)
+want=$("$BUILD/unmodified-roundtrip" "$NATIVE/db" write 20000)
 export WEFT_PARTS
 for WEFT_PARTS in "" open block open,block; do
   parts=commit${WEFT_PARTS:+,$WEFT_PARTS}
-  same "programs $parts: write and check" "$want" "$(on_volume patched roundtrip "/weft/$parts" write 50000)"
-  same "read by the unmodified one" "$want" "$(on_volume unmodified roundtrip "/weft/$parts" check 50000)"
-  same "and again by the patched one" "$want" "$(on_volume patched roundtrip "/weft/$parts" check 50000)"
-  on_volume unmodified roundtrip "/weft/unmodified-$parts" write 50000 >/dev/null
-  same "one of the unmodified LevelDB, read by the patched one" "$want" "$(on_volume patched roundtrip "/weft/unmodified-$parts" check 50000)"
+  same "programs $parts: write and check" "$want" "$(on_volume patched roundtrip "/weft/$parts" write 20000)"
+  same "read by the unmodified one" "$want" "$(on_volume unmodified roundtrip "/weft/$parts" check 20000)"
+  same "and again by the patched one" "$want" "$(on_volume patched roundtrip "/weft/$parts" check 20000)"
+  on_volume unmodified roundtrip "/weft/unmodified-$parts" write 20000 >/dev/null
+  same "one of the unmodified LevelDB, read by the patched one" "$want" "$(on_volume patched roundtrip "/weft/unmodified-$parts" check 20000)"
 done
 fsck_clean
 
@@ -99,3 +99,83 @@ same "rounds with a lost or damaged put" 0 "$damaged"
 fsck_clean
 
 [ "$ROUNDS" -gt 0 ] || { summary; exit; }
+
+# on SIDE PROGRAM ARGUMENT...: a program that works in the folder of a side. ext4: the unmodified LevelDB in the file system of TMPDIR; weft:
+# the same on the volume; commit, open, block: the patched one, with so many of its parts.
+on() {
+  local side=$1 program=$2; shift 2
+  case $side in
+    ext4) "$BUILD/unmodified-$program" "${@//@/$NATIVE}" ;;
+    weft) on_volume unmodified "$program" "${@//@//weft}" ;;
+    commit) WEFT_PARTS= on_volume patched "$program" "${@//@//weft}" ;;
+    open) WEFT_PARTS=open on_volume patched "$program" "${@//@//weft}" ;;
+    block) WEFT_PARTS=open,block on_volume patched "$program" "${@//@//weft}" ;;
+  esac
+}
+SIDES=(ext4 weft commit open block)
+# bench SIDE ROW OPTION...: one benchmark of db_bench, and its microseconds an operation.
+bench() {
+  local side=$1 row=$2 took; shift 2
+  took=$(on "$side" db_bench --db=@/bench "$@" 2>"$SCRATCH/out" | tr '\r' '\n' | sed -n 's/^.*: *\([0-9.]*\) micros.op.*/\1/p')
+  [ -n "$took" ] || { fail "$row on $side"; tail -3 "$SCRATCH/out"; return; }
+  printf '%s\t%s\t%s\n' "$row" "$side" "$took" >>"$SCRATCH/measures"
+}
+flushes() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["during"]["device"]["flushes"])' "$1"; }
+kib() { [ "$1" -lt 1024 ] && echo "$1 B" || echo "$(($1 / 1024)) KiB"; }
+
+for round in $(seq "$ROUNDS"); do
+  for side in "${SIDES[@]}"; do
+    for size in $SIZES; do
+      new_volume 4G
+      rm -rf "$NATIVE/bench"
+      count=$((BYTES / size < 100000 ? BYTES / size : 100000))
+      common=(--num="$count" --value_size="$size")
+      bench "$side" "fillseq, $(kib "$size")" "${common[@]}" --benchmarks=fillseq
+      bench "$side" "fillrandom, $(kib "$size")" "${common[@]}" --benchmarks=fillrandom
+      bench "$side" "readrandom, $(kib "$size")" "${common[@]}" --benchmarks=readrandom --use_existing_db=1 --reads=20000
+    done
+    bench "$side" "fillrandom, 1 KiB, memtable of 64 KiB" --num=20000 --value_size=1024 --benchmarks=fillrandom --write_buffer_size=65536
+    bench "$side" "fillsync, 100 B" --num=1000000 --benchmarks=fillsync
+  done
+done
+# Opens of a database of many tables, each by a new process; the sides on the volume have the same one.
+new_volume 4G
+KEYS=100000
+for side in ext4 weft; do on "$side" synced @/many fill 0 $KEYS >/dev/null; done
+echo "      a database of $(ls "$NATIVE/many" | grep -c ldb) tables is opened, and read in 64 places"
+for _ in $(seq $((ROUNDS * 5))); do
+  for side in "${SIDES[@]}"; do
+    read -r opened got < <(on "$side" synced @/many open 64 $KEYS)
+    printf 'open\t%s\t%s\nfirst reads, each\t%s\t%s\n' "$side" "$opened" "$side" "$got" >>"$SCRATCH/measures"
+  done
+done
+same "the database is as it was" "next $KEYS, 0 lost, 0 wrong, 0 unknown" "$(on weft synced @/many check $KEYS 0)"
+for side in "${SIDES[@]:1}"; do
+  REPORT=$SCRATCH/report-$side.json on "$side" synced @/many open 1 $KEYS >/dev/null
+  printf 'flushes of an open\t%s\t%s\n' "$side" "$(flushes "$SCRATCH/report-$side.json")" >>"$SCRATCH/measures"
+  REPORT=$SCRATCH/report-$side.json on "$side" db_bench --db=@/bench --num=20000 --value_size=1024 --benchmarks=fillrandom \
+    --write_buffer_size=65536 >/dev/null 2>&1
+  printf 'flushes of fillrandom, memtable of 64 KiB\t%s\t%s\n' "$side" "$(flushes "$SCRATCH/report-$side.json")" >>"$SCRATCH/measures"
+done
+fsck_clean
+echo "System calls of the unmodified LevelDB (20,000 puts of 1 KiB in fillrandom, memtable of 64 KiB), as strace -f -c counts them:"
+rm -rf "$NATIVE/bench"
+strace -f -c -S calls -o "$SCRATCH/calls" "$BUILD/unmodified-db_bench" --db="$NATIVE/bench" --num=20000 --value_size=1024 \
+  --benchmarks=fillrandom --write_buffer_size=65536 >/dev/null 2>&1
+awk '$NF ~ /^(write|fdatasync|fsync|openat|close|rename|unlink|mmap|munmap|pread64|read|newfstatat|ftruncate|mkdir|fcntl)$/ { printf "  %-12s %8d\n", $NF, $4 }' \
+  "$SCRATCH/calls"
+python3 - "$SCRATCH/measures" "${SIDES[@]}" <<'PY'
+import statistics, sys
+sides, rows = sys.argv[2:], {}
+for line in open(sys.argv[1]):
+    row, side, took = line.rstrip("\n").split("\t")
+    rows.setdefault(row, {}).setdefault(side, []).append(float(took))
+print("| us | " + " | ".join(sides) + " | weft / commit | weft / open | weft / block |")
+print("|---|" + "---|" * (len(sides) + 3))
+for row, of in rows.items():
+    took = {side: statistics.median(of[side]) for side in sides if side in of}
+    cells = [f"{took[side]:.{0 if took[side] >= 100 else 1}f}" if side in took else "" for side in sides]
+    ratios = [f"{took['weft'] / took[side]:.2f}" if took.get(side) and "weft" in took else "" for side in sides[2:]]
+    print("| " + " | ".join([row, *cells, *ratios]) + " |")
+PY
+summary

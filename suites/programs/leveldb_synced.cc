@@ -1,5 +1,6 @@
 // LevelDB with small tables, so that it writes tables and compacts all the time.
 //   leveldb_synced DIR write FROM COUNT   puts FROM, FROM+1, ...; every eighth put is synced, and then printed
+//   leveldb_synced DIR fill FROM COUNT    the same with a usual memtable, and without syncs
 //   leveldb_synced DIR check COUNT MORE   that of COUNT puts all that were synced are there, and all are right, as of MORE puts behind them
 //   leveldb_synced DIR open READS KEYS    microseconds of an open, and of READS gets spread over KEYS puts
 #include <leveldb/db.h>
@@ -22,9 +23,9 @@ int main(int argc, char **argv) {
   const std::string what = argv[2];
   const unsigned long first = strtoul(argv[3], nullptr, 10), count = argc > 4 ? strtoul(argv[4], nullptr, 10) : 0;
   leveldb::Options options;
-  options.create_if_missing = what == "write";
+  options.create_if_missing = what == "write" || what == "fill";
   options.paranoid_checks = what != "open";
-  options.write_buffer_size = 128 << 10;
+  if (what == "write") options.write_buffer_size = 128 << 10;
   options.max_file_size = 1 << 20;
   leveldb::DB *raw;
   const double start = now();
@@ -35,11 +36,12 @@ int main(int argc, char **argv) {
   leveldb::WriteOptions plain, sync;
   sync.sync = true;
   std::string got;
-  if (what == "write") {
+  if (options.create_if_missing) {
     for (unsigned long i = first; i < first + count; i++) {
-      s = db->Put(i % 8 == 7 ? sync : plain, key(i), value(i));
+      const bool syncs = what == "write" && i % 8 == 7;
+      s = db->Put(syncs ? sync : plain, key(i), value(i));
       if (!s.ok()) return fprintf(stderr, "put %lu: %s\n", i, s.ToString().c_str()), 1;
-      if (i % 8 == 7) printf("done %lu\n", i + 1), fflush(stdout);
+      if (syncs) printf("done %lu\n", i + 1), fflush(stdout);
     }
     db->CompactRange(nullptr, nullptr);
     return 0;
