@@ -3,7 +3,7 @@
 # unmodified one: each reads the databases of the other; the patched one and its server are killed while it writes; then all are measured.
 #   suites/leveldb-compound.sh [KILLS=20] [ROUNDS=0] [BYTES=64M] [SIZES="100 1024 4096 16384"]
 # ROUNDS: how often each row of the table is measured. BYTES: values that a row writes, at most 100,000. SIZES: bytes of a value.
-# BUILD=FOLDER keeps the built LevelDBs. LIBWEFT: weft's C library (default: that of 'make build').
+# BUILD=FOLDER keeps the built LevelDBs. VOLUME: size of the measured volumes (default 4G). LIBWEFT: weft's C library (default: that of 'make build').
 source "$(dirname "$0")/programs/prepare.sh"
 KILLS=${1:-20} ROUNDS=${2:-0} BYTES=$(numfmt --from=iec "${3:-64M}") SIZES=${4:-100 1024 4096 16384}
 LIBWEFT=${LIBWEFT:-$ROOT/target/release/libweft_c.a}
@@ -126,7 +126,7 @@ kib() { [ "$1" -lt 1024 ] && echo "$1 B" || echo "$(($1 / 1024)) KiB"; }
 for round in $(seq "$ROUNDS"); do
   for side in "${SIDES[@]}"; do
     for size in $SIZES; do
-      new_volume 4G
+      new_volume "${VOLUME:-4G}"
       rm -rf "$NATIVE/bench"
       count=$((BYTES / size < 100000 ? BYTES / size : 100000))
       common=(--num="$count" --value_size="$size")
@@ -139,7 +139,7 @@ for round in $(seq "$ROUNDS"); do
   done
 done
 # Opens of a database of many tables, each by a new process; the sides on the volume have the same one.
-new_volume 4G
+new_volume "${VOLUME:-4G}"
 KEYS=100000
 for side in ext4 weft; do on "$side" synced @/many fill 0 $KEYS >/dev/null; done
 echo "      a database of $(ls "$NATIVE/many" | grep -c ldb) tables is opened, and read in 64 places"
