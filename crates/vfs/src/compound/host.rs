@@ -101,6 +101,7 @@ pub trait Host {
     /// Does a change by its plain operation, as every core can; the inode that it makes, should it make one.
     fn change(&self, change: &Change<'_>, durable: bool) -> FsResult<Option<Ino>>;
 
-    /// Makes a file's data, and every metadata operation so far, survive a power cut, at the end of the turn at the latest.
+    /// Makes a file's data, and every metadata operation so far, survive a power cut, at the end of the turn at the latest. No later
+    /// change survives a crash before.
     fn sync(&self, ino: Ino) -> FsResult<()>;
 }

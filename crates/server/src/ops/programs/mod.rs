@@ -374,6 +374,15 @@ impl Host for Programs<'_, '_> {
 
     fn sync(&self, ino: Ino) -> FsResult<()> {
         self.turn.lock().syncs.insert(ino);
-        Ok(())
+        // The flush comes at the end, for all of them; until then, no later change survives a crash that this file does not.
+        let inodes = &self.session.volume.inodes;
+        if let Some(open) = self.view.open_file(ino).or_else(|| inodes.find(ino)) {
+            inodes.drain(&open, true)?;
+            inodes.pass_times(&open);
+        }
+        match self.session.fs().write_in_order(ino) {
+            Err(FsError::NotFound | FsError::Stale) => Ok(()),
+            ordered => ordered,
+        }
     }
 }
