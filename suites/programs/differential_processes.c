@@ -32,6 +32,8 @@ static void lock(struct actor *a) {
   int which = below(a, 4);
   if (which == 1 && kind == F_UNLCK) by_file = false;
   if (which == 1 && shared->free_running) return;
+  struct stat known;
+  if (at_mount(a) && whence == SEEK_END) fstat(fd, &known); /* the kernel counts from the size that it has heard of last */
   switch (which) {
     case 0: {
       int how = PICK(a, LOCK_SH, LOCK_EX, LOCK_UN, LOCK_UN, 0) | LOCK_NB;

@@ -26,6 +26,7 @@ mod rounds;
 use clap::{Args, Parser};
 use error::BenchError;
 use pairs::Comparison;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -90,14 +91,28 @@ enum Command {
         /// How often each kind of work is done in a run.
         #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..))]
         count: u32,
+        /// Only the work whose name begins like this.
+        #[arg(long, value_name = "NAME", default_value = "")]
+        only: String,
     },
     /// Does each kind of work over and over and prints its microseconds; what compound starts.
     #[command(hide = true)]
     CompoundLoop {
         /// Where.
         dir: PathBuf,
-        /// How often.
-        count: u32,
+        #[command(flatten)]
+        work: compound::Choice,
+    },
+    /// Does each kind of work as programs in this process, on an image, and then what follows as a command.
+    #[command(hide = true)]
+    CompoundInProcess {
+        /// The image.
+        image: PathBuf,
+        #[command(flatten)]
+        work: compound::Choice,
+        /// The command.
+        #[arg(last = true)]
+        command: Vec<OsString>,
     },
     /// Makes operations over and over and prints their microseconds; what calls starts.
     #[command(hide = true)]
@@ -177,8 +192,14 @@ fn run(command: Command) -> Result<(), BenchError> {
         Command::OperationLoop { dir, threads, count } => {
             return calls::operation_loop(dir, *threads, *count);
         }
-        Command::CompoundLoop { dir, count } => return compound::compound_loop(dir, *count),
-        Command::Compound { common, count } => (common, compound::compare(common, *count)),
+        Command::CompoundLoop { dir, work } => return compound::compound_loop(dir, work),
+        Command::CompoundInProcess { image, work, command } => {
+            return compound::in_process(image, work, command);
+        }
+        Command::Compound { common, count, only } => {
+            let work = compound::Choice { count: *count, only: only.clone() };
+            (common, compound::compare(common, &work))
+        }
         Command::Calls { common, loads, threads, count } => {
             (common, calls::compare(common, loads, *threads, *count))
         }

@@ -409,6 +409,19 @@ typedef struct weft_path {
 /* A chain: a program of at most 64 file operations. */
 typedef struct weft_chain weft_chain;
 
+/* What comes with a run of a chain: the value of weft_chain_input_number or weft_chain_input_bytes with the number that is its place. */
+typedef struct weft_input {
+    /* The number, where the chain takes one. */
+    uint64_t number;
+    /* The bytes, where the chain takes bytes. They stay where they are until the run has ended or, in a batch, until they are added. */
+    const uint8_t *data;
+    /* How many. */
+    size_t data_bytes;
+} weft_input;
+
+/* Runs of chains that one request makes. */
+typedef struct weft_batch weft_batch;
+
 /* What became of a chain that has run. */
 typedef struct weft_answer weft_answer;
 
@@ -1043,6 +1056,38 @@ int weft_chain_run(const weft_files *files, weft_chain *chain, const weft_file *
 /* The same through a mount ('weft mount'), without a connection: descriptor is an open file or directory there. Paths begin in the directory, those with a slash in front too, and lead nowhere else. The file 0 of weft_chain_given is the open file itself. The umask of the process is taken from permission bits. WEFT_EIO with an errno: ENOTTY, it is on no mount of a volume; EOPNOTSUPP, the mount has the option writeback; EROFS, it is read-only and the chain changes something; EAGAIN, too many chains wait; EINTR, a signal came before the chain had begun.
    Caller: The handle is open; out is null or can be written. */
 int weft_chain_run_at(int descriptor, weft_chain *chain, weft_answer **out);
+
+/* A number that comes with each run of the chain: the input at this place, from 0. The value is a number. Fails with EINVAL when the run has none there.
+   Caller: The handle is open. */
+weft_value weft_chain_input_number(weft_chain *chain, uint32_t place);
+
+/* Bytes that come with each run of the chain: the input at this place, from 0. The value is bytes. Fails with EINVAL when the run has none there.
+   Caller: The handle is open. */
+weft_value weft_chain_input_bytes(weft_chain *chain, uint32_t place);
+
+/* As weft_chain_run, with inputs, at most 64 and about 256 KiB. The server keeps the chain, so that later runs send only the inputs.
+   Caller: The handles are open; given has given_count files, inputs has input_count inputs whose bytes are there; out is null or can be written. */
+int weft_chain_run_with(const weft_files *files, weft_chain *chain, const weft_file *given, size_t given_count, const weft_input *inputs, size_t input_count, weft_answer **out);
+
+/* Makes an empty batch: up to 64 runs of chains, which one request makes in their order. Other programs may come between two of them.
+   Caller: The connection is open, and stays so as long as the batch; out can be written. */
+int weft_batch_new(const weft_files *files, weft_batch **out);
+
+/* Frees a batch, and the answers that nobody has taken.
+   Caller: The handle is null or open, and no call on it is under way. */
+void weft_batch_free(weft_batch *batch);
+
+/* Adds a run of a chain, which is checked before if that was not done. The inputs are copied. WEFT_EINVAL: 64 runs are there already.
+   Caller: The handles are open; given has given_count files, inputs has input_count inputs whose bytes are there. */
+int weft_batch_add(weft_batch *batch, weft_chain *chain, const weft_file *given, size_t given_count, const weft_input *inputs, size_t input_count);
+
+/* Makes all runs of a batch, which is empty then. Their answers are taken one after the other by weft_batch_take; what nobody has taken before is gone. A run that fails leaves those behind it. WEFT_EINVAL: the runs take more than about 256 KiB together, a file is not open, or more; nothing was run. WEFT_EIO with the errno EIO: the server ended meanwhile, and some were run or were not.
+   Caller: The handle is open. */
+int weft_batch_run(weft_batch *batch);
+
+/* Takes the answer to the next run of the batch, in the order in which they were added. WEFT_EFAILED: an operation of that run failed; out has its answer all the same. WEFT_EINVAL: there is none left.
+   Caller: The handle is open; out is null or can be written. */
+int weft_batch_take(weft_batch *batch, weft_answer **out);
 
 /* Opens a file or directory. flags are O_RDONLY, O_WRONLY, O_RDWR, or O_PATH for attributes and for paths that begin there; with O_NOFOLLOW, a symlink at the end of the path fails with ELOOP. The value is a file.
    Caller: The handle is open; the path is there. */

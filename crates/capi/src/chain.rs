@@ -9,7 +9,8 @@ use crate::files::{WeftFile, WeftFiles, fresh_id};
 use crate::handle::{give, handle, list, take};
 use crate::values::{Arguments, WeftBytes, WeftNumber, WeftValue};
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use weft_client::Prepared;
 use weft_vfs::compound::{Answer, Chain, CheckError, Checked, Compare, Guard, Kind, OPS_MAX, Operand};
 
 /// All changes of a chain are made in one step at its end, or, when an operation fails, none.
@@ -36,6 +37,8 @@ pub const WEFT_IS_GREATER_OR_EQUAL: u32 = 5;
 pub struct WeftChain {
     id: u64,
     state: Mutex<State>,
+    /// The checked chain, for runs that the server keeps it for.
+    prepared: OnceLock<Arc<Prepared>>,
 }
 
 struct State {
@@ -101,6 +104,17 @@ pub(crate) fn checked(chain: Chain) -> Result<Checked, Failure> {
 }
 
 impl WeftChain {
+    /// Its number.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The chain for runs of which there are many; it is checked first.
+    pub(crate) fn prepared(&self) -> Result<Arc<Prepared>, Failure> {
+        let checked = self.state().check()?;
+        Ok(self.prepared.get_or_init(|| Arc::new(Prepared::new(Checked::clone(&checked)))).clone())
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -212,7 +226,7 @@ exports! {
             fault: None,
             checked: None,
         };
-        give(WeftChain { id: fresh_id(), state: Mutex::new(state) }, out)
+        give(WeftChain { id: fresh_id(), state: Mutex::new(state), prepared: OnceLock::new() }, out)
     }
 
     /// Frees a chain. Answers of it may live on.

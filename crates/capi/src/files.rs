@@ -7,8 +7,8 @@ use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use weft_client::{Client, ConnectOptions, FileRef};
-use weft_vfs::compound::{Answer, Checked};
+use weft_client::{Batch, Client, ConnectOptions, FileRef, Prepared};
+use weft_vfs::compound::{Answer, Checked, Input};
 
 /// Where a volume appears, unless something else is said.
 const MOUNT_POINT: &[u8] = b"/weft";
@@ -49,13 +49,42 @@ impl WeftFiles {
 
     /// Runs a program, which gets these files.
     pub(crate) fn run(&self, given: &[WeftFile], program: &Checked) -> Result<Answer, Failure> {
-        let open = self.open();
-        let given: Vec<FileRef> =
-            given.iter().map(|file| self.reference(&open, *file)).collect::<Result<_, _>>()?;
-        drop(open);
+        let given = self.references(given)?;
         // Permission bits are what the caller says: no umask takes any from them.
         let answer = self.client.run_program(FileRef::ROOT, 0, &given, program);
         answer.map_err(|errno| Failure::Files { what: "run a chain".into(), errno })
+    }
+
+    /// Runs a prepared program.
+    pub(crate) fn run_prepared(
+        &self,
+        given: &[WeftFile],
+        prepared: &Prepared,
+        inputs: &[Input<'_>],
+    ) -> Result<Answer, Failure> {
+        let given = self.references(given)?;
+        let answer = self.client.run_prepared(FileRef::ROOT, 0, prepared, &given, inputs);
+        answer.map_err(|errno| Failure::Files { what: "run a chain".into(), errno })
+    }
+
+    /// Runs prepared programs by one request.
+    pub(crate) fn run_batch(
+        &self,
+        runs: &[(&Prepared, &[WeftFile], Vec<Input<'_>>)],
+    ) -> Result<Vec<Answer>, Failure> {
+        let mut batch = Batch::new(&self.client, FileRef::ROOT, 0);
+        for (prepared, given, inputs) in runs {
+            let given = self.references(given)?;
+            batch.add(prepared, &given, inputs).map_err(|_| {
+                bad("the runs of the batch do not fit one request of 256 KiB; make more batches".into())
+            })?;
+        }
+        batch.run().map_err(|errno| Failure::Files { what: "run a batch".into(), errno })
+    }
+
+    fn references(&self, given: &[WeftFile]) -> Result<Vec<FileRef>, Failure> {
+        let open = self.open();
+        given.iter().map(|file| self.reference(&open, *file)).collect()
     }
 
     pub(crate) fn close(&self, file: WeftFile) -> Result<(), Failure> {

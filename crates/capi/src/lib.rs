@@ -7,6 +7,7 @@
 //! Times of flash are virtual: each level has a clock that a call moves to the end of what it did.
 
 mod answer;
+mod batch;
 mod chain;
 pub mod code;
 mod error;
@@ -29,6 +30,7 @@ mod value_operations;
 mod values;
 
 pub use answer::*;
+pub use batch::*;
 pub use chain::*;
 pub use error::{weft_error_errno, weft_error_message};
 pub use file_operations::*;

@@ -95,6 +95,13 @@ fn pairs_of_operations_are_one_call() {
 }
 
 #[test]
+fn a_chain_with_inputs_runs_alone_and_in_batches() {
+    let served = Served::new();
+    assert_eq!(served.run(&own("batch.c")), "batches from C: ok\n");
+    assert!(served.content(b"/numbers").ends_with(b"some text, which the batch copies"));
+}
+
+#[test]
 fn misuse_is_refused_with_a_reason() {
     assert_eq!(Served::new().run(&own("misuse.c")), "misuse from C: ok\n");
 }

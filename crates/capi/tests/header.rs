@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-const SOURCES: [&str; 20] = [
+const SOURCES: [&str; 21] = [
     "code",
     "error",
     "monitor",
@@ -23,6 +23,7 @@ const SOURCES: [&str; 20] = [
     "files",
     "values",
     "chain",
+    "batch",
     "file_operations",
     "value_operations",
     "answer",

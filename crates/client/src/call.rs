@@ -42,7 +42,62 @@ pub(crate) struct Answer<'a> {
     pub response: Response,
 }
 
+/// A call that the server is at while its caller goes on. Dropped, its slot is taken again when the server has answered.
+pub(crate) struct Posted<'a> {
+    client: &'a Client,
+    /// That by which it was made: a child has another one.
+    connection: u32,
+    index: usize,
+    request: Request,
+}
+
+impl<'a> Posted<'a> {
+    fn is_own(&self) -> bool {
+        // A child that has not heard yet has its parent's number until then.
+        self.client.channel();
+        self.client.connection.load(Relaxed) == self.connection
+    }
+
+    /// Whether the answer is there, or will not come.
+    pub fn is_done(&self) -> bool {
+        !self.is_own() || !self.client.is_alive() || self.client.slot(self.index).state.load(Acquire) == DONE
+    }
+
+    /// Waits for the answer.
+    pub fn wait(self) -> Result<Answer<'a>, Errno> {
+        refuse(!self.is_own(), libc::EIO)?;
+        let Posted { client, index, request, .. } = self;
+        let busy = Busy::new();
+        std::mem::forget(self);
+        Call { client, slot: client.slot(index), index, used: 0, request, _busy: busy }
+            .await_answer()?
+            .identified()
+    }
+}
+
+impl Drop for Posted<'_> {
+    fn drop(&mut self) {
+        if self.is_own() {
+            self.client.unwatched.fetch_or(1 << self.index, Release);
+        }
+    }
+}
+
 impl Client {
+    /// Frees the slots whose answers have come and that nobody waits for.
+    fn free_unwatched(&self) {
+        let mut left = self.unwatched.load(Acquire);
+        while left != 0 {
+            let bit = left & left.wrapping_neg();
+            left ^= bit;
+            let slot = self.slot(bit.trailing_zeros() as usize);
+            if slot.state.load(Acquire) == DONE && self.unwatched.fetch_and(!bit, AcqRel) & bit != 0 {
+                slot.state.store(FREE, Release);
+                self.channel().slot_queue.gave_back();
+            }
+        }
+    }
+
     /// Claims a slot for a request.
     pub(crate) fn call(&self, op: Op, args: &[u64]) -> Result<Call<'_>, Errno> {
         let busy = Busy::new();
@@ -59,6 +114,9 @@ impl Client {
     }
 
     fn claim_free_slot(&self) -> Option<usize> {
+        if self.unwatched.load(Relaxed) != 0 {
+            self.free_unwatched();
+        }
         let start = LAST_SLOT.with(Cell::get) as usize;
         (0..SLOTS).map(|i| (start + i) % SLOTS).find(|&i| {
             let state = &self.slot(i).state;
@@ -102,21 +160,23 @@ impl<'a> Call<'a> {
     }
 
     /// Submits and waits.
-    pub fn run(mut self) -> Result<Answer<'a>, Errno> {
-        for _ in 0..IDENTITY_TRIES {
-            let answer = self.run_once()?;
-            if answer.response.ret != -i64::from(IDENTITY_UNKNOWN) {
-                return answer.judge();
-            }
-            // Another thread has changed who all are, or this one has a number that another had.
-            self = answer.call;
-            self.client.forget_told();
-            self.request.thread = self.client.thread_to_name()?;
-        }
-        Err(libc::EIO)
+    pub fn run(self) -> Result<Answer<'a>, Errno> {
+        self.submit()?;
+        self.await_answer()?.identified()
     }
 
-    fn run_once(self) -> Result<Answer<'a>, Errno> {
+    /// Submits, and lets the caller go on.
+    pub fn post(self) -> Result<Posted<'a>, Errno> {
+        self.submit()?;
+        let Call { client, index, request, .. } = self;
+        let connection = client.connection.load(Relaxed);
+        // The slot is the posted call's from here on.
+        std::mem::forget(self);
+        busy::end();
+        Ok(Posted { client, connection, index, request })
+    }
+
+    fn submit(&self) -> Result<(), Errno> {
         let slot = self.slot;
         // SAFETY: the request is the client's until the state says SUBMITTED.
         unsafe { *slot.request.get() = self.request };
@@ -127,6 +187,11 @@ impl<'a> Call<'a> {
             sys::send_all(self.client.socket(), &number).map_err(|_| libc::EIO)?;
         }
         turn::pass(&slot.state, SUBMITTED, &slot.server_sleeps);
+        Ok(())
+    }
+
+    fn await_answer(self) -> Result<Answer<'a>, Errno> {
+        let slot = self.slot;
         let oversubscribed = self.client.channel().events.oversubscribed.load(Relaxed) != 0;
         let most = match self.request.op {
             op if op == Op::Fsync as u32 => FLUSH_NS,
@@ -185,6 +250,23 @@ fn answered_soon(slot: &Slot, most: u64, oversubscribed: bool) -> bool {
 }
 
 impl<'a> Answer<'a> {
+    /// The answer for a thread that the server knows: as long as it does not, the thread tells and asks again.
+    fn identified(self) -> Result<Answer<'a>, Errno> {
+        let mut answer = self;
+        for _ in 0..IDENTITY_TRIES {
+            if answer.response.ret != -i64::from(IDENTITY_UNKNOWN) {
+                return answer.judge();
+            }
+            // Another thread has changed who all are, or this one has a number that another had.
+            let mut call = answer.call;
+            call.client.forget_told();
+            call.request.thread = call.client.thread_to_name()?;
+            call.submit()?;
+            answer = call.await_answer()?;
+        }
+        Err(libc::EIO)
+    }
+
     /// A refusal is an error.
     fn judge(self) -> Result<Self, Errno> {
         if self.response.ret < 0 {

@@ -45,6 +45,8 @@ pub struct Client {
     pub(crate) duplicates: AtomicPtr<Duplicates>,
     /// Connections for children that this process has asked for without waiting.
     pub(crate) children: AtomicU32,
+    /// Slots, one bit each, whose answers nobody waits for.
+    pub(crate) unwatched: AtomicU64,
 }
 
 /// Shared memory that only clients of the server's own user get.
@@ -237,6 +239,8 @@ impl Client {
             self.parents_channel.store(parents, Release);
         }
         self.children.store(0, Relaxed);
+        // The parent's slots.
+        self.unwatched.store(0, Relaxed);
         // The ticket is of who the forking thread was, which is all that there is now.
         self.identities.store(0, Relaxed);
         crate::lease_use::forget_slot();

@@ -89,6 +89,7 @@ impl Client {
             socket: AtomicI32::new(socket),
             channel: AtomicPtr::new(accepted.channel),
             parents_channel: AtomicPtr::default(),
+            unwatched: AtomicU64::new(0),
             connection: AtomicU32::new(accepted.reply.connection),
             volume_id: accepted.reply.volume_id,
             session: accepted.reply.session,

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{Ordering::*, fence};
 use weft_core::{Credentials, Ino, Tag};
 use weft_vfs::change::{Made, Refused};
-use weft_vfs::compound::{Access, Answer, Checked, Host, Kind, Op, Stale, run};
+use weft_vfs::compound::{Access, Answer, Checked, Host, Input, Kind, Op, Stale, run};
 use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, Protections, TimeSpec, access};
 
 /// Tries before the server is asked.
@@ -48,12 +48,18 @@ struct Here<'a> {
     caller: Credentials,
     start: Ino,
     given: &'a [FileRef],
+    inputs: &'a [Input<'a>],
     state: Mutex<State<'a>>,
 }
 
 impl Client {
     /// Runs a program that changes nothing, if everything that it looks at is to be seen here.
-    pub(crate) fn run_here(&self, at: FileRef, given: &[FileRef], program: &Checked) -> Option<Answer> {
+    pub(crate) fn run_here(
+        &self,
+        at: FileRef,
+        (given, inputs): (&[FileRef], &[Input<'_>]),
+        program: &Checked,
+    ) -> Option<Answer> {
         // Computation near the data is the server's.
         let looks = |op: &Op| {
             !op.kind.is_change()
@@ -75,8 +81,8 @@ impl Client {
             self.judge(|caller| {
                 let start = Ino(leases.base(at)?);
                 let state = Mutex::default();
-                let here =
-                    Here { client: self, leases: &leases, caller: caller.credentials(), start, given, state };
+                let caller = caller.credentials();
+                let here = Here { client: self, leases: &leases, caller, start, given, inputs, state };
                 let answer = run(&here, program);
                 here.is_still().then_some(answer)
             })
@@ -152,7 +158,8 @@ impl<'a> Here<'a> {
     }
 }
 
-fn attr_of(wire: &WireAttr, word: SlotWord) -> Option<Attr> {
+/// What is told of an inode, as a core tells it.
+pub(crate) fn attr_of(wire: &WireAttr, word: SlotWord) -> Option<Attr> {
     let marks = Marks { flags: word.flags(), ..Marks::default() };
     Some(Attr {
         ino: Ino(wire.ino),
@@ -251,6 +258,10 @@ impl Host for Here<'_> {
         // Another thread may have closed it, and the slot may be another file's.
         self.leases.open_file(*self.given.get(usize::from(number))?).ok()?;
         Some((ino, access))
+    }
+
+    fn input(&self, number: u8) -> Option<Input<'_>> {
+        self.inputs.get(usize::from(number)).copied()
     }
 
     fn umask(&self) -> u32 {

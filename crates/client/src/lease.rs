@@ -8,7 +8,7 @@ use crate::shared::volume::{self, Inode, RING_BYTES, Stall};
 use crate::sys::{self, Errno};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering::*, fence};
-use weft_core::{BLOCK_BYTES, checksum};
+use weft_core::{BLOCK_BYTES, checksum, refuse};
 use weft_vfs::MapEntry;
 
 /// A reader that met a changing map this often asks the server.
@@ -88,6 +88,15 @@ pub(crate) enum BlockCopy {
     Retry,
 }
 
+/// So many bytes have been appended: the server hears of it once per quarter of the ring, not once per append beyond it.
+fn appended(leases: &Leases, inode: &Inode, slot: u32, len: usize) {
+    let size = inode.size.load(Relaxed);
+    let used = size - inode.head.load(Relaxed).min(size);
+    if used >= KICK_BYTES && (size - len as u64) / KICK_BYTES != size / KICK_BYTES {
+        kick(leases, slot);
+    }
+}
+
 impl Client {
     /// Appends `parts` when the write is one: the position is the end of the file and there is a ring.
     ///
@@ -121,12 +130,33 @@ impl Client {
         let act = || self.append_locked(leases, inode, open, offset, at_end, parts, len);
         let (outcome, _) = self.under_write_lock((leases, open, inode, slot), file, act)?;
         if let Written::Done = outcome {
+            appended(leases, inode, slot, len);
+        }
+        Ok(outcome)
+    }
+
+    /// Appends at the end of the file, wherever that is; the open file's offset stays. Where the bytes begin if they were accepted.
+    pub(crate) fn append_at_end(
+        &self,
+        leases: &Leases,
+        file: FileRef,
+        data: &[u8],
+    ) -> Result<(Written, u64), Errno> {
+        let (open, inode, slot) = leases.open_file(file)?;
+        let flags = open.flags.load(Relaxed) as i32;
+        refuse(!is_writable(flags), libc::EBADF)?;
+        refuse(!leases.control().volume.is_alive(), libc::EIO)?;
+        if data.len() > APPEND_MAX || flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+            return Ok((Written::NotHere, 0));
+        }
+        let act = || {
             let size = inode.size.load(Relaxed);
-            let used = size - inode.head.load(Relaxed).min(size);
-            // Once per quarter of the ring, not once per append beyond it.
-            if used >= KICK_BYTES && (size - len as u64) / KICK_BYTES != size / KICK_BYTES {
-                kick(leases, slot);
-            }
+            let written = self.append_locked(leases, inode, open, Some(size), false, &[data], data.len())?;
+            Ok((written, size))
+        };
+        let (outcome, _) = self.under_write_lock((leases, open, inode, slot), file, act)?;
+        if let Written::Done = outcome.0 {
+            appended(leases, inode, slot, data.len());
         }
         Ok(outcome)
     }
@@ -505,6 +535,7 @@ pub(crate) mod tests {
                 socket: AtomicI32::new(-1),
                 channel: AtomicPtr::new(leaked(1)),
                 parents_channel: AtomicPtr::default(),
+                unwatched: AtomicU64::new(0),
                 connection: AtomicU32::new(0),
                 volume_id: 1,
                 session: NEXT_SESSION.fetch_add(1, Relaxed),

@@ -8,6 +8,7 @@
 //! Errors are positive errno values. When the server dies, every operation returns `EIO`.
 
 pub mod advice;
+mod batch;
 pub mod busy;
 pub mod patience;
 mod programs;
@@ -33,14 +34,17 @@ mod mounted;
 mod names;
 mod opening;
 mod overwrite;
+mod plainly;
 mod records;
 pub mod stepping;
 
+pub use batch::{Batch, Posted};
 pub use client::{Child, Client, ForkTicket, OpenFile, before_own_descriptor_closes};
 pub use connect::ConnectOptions;
 pub use identity::Changed;
 pub use mounted::run_program_at;
 pub use names::{AttrChange, LockRange, OpenPath, RESOLVED_MAX, Resolution};
+pub use programs::Prepared;
 pub use proto::{FileRef, OUTSIDE, WireAttr, WireDirent, WireStatfs};
 pub use sys::Errno;
 /// What clients pass on of the volume's types.

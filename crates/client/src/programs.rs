@@ -1,19 +1,45 @@
-//! Programs of several operations, which the server runs ([`weft_vfs::compound`]).
+//! Programs of several operations, which the server runs ([`weft_vfs::compound`]), or the client where it can.
 
 use crate::FileRef;
+use crate::call::{Answer as Answered, Call};
 use crate::client::Client;
 use crate::proto::{Op, PROGRAM_BYTES_MAX};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::sys::{self, Errno};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weft_core::refuse;
-use weft_vfs::compound::{Answer, Checked, FILES_MAX};
+use weft_vfs::compound::{Answer, Checked, FILES_MAX, Input};
 
 /// Bytes of a program in one call: beside it go the files that are given, and the thread's name.
 const PIECE_BYTES: usize = PAYLOAD_BYTES - 16 - FILES_MAX * size_of::<FileRef>();
 
+/// A program that is run again and again: the server keeps it, so that a run sends only its number and what comes with it.
+///
+/// It may be run on several connections, and by several threads at once.
+#[derive(Debug)]
+pub struct Prepared {
+    pub(crate) number: u64,
+    program: Checked,
+}
+
+impl Prepared {
+    /// A program that nobody has run yet.
+    pub fn new(program: Checked) -> Prepared {
+        // A child goes on from its parent's numbers, and has a connection of its own.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Prepared { number: LAST.fetch_add(1, Relaxed) + 1, program }
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Checked {
+        &self.program
+    }
+}
+
 impl Client {
-    /// Runs a program, which `files` are given to, here if it changes nothing and what it looks at is to be seen here; its paths begin at `at` unless they begin elsewhere, and what it makes does not get
-    /// the permission bits of `umask`.
+    /// Runs a program, which `files` are given to, here if that can be: if it changes nothing and what it looks at is to be seen here, or
+    /// if it makes its changes one at a time, and only of these files. Its paths begin at
+    /// `at` unless they begin elsewhere, and what it makes does not get the permission bits of `umask`.
     ///
     /// # Errors
     /// The errno of a call; failures of the program's operations are the answer's. `EIO` when the server ends meanwhile: the program was
@@ -25,27 +51,70 @@ impl Client {
         files: &[FileRef],
         program: &Checked,
     ) -> Result<Answer, Errno> {
-        if let Some(answer) = self.run_here(at, files, program) {
-            return Ok(answer);
+        match self.run_without_server(at, (files, &[]), program) {
+            Some(answer) => Ok(answer),
+            None => self.run_by_server(at, umask, files, program),
         }
+    }
+
+    /// Runs a program here, if everything that it uses is here.
+    pub(crate) fn run_without_server(
+        &self,
+        at: FileRef,
+        given: (&[FileRef], &[Input<'_>]),
+        program: &Checked,
+    ) -> Option<Answer> {
+        self.run_here(at, given, program).or_else(|| self.run_plainly(given, program))
+    }
+
+    /// Has the server run a program.
+    pub(crate) fn run_by_server(
+        &self,
+        at: FileRef,
+        umask: u32,
+        files: &[FileRef],
+        program: &Checked,
+    ) -> Result<Answer, Errno> {
+        let bytes = self.whole_answer(self.send_program(at, umask, files, program, 0)?)?;
+        Answer::decode(&bytes).map_err(|_| libc::EIO)
+    }
+
+    /// Has the server keep a program.
+    pub(crate) fn keep_program(&self, prepared: &Prepared) -> Result<(), Errno> {
+        self.send_program(FileRef::ROOT, 0, &[], &prepared.program, prepared.number).map(drop)
+    }
+
+    /// Sends a program to be run, or to be kept under a number that is not 0.
+    fn send_program(
+        &self,
+        at: FileRef,
+        umask: u32,
+        files: &[FileRef],
+        program: &Checked,
+        number: u64,
+    ) -> Result<Answered<'_>, Errno> {
         let encoded = program.encode();
         refuse(encoded.len() > PROGRAM_BYTES_MAX || files.len() > FILES_MAX, libc::E2BIG)?;
         let (len, thread) = (encoded.len() as u64, sys::gettid().into());
-        let args = |from: usize| [at.0, umask.into(), thread, len, from as u64, files.len() as u64];
+        let args = |from: usize| [at.0, umask.into(), thread, len, from as u64, files.len() as u64, number];
         let given: Vec<u8> = files.iter().flat_map(|file| file.0.to_le_bytes()).collect();
         let mut name = [0; 16];
         let name = sys::thread_name(&mut name);
         let mut from = 0;
-        let mut call = self.call(Op::Do, &args(0))?;
-        let mut answer = loop {
+        let mut call: Call<'_> = self.call(Op::Do, &args(0))?;
+        loop {
             let piece = &encoded[from..encoded.len().min(from + PIECE_BYTES)];
             let done = call.part1(piece)?.part2(&given)?.part2(name)?.run()?;
             from += piece.len();
             if from == encoded.len() {
-                break done;
+                return Ok(done);
             }
             call = done.again(Op::Do, &args(from));
-        };
+        }
+    }
+
+    /// What a call has answered of which the first piece has come.
+    pub(crate) fn whole_answer(&self, mut answer: Answered<'_>) -> Result<Vec<u8>, Errno> {
         let whole = answer.response.values[0] as usize;
         let mut bytes = answer.payload().to_vec();
         while bytes.len() < whole {
@@ -53,7 +122,6 @@ impl Client {
             refuse(answer.payload().is_empty(), libc::EIO)?;
             bytes.extend_from_slice(answer.payload());
         }
-        drop(answer);
-        Answer::decode(&bytes).map_err(|_| libc::EIO)
+        Ok(bytes)
     }
 }

@@ -177,6 +177,9 @@ pub const ASK_AGAIN: i32 = 0x1_0001;
 /// ([`HELLO_THREAD`]) and asks again.
 pub const IDENTITY_UNKNOWN: i32 = 0x1_0002;
 
+/// The negated `ret` of runs of programs one of which the server does not keep.
+pub const PROGRAM_UNKNOWN: i32 = 0x1_0003;
+
 /// Where a mode that somebody asks for holds the umask, which a directory may replace by its default list.
 const UMASK_SHIFT: u32 = 16;
 
@@ -309,12 +312,17 @@ ops! {
     Take = 41,
     /// at, `AT_` flags, [`weft_vfs::InodeFlags`], those that change; path.
     SetInodeFlags = 42,
-    /// at, umask, thread id, bytes of the program in all, where this piece of it begins, number of files that are given with it; a piece
-    /// of a [`Program`](weft_vfs::compound::Program), those files (8 bytes each) and the thread's name -> with the last piece: the first piece of the [`Answer`](weft_vfs::compound::Answer); value: its bytes in all.
-    /// All by one slot.
+    /// at, umask, thread id, bytes of the program in all, where this piece of it begins, number of files that are given with it, 0 or a
+    /// number; a piece of a [`Program`](weft_vfs::compound::Program), those files (8 bytes each) and the thread's name -> with the last
+    /// piece: the first piece of the [`Answer`](weft_vfs::compound::Answer); value: its bytes in all. With a number, the program is not run
+    /// but kept under it. All by one slot.
     Do = 43,
     /// where: the next piece of the answer, by the same slot.
     DoRest = 44,
+    /// at, umask, thread id; [`Run`](weft_vfs::compound::Run)s of programs that are kept, and the thread's name -> the first piece of their
+    /// answers, each behind its length (32 bits); values: their bytes in all, and how many were run: the rest would make the answers too
+    /// long. Fails with [`PROGRAM_UNKNOWN`] when one of the programs is not kept (any more); none is run then.
+    DoKept = 45,
 }
 
 /// Attributes of a file.

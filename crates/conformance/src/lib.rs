@@ -5,7 +5,8 @@
 //! - **Properties** ([`run_all`], [`conformance_tests!`](crate::conformance_tests)): one function per sentence that a
 //!   core must make true, with the exact error variant where one is due.
 //! - **[`model`]**: random operations on a core and on [`MemFs`](weft_vfs::MemFs), compared after each one.
-//! - **[`crash`]**: a workload that remembers what was promised, and judges what is there after a power cut.
+//! - **[`crash`]**: workloads that remember what was promised, and judge what is there after a power cut; one of them is of
+//!   [`programs`].
 //!
 //! A core's `tests/conformance.rs` is:
 //!
@@ -51,6 +52,7 @@ pub mod listing;
 pub mod model;
 pub mod names;
 pub mod open_files;
+pub mod programs;
 pub mod ranges;
 pub mod rename;
 pub mod scale;

@@ -774,8 +774,9 @@ impl Front {
             op::GETLK => {
                 let (lock, _) = request.argument::<LockIn>()?;
                 let file = self.handles.file(lock.handle)?;
-                let found = self
-                    .with_session(request, Capabilities::ALL, |session| self.locks.get(session, file, &lock));
+                let found = self.with_session(request, Capabilities::ALL, |session| {
+                    self.locks.get(session, file, (&lock, head.pid))
+                });
                 answer.put(&found?);
             }
             // The kernel does by itself, or refuses, what it is not answered.

@@ -12,6 +12,7 @@ use crate::handles::Handles;
 use parking_lot::{Condvar, Mutex};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use weft_client::{FileRef, LockRange};
 use weft_server::Peer;
@@ -159,6 +160,11 @@ impl Owners {
     }
 }
 
+/// Whether a thread is one of a process.
+fn is_thread_of(thread: u32, process: u32) -> bool {
+    thread == process || Path::new(&format!("/proc/{process}/task/{thread}")).exists()
+}
+
 impl Locks {
     /// After a server has ended: takes again what programs hold. How many open files are lost, since it cannot be had.
     pub fn restore(&self, session: &Session<'_>, handles: &Handles) -> usize {
@@ -169,15 +175,22 @@ impl Locks {
         })
     }
 
-    /// What is in the way of a lock.
-    pub fn get(&self, session: &Session<'_>, file: FileRef, request: &LockIn) -> Result<LockOut, Errno> {
+    /// What is in the way of a lock that a thread asks for.
+    pub fn get(
+        &self,
+        session: &Session<'_>,
+        file: FileRef,
+        (request, thread): (&LockIn, u32),
+    ) -> Result<LockOut, Errno> {
         let wanted = Wanted::of(request, file)?;
         let found = session.get_lock(wanted.file, wanted.owner, wanted.range).map_err(Errno::from)?;
         let end = match found.len {
             0 => i64::MAX as u64,
             len => (found.start + (len - 1)).min(i64::MAX as u64),
         };
-        Ok(LockOut { start: found.start, end, kind: found.kind as u32, pid: found.pid })
+        // Its own POSIX locks are not in a process's way: this one is of an open file, which has no process.
+        let pid = if is_thread_of(thread, found.pid) { 0 } else { found.pid };
+        Ok(LockOut { start: found.start, end, kind: found.kind as u32, pid })
     }
 
     /// Takes or gives back a lock; with `waits`, the request waits if others hold it.

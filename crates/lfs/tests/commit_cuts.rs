@@ -11,7 +11,7 @@ mod rig;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rig::failing::{Failing, Kind};
-use rig::steps::{Known, changes};
+use rig::steps::{Known, changes, with_nodes};
 use rig::{CutRig, check, fresh, options, small};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -197,21 +197,7 @@ impl Script {
 
 /// A change that stands `by` places further behind in its step.
 fn shifted(change: Change<'static>, by: usize) -> Change<'static> {
-    let moved = |node: Node| if let Node::Made(at) = node { Node::Made(at + by) } else { node };
-    let mut change = change;
-    match &mut change {
-        Change::Expect { dir, .. } | Change::Create { dir, .. } | Change::Remove { dir, .. } => {
-            *dir = moved(*dir)
-        }
-        Change::Link { node, dir, .. } => (*node, *dir) = (moved(*node), moved(*dir)),
-        Change::Rename { from, to, .. } => (*from, *to) = (moved(*from), moved(*to)),
-        Change::SetAttr { node, .. }
-        | Change::Xattr { node, .. }
-        | Change::Write { node, .. }
-        | Change::Fallocate { node, .. }
-        | Change::SetTag { node, .. } => *node = moved(*node),
-    }
-    change
+    with_nodes(change, &|node| if let Node::Made(at) = node { Node::Made(at + by) } else { node })
 }
 
 /// Whether a file is as it was, with what was written plainly since done or not, block by block.

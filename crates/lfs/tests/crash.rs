@@ -12,7 +12,9 @@ use rig::{CutRig, small};
 use rig::{check, fresh, options};
 use std::sync::Arc;
 use weft_conformance::crash::{CrashCase, Recorder, run_until_error, survive_cuts, takes_new_writes};
+use weft_core::Ino;
 use weft_lfs::Lfs;
+use weft_vfs::{CreateArgs, FileSystem, NewNode};
 
 fn campaign() -> bool {
     std::env::var_os("WEFT_CAMPAIGN").is_some_and(|v| v != "0")
@@ -113,4 +115,30 @@ fn a_cut_at_any_operation_of_a_close_leaves_what_was_promised() {
             }
         }
     }
+}
+
+#[test]
+fn a_cut_within_the_first_frame_after_a_close_is_no_damage() {
+    let (device, fs) = fresh(&small(10 << 20, 256 << 10));
+    fs.unmount().unwrap();
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    // One frame of several blocks, and no other command before it.
+    let args = CreateArgs::new(NewNode::File, 0o644);
+    for n in 0..200 {
+        fs.create(Ino::ROOT, format!("file {n}").as_bytes(), &args).unwrap();
+    }
+    device.cut_after(0);
+    assert!(fs.sync().is_err());
+    drop(fs);
+    let mut names = std::collections::BTreeSet::new();
+    for look in 0..60 {
+        let after = Arc::new(device.reopen(look).unwrap());
+        assert!(check(&after).is_clean(), "look {look}: {:?}", check(&after).problems);
+        let fs = Lfs::mount(after.clone(), options()).unwrap();
+        names.insert(fs.statfs().unwrap().inodes);
+        takes_new_writes(&fs).unwrap();
+        fs.unmount().unwrap();
+        assert!(check(&after).is_clean(), "look {look}: {:?}", check(&after).problems);
+    }
+    assert_eq!(names.len(), 2, "the frame is there or not: {names:?}");
 }

@@ -1,8 +1,9 @@
 //! Programs of several operations whose server or client is killed, again and again: each is there whole, or not at all.
 //!
 //! Each worker has a directory. A program of it counts on in two files, adds a record to one of them, makes a file named after the count
-//! and removes the one made some counts before. What was durable when it was answered has to be there. `WEFT_CAMPAIGN=1` makes 200 kills
-//! of each kind, otherwise a slice of them.
+//! and removes the one made some counts before. What was durable when it was answered has to be there. A durable program also syncs a file
+//! that plain calls wrote before: where there is the count, there is all of this file. `WEFT_CAMPAIGN=1` makes 200 kills of each kind,
+//! otherwise a slice of them.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -65,6 +66,13 @@ fn step(client: &Client, worker: u64, count: u64) -> Result<(), i32> {
     let mut chain = Chain::all();
     if is_durable(count) {
         chain = chain.durable();
+        let path = synced(worker, count);
+        let flags = libc::O_CREAT | libc::O_WRONLY;
+        let file = client.open(FileRef::ROOT, path.as_bytes(), flags, 0o644)?.file;
+        client.pwrite(file, &record(worker, count), 0)?;
+        client.close(file)?;
+        let file = chain.open(path.as_str(), Access::Read);
+        chain.sync(file);
     }
     let path = |name: &str| format!("/{worker}/{name}");
     let files = ["a", "b"].map(|name| chain.open(path(name).as_str(), Access::ReadWrite));
@@ -93,9 +101,15 @@ fn step(client: &Client, worker: u64, count: u64) -> Result<(), i32> {
     }
 }
 
+/// The file that the program of a count syncs.
+fn synced(worker: u64, count: u64) -> String {
+    format!("/{worker}-synced/{count}")
+}
+
 fn make(client: &Client, worker: u64) {
     let mut chain = Chain::all().durable();
     chain.mkdir(format!("/{worker}").as_str(), 0o755);
+    chain.mkdir(format!("/{worker}-synced").as_str(), 0o755);
     for name in ["a", "b"] {
         let file = chain.create(format!("/{worker}/{name}").as_str(), 0o644, true);
         chain.append(file, [0; 8].as_slice());
@@ -133,6 +147,11 @@ fn check(client: &Client, worker: u64) -> u64 {
     assert_eq!(names, expected, "worker {worker}, count {count}");
     for count in kept {
         assert_eq!(content(client, &format!("/{worker}/n{count}")), count.to_le_bytes());
+        if is_durable(count) {
+            let found = content(client, &synced(worker, count));
+            assert_eq!(found.len(), RECORD, "worker {worker}, count {count}: what it has synced");
+            assert!(found == record(worker, count), "worker {worker}, count {count}: what it has synced");
+        }
     }
     count
 }

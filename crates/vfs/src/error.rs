@@ -72,6 +72,9 @@ pub enum FsError {
     /// EIO: the device failed.
     #[error("device: {0}")]
     Device(String),
+    /// This errno: a call of the process did, which was made in the place of an operation.
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
+    Call(i32),
 }
 
 impl FsError {
@@ -99,6 +102,7 @@ impl FsError {
             FsError::Stale => libc::ESTALE,
             FsError::ReadOnly(_) => libc::EROFS,
             FsError::Checksum(_) | FsError::Device(_) => libc::EIO,
+            FsError::Call(errno) => *errno,
         }
     }
 }

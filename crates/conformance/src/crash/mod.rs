@@ -23,11 +23,12 @@
 //! ```
 //!
 //! [`survive_cuts`] is the driver: it cuts at every k-th device operation of a [`CrashCase`], on a [`Rig`] that a core
-//! supplies.
+//! supplies. [`programs`] does the same for compound programs.
 
 mod check;
 mod content;
 mod cuts;
+pub mod programs;
 mod recorder;
 mod tree;
 mod workload;

@@ -125,6 +125,7 @@ impl Front {
             umask: job.umask,
             opener: self.openers.of(job.thread),
             given: vec![file],
+            inputs: Vec::new(),
             stays: true,
             keeper: Some(&keeper),
         };

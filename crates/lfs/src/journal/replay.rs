@@ -147,7 +147,7 @@ struct Chain<'a> {
     flushed_upto: u64,
     epoch: u64,
     last_seq: u64,
-    /// Whether a later mount began a checkpoint and did not complete it.
+    /// Whether there is more behind: a later mount began a checkpoint or an entry and did not complete it.
     newer: bool,
 }
 
@@ -367,8 +367,11 @@ impl<'a> Chain<'a> {
             None => {}
         }
         lost.frames = lost.frames.max(walk.gaps.len() as u64);
-        let newer =
-            all().any(|f| f.header.epoch > epoch || (f.header.epoch == epoch && f.header.seq >= next));
+        let torn = scan.breaks.iter().filter_map(|at| at.cut_off);
+        let newer = all()
+            .map(|f| f.header)
+            .chain(torn)
+            .any(|h| h.epoch > epoch || (h.epoch == epoch && h.seq >= next));
         let headers = || all().map(|f| f.header).chain(scan.broken.iter().map(|f| f.header));
         let last_seq = headers().map(|h| h.seq).max().unwrap_or(end.seq);
         let top = headers().map(|h| h.epoch).max().unwrap_or(epoch);
@@ -399,7 +402,7 @@ impl<'a> Chain<'a> {
         let oldest = live.iter().map(|zone| sequence(*zone)).min().unwrap_or(0);
         for at in scan.breaks.iter().filter(|at| sequence(at.zone) >= oldest) {
             // What a power cut leaves is cut off by the write pointer, and a volume that was closed has nothing of it.
-            if !at.cut_off || state.clean {
+            if at.cut_off.is_none() || state.clean {
                 let what = "no whole frame where one was written".to_string();
                 state.spared.push(Damage { zone: at.zone, block: at.block, what });
             }
@@ -651,7 +654,7 @@ fn lost_frame(
     let sequence = |zone: ZoneId| scan.zones[zone.index()].header.map_or(0, |h| h.sequence);
     // After parts comes the end, of one block: when no more than that is missing, nothing is lost.
     let end_comes = last.is_some_and(|f| f.header.kind == FrameKind::Part && f.header.seq >= next);
-    let legal = |at: &&Break| at.cut_off || end_comes && at.blocks == 1;
+    let legal = |at: &&Break| at.cut_off.is_some() || end_comes && at.blocks == 1;
     let damaged = scan.breaks.iter().filter(|at| !legal(at)).find(|at| {
         let follows = at.block == HEADER_BLOCKS && sequence(at.zone) > sequence(last_zone);
         // A part of a later checkpoint that is known to be broken says nothing that is not known either.
@@ -830,8 +833,11 @@ impl Restored {
     fn patch(&mut self, record: &Record<'_>) {
         match record {
             Record::Inline { ino, offset, bytes, .. } => {
-                let at = ((offset % BLOCK) as u32, bytes.to_vec());
-                self.patches.entry((ino.0, offset / BLOCK)).or_default().push(at);
+                let (from, end) = (offset % BLOCK, offset % BLOCK + bytes.len() as u64);
+                let patches = self.patches.entry((ino.0, offset / BLOCK)).or_default();
+                // A place that is overwritten again and again takes memory once.
+                patches.retain(|(at, old)| u64::from(*at) < from || u64::from(*at) + old.len() as u64 > end);
+                patches.push((from as u32, bytes.to_vec()));
             }
             Record::Extents { ino, relocated: false, runs, .. } => {
                 for run in runs.iter() {

@@ -135,9 +135,9 @@ pub struct Break {
     pub block: u32,
     /// Blocks from there to the next frame, or to the write pointer.
     pub blocks: u32,
-    /// Whether a frame begins here and the write pointer cuts it off: what a power cut leaves. A device keeps whole
-    /// blocks below its write pointer, so anything else is damage.
-    pub cut_off: bool,
+    /// The header of the frame that begins here and that the write pointer cuts off: what a power cut leaves. A device keeps
+    /// whole blocks below its write pointer, so anything else is damage.
+    pub cut_off: Option<FrameHeader>,
 }
 
 /// What is on a device.
@@ -409,7 +409,7 @@ fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, headles
                 match broken {
                     None => {
                         broken = Some((scan.breaks.len(), true));
-                        let cut_off = matches!(found, Found::CutOff);
+                        let cut_off = if let Found::CutOff(header) = found { Some(header) } else { None };
                         scan.breaks.push(Break { zone, block: at, blocks, cut_off });
                     }
                     Some((place, true)) => scan.breaks[place].blocks += blocks,
@@ -428,7 +428,7 @@ fn scan_zone(dev: &dyn ZonedDevice, zone: ZoneId, end: u32, volume: u64, headles
 enum Found {
     Frame(FoundFrame),
     Broken(BrokenFrame),
-    CutOff,
+    CutOff(FrameHeader),
     Nothing,
 }
 
@@ -449,7 +449,7 @@ fn read_frame(
     };
     let blocks = header.blocks();
     if blocks > end - at {
-        return Found::CutOff;
+        return Found::CutOff(header);
     }
     if blocks > 1 {
         raw.resize(blocks as usize * BLOCK_BYTES, 0);
@@ -536,8 +536,8 @@ mod tests {
         };
         assert_eq!(found(&scan.frames), [(1, 0, 2), (2, 0, 3), (3, 0, 5), (4, 1, 2), (7, 2, 2)]);
         assert_eq!(found(&scan.stray), [(5, 1, 4), (6, 1, 9)]);
-        let at = |zone, block, blocks, cut_off| Break { zone: ZoneId(zone), block, blocks, cut_off };
-        assert_eq!(scan.breaks, [at(1, 3, 1, false), at(2, 3, 2, true), at(3, 2, 1, true)]);
+        let breaks = scan.breaks.iter().map(|at| (at.zone.0, at.block, at.blocks, at.cut_off.map(|h| h.seq)));
+        assert_eq!(breaks.collect::<Vec<_>>(), [(1, 3, 1, None), (2, 3, 2, Some(8)), (3, 2, 1, Some(9))]);
         assert!(
             scan.frames
                 .iter()
@@ -562,7 +562,7 @@ mod tests {
         damaged[5000] ^= 1;
         let scan = scan(&device(&[[frame(1, 10), damaged].concat()])).unwrap();
         assert_eq!(scan.frames.len(), 1);
-        assert_eq!(scan.breaks, [Break { zone: ZoneId(0), block: 3, blocks: 3, cut_off: false }]);
+        assert_eq!(scan.breaks, [Break { zone: ZoneId(0), block: 3, blocks: 3, cut_off: None }]);
         let broken: Vec<_> = scan.broken.iter().map(|f| (f.header.seq, f.block)).collect();
         assert_eq!(broken, [(2, 3)]);
     }

@@ -13,7 +13,7 @@ use weft_vfs::FsResult;
 /// one block.
 const INLINE_BYTES_MAX: usize = 3584;
 /// Bytes of an inline record without its data.
-const INLINE_HEAD_BYTES: usize = 37;
+pub(super) const INLINE_HEAD_BYTES: usize = 37;
 /// Buffered blocks of a file from which an `fsync` writes the full ones to their zone.
 const INLINE_BLOCKS_MAX: usize = 64;
 

@@ -64,7 +64,8 @@ pub fn assert_sound(device: &Arc<PowerCut>) {
 pub struct CutRig {
     geometry: Geometry,
     device: Option<Arc<PowerCut>>,
-    seed: u64,
+    /// Of what the next cut leaves.
+    pub seed: u64,
     base: u64,
     /// Cuts recovered from.
     pub recoveries: u64,
@@ -90,10 +91,9 @@ impl CutRig {
             gc_bytes: 0,
         }
     }
-}
 
-impl Rig for CutRig {
-    fn start(&mut self, operations: u64) -> Box<dyn FileSystem> {
+    /// [`start`](Rig::start), of a volume that is known to be one.
+    pub fn start_volume(&mut self, operations: u64) -> Lfs {
         let (device, fs) = match self.leave_free {
             None => fresh(&self.geometry),
             Some(free) => {
@@ -110,22 +110,23 @@ impl Rig for CutRig {
             device.cut_after(operations);
         }
         self.device = Some(device);
-        Box::new(fs)
+        fs
     }
 
-    fn operations(&self) -> u64 {
-        self.device.as_ref().map_or(0, |device| device.operations() - self.base)
+    /// The device of the volume that was started, and that was dropped as a crash does.
+    pub fn lost(&mut self) -> Arc<PowerCut> {
+        let device = self.device.take().unwrap();
+        assert_eq!(device.device().counters().refused, 0, "commands refused before the cut");
+        self.gc_bytes += device.device().counters().gc_bytes.saturating_sub(self.gc_before);
+        self.gc_before = 0;
+        device
     }
 
-    fn recover(&mut self, core: Box<dyn FileSystem>) -> FsResult<Box<dyn FileSystem>> {
-        drop(core);
+    /// One of the volumes that the cut of a device may have left, checked.
+    pub fn look(&mut self, cut: &PowerCut) -> FsResult<(Arc<PowerCut>, Lfs)> {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let failed = |e: &dyn std::fmt::Display| FsError::Device(e.to_string());
-        let old = self.device.take().ok_or_else(|| failed(&"no device"))?;
-        assert_eq!(old.device().counters().refused, 0, "commands refused before the cut");
-        self.gc_bytes += old.device().counters().gc_bytes.saturating_sub(self.gc_before);
-        self.gc_before = 0;
-        let device = Arc::new(old.reopen(self.seed).map_err(|e| failed(&e))?);
+        let device = Arc::new(cut.reopen(self.seed).map_err(|e| failed(&e))?);
         self.recoveries += 1;
         let report = fsck::check(device.clone()).map_err(|e| failed(&e))?;
         if let Some(problem) = report.problems.first() {
@@ -135,6 +136,23 @@ impl Rig for CutRig {
             )));
         }
         let fs = Lfs::mount(device.clone(), options()).map_err(|e| failed(&e))?;
+        Ok((device, fs))
+    }
+}
+
+impl Rig for CutRig {
+    fn start(&mut self, operations: u64) -> Box<dyn FileSystem> {
+        Box::new(self.start_volume(operations))
+    }
+
+    fn operations(&self) -> u64 {
+        self.device.as_ref().map_or(0, |device| device.operations() - self.base)
+    }
+
+    fn recover(&mut self, core: Box<dyn FileSystem>) -> FsResult<Box<dyn FileSystem>> {
+        drop(core);
+        let cut = self.lost();
+        let (device, fs) = self.look(&cut)?;
         self.device = Some(device);
         Ok(Box::new(fs))
     }

@@ -212,6 +212,23 @@ impl Pool {
     }
 }
 
+/// A change about other nodes.
+pub fn with_nodes<'a>(mut change: Change<'a>, other: &dyn Fn(Node) -> Node) -> Change<'a> {
+    match &mut change {
+        Change::Expect { dir, .. } | Change::Create { dir, .. } | Change::Remove { dir, .. } => {
+            *dir = other(*dir);
+        }
+        Change::Link { node, dir, .. } => (*node, *dir) = (other(*node), other(*dir)),
+        Change::Rename { from, to, .. } => (*from, *to) = (other(*from), other(*to)),
+        Change::SetAttr { node, .. }
+        | Change::Xattr { node, .. }
+        | Change::Write { node, .. }
+        | Change::Fallocate { node, .. }
+        | Change::SetTag { node, .. } => *node = other(*node),
+    }
+    change
+}
+
 /// Does a change as an operation of its own; `ino` names inodes. The attributes of what it makes.
 pub fn apply(
     fs: &dyn FileSystem,

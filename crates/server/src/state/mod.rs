@@ -9,6 +9,7 @@
 mod append_log;
 mod grants;
 pub mod inodes;
+mod kept_programs;
 pub mod locks;
 pub mod maps;
 pub mod memory;

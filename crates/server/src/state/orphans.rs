@@ -21,8 +21,9 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use weft_client::shared::pages::{
     BASE, FIFO, HEADER_BYTES, Header, NAMED, PAGE_BYTES, ROOT, SOCKET, SOCKET_NAME,
 };
@@ -35,6 +36,8 @@ const LOOKS: u32 = 20;
 /// Before the first look; the pauses before the next ones double, up to the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Two changes of a directory within this time may have one time of the kernel's clock.
+const CHANGE_TICK: Duration = Duration::from_millis(100);
 /// Bytes compared and written at once.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -58,6 +61,18 @@ pub struct Orphans {
     free: Condvar,
     /// What the volume takes does not last: pages, pipes and sockets stay as they are, for a server with which it does.
     stay: AtomicBool,
+    /// The directory of all directories.
+    root: OnceLock<Option<File>>,
+    /// The last look for the directory of the server's user that holds until the directory of all changes.
+    looked: Mutex<Option<Looked>>,
+}
+
+/// Whether a directory was there.
+#[derive(Clone, Copy)]
+struct Looked {
+    /// The last change of the directory that has its name.
+    changed: SystemTime,
+    was_there: bool,
 }
 
 /// The lock of the pages of an inode.
@@ -121,12 +136,27 @@ impl Orphans {
 
     /// Whether there may be pages of any file of the server's user.
     pub fn may_have_any(&self, volume: &Volume) -> bool {
-        !self.stays() && directory(volume.id(), effective_user().0).exists()
+        if self.stays() {
+            return false;
+        }
+        // A look for what is not there takes the kernel ten times as long as the time of the last change.
+        let root = self.root.get_or_init(|| File::open("/dev/shm").ok()).as_ref();
+        let changed = root.and_then(|root| root.metadata().ok()?.modified().ok());
+        if let (Some(changed), Some(looked)) = (changed, *self.looked.lock())
+            && looked.changed == changed
+        {
+            return looked.was_there;
+        }
+        let is_old = |changed: &SystemTime| changed.elapsed().is_ok_and(|passed| passed > CHANGE_TICK);
+        let lasting = changed.filter(is_old);
+        let was_there = directory(volume.id(), effective_user().0).exists();
+        *self.looked.lock() = lasting.map(|changed| Looked { changed, was_there });
+        was_there
     }
 
     /// Whether there are pages of a file, of a program that has ended or of one that maps it. For nearly all files there are none.
     pub fn has_any(&self, volume: &Volume, attr: &Attr) -> bool {
-        !self.stays() && directory(volume.id(), effective_user().0).join(name_of(attr)).exists()
+        self.may_have_any(volume) && directory(volume.id(), effective_user().0).join(name_of(attr)).exists()
     }
 
     /// Whether pages stay as they are.

@@ -9,6 +9,7 @@
 
 use super::grants::Granted;
 use super::inodes::Unfinished;
+use super::kept_programs::KeptPrograms;
 use super::locks::Waiter;
 use super::open_files::OpenFiles;
 use super::volume::Volume;
@@ -86,6 +87,8 @@ pub struct Process {
     /// References to open files that it holds.
     files: Mutex<FxHashMap<u64, u32>>,
     pub(super) granted: Mutex<Granted>,
+    /// Programs that it runs again and again.
+    pub(crate) programs: Mutex<KeptPrograms>,
     pub(crate) peer: Arc<dyn Peer>,
 }
 
@@ -189,6 +192,7 @@ impl Volume {
             long_write: AtomicU32::new(0),
             files: Mutex::default(),
             granted: Mutex::default(),
+            programs: Mutex::default(),
             peer,
         });
         if let Some(parent) = parent {

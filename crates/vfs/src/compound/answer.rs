@@ -91,6 +91,9 @@ pub enum Failure {
     /// EBADF
     #[error("the file is not open for this")]
     NotOpenFor,
+    /// EINVAL
+    #[error("an input that the program uses does not come with this run, or is of another type")]
+    NoInput,
     /// EBUSY
     #[error("the path ends in the root, . or ..")]
     NoName,
@@ -121,6 +124,7 @@ impl Failure {
             Failure::Overflow => libc::EOVERFLOW,
             Failure::Limit(_) => libc::EMSGSIZE,
             Failure::NotOpenFor => libc::EBADF,
+            Failure::NoInput => libc::EINVAL,
             Failure::NoName => libc::EBUSY,
             Failure::NotDurable(_) => libc::EIO,
             Failure::Outside => libc::EXDEV,

@@ -232,6 +232,16 @@ impl Chain {
         File(self.push(Kind::Given { number }))
     }
 
+    /// Bytes that come with each run.
+    pub fn input_bytes(&mut self, number: u8) -> BytesOf {
+        BytesOf(self.push(Kind::InputBytes { number }))
+    }
+
+    /// A number that comes with each run.
+    pub fn input_num(&mut self, number: u8) -> NumOf {
+        NumOf(self.push(Kind::InputNum { number }))
+    }
+
     /// Makes a file and opens it.
     pub fn create(&mut self, path: impl Into<Bytes>, perm: u32, exclusive: bool) -> File {
         File(self.push(Kind::Create { dir: Dir::Start, path: path.into(), perm, exclusive }))

@@ -11,7 +11,7 @@
 
 pub use super::wire::DecodeError;
 
-use super::wire::{Input, Wire, get_list, put_list, wire_enum, wire_struct};
+use super::wire::{Encoded, Wire, get_list, put_list, wire_enum, wire_struct};
 use super::{
     Access, Allocate, Answer, Arith, At, Bytes, Checked, Codec, Compare, Dir, Field, File, Guard, Kind, Num,
     Op, Operand, Outcome, Policy, Program, Ref, Value,
@@ -48,7 +48,7 @@ impl Program {
     /// # Errors
     /// They are not the encoding of a program.
     pub fn decode(bytes: &[u8]) -> Result<Program, DecodeError> {
-        let mut input = Input(bytes);
+        let mut input = Encoded(bytes);
         check_version(&mut input)?;
         let program = Program {
             policy: Wire::get(&mut input)?,
@@ -74,7 +74,7 @@ impl Answer {
     /// # Errors
     /// They are not the encoding of an answer.
     pub fn decode(bytes: &[u8]) -> Result<Answer, DecodeError> {
-        let mut input = Input(bytes);
+        let mut input = Encoded(bytes);
         check_version(&mut input)?;
         let outcomes = get_list(&mut input)?;
         input.end()?;
@@ -82,7 +82,7 @@ impl Answer {
     }
 }
 
-fn check_version(input: &mut Input<'_>) -> Result<(), DecodeError> {
+fn check_version(input: &mut Encoded<'_>) -> Result<(), DecodeError> {
     match u16::get(input)? {
         VERSION => Ok(()),
         other => Err(DecodeError::Version(other)),
@@ -99,7 +99,7 @@ impl Wire for Op {
         self.kind.put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<Op, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<Op, DecodeError> {
         let flags = u8::get(input)?;
         if flags & !(EXPORTED | GUARDED) != 0 {
             return Err(DecodeError::Unknown(flags.into(), "flags of an operation"));
@@ -158,6 +158,8 @@ wire_enum!(Kind {
     31 => Compress { bytes, codec, level },
     32 => Decompress { bytes, codec, max },
     33 => Call { module, input, fuel },
+    34 => InputBytes { number },
+    35 => InputNum { number },
 });
 wire_enum!(Outcome { 0 => Done(value), 1 => Skipped, 2 => Failed(errno), });
 wire_enum!(Value { 0 => Bytes(bytes), 1 => Num(num), 2 => Attr(attr), });
@@ -184,7 +186,7 @@ impl Wire for Ref {
         self.0.put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<Ref, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<Ref, DecodeError> {
         Ok(Ref(u8::get(input)?))
     }
 }
@@ -194,7 +196,7 @@ impl Wire for File {
         self.0.put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<File, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<File, DecodeError> {
         Ok(File(Ref::get(input)?))
     }
 }
@@ -204,7 +206,7 @@ impl Wire for Vec<Bytes> {
         put_list(self, out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<Vec<Bytes>, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<Vec<Bytes>, DecodeError> {
         get_list(input)
     }
 }
@@ -217,7 +219,7 @@ impl Wire for Option<Value> {
         }
     }
 
-    fn get(input: &mut Input<'_>) -> Result<Option<Value>, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<Option<Value>, DecodeError> {
         if bool::get(input)? { Ok(Some(Value::get(input)?)) } else { Ok(None) }
     }
 }
@@ -227,7 +229,7 @@ impl Wire for Ino {
         self.0.put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<Ino, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<Ino, DecodeError> {
         Ok(Ino(u64::get(input)?))
     }
 }
@@ -237,7 +239,7 @@ impl Wire for TimeSpec {
         self.0.put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<TimeSpec, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<TimeSpec, DecodeError> {
         Ok(TimeSpec(i64::get(input)?))
     }
 }
@@ -247,7 +249,7 @@ impl Wire for FileKind {
         (*self as u8).put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<FileKind, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<FileKind, DecodeError> {
         let number = u8::get(input)?;
         FileKind::from_u8(number).ok_or(DecodeError::Unknown(number.into(), "FileKind"))
     }
@@ -258,7 +260,7 @@ impl Wire for RenameFlags {
         self.bits().put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<RenameFlags, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<RenameFlags, DecodeError> {
         let bits = u32::get(input)?;
         RenameFlags::from_bits(bits).ok_or(DecodeError::Unknown(bits.into(), "RenameFlags"))
     }
@@ -269,7 +271,7 @@ impl Wire for InodeFlags {
         self.bits().put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<InodeFlags, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<InodeFlags, DecodeError> {
         let bits = u32::get(input)?;
         InodeFlags::from_bits(bits).ok_or(DecodeError::Unknown(bits.into(), "InodeFlags"))
     }

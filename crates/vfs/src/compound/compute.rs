@@ -1,7 +1,6 @@
 //! Computation on bytes and numbers, which needs no host.
 
 use super::{Arith, Compare, Failure, NOT_FOUND, Near};
-use std::sync::Arc;
 use std::time::Instant;
 use weft_compute::{Error, FUEL_MAX, Limits};
 
@@ -85,11 +84,11 @@ pub(super) fn bounded(
     max: u64,
     room: usize,
     make: impl FnOnce(usize) -> Result<Vec<u8>, Error>,
-) -> Result<Arc<[u8]>, Failure> {
+) -> Result<Vec<u8>, Failure> {
     let allowed = usize::try_from(max).unwrap_or(usize::MAX).min(room);
     match make(allowed) {
         Err(Error::TooLong { .. }) if (allowed as u64) < max => Err(Failure::Limit("16 MiB of values")),
-        made => Ok(made?.into()),
+        made => Ok(made?),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the interpreter needs of whoever runs a program.
 
-use super::{Access, CALLS_NS_MAX, Near, Op};
+use super::{Access, CALLS_NS_MAX, Input, Near, Op};
 use crate::change::{Change, Made, Refused};
 use crate::{Attr, FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
@@ -26,6 +26,12 @@ pub trait Host {
 
     /// A file that the caller has open and gives with the program, and what it is open for.
     fn given(&self, number: u8) -> Option<(Ino, Access)> {
+        let _ = number;
+        None
+    }
+
+    /// What comes with this run of the program under a number.
+    fn input(&self, number: u8) -> Option<Input<'_>> {
         let _ = number;
         None
     }
@@ -87,12 +93,21 @@ pub trait Host {
     /// What the operations have changed stays, and is not as durable as they asked for.
     fn turn(&self, ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()>;
 
+    /// Writes all of `data` to a file that is open for it, at an offset or at its end, by a call that means for others all that a write means
+    /// and makes all its checks: where the data begins. `None`: the host has no such calls, and the write is made by
+    /// [`change`](Self::change). For programs whose changes are made [one at a time](super::Policy::Each).
+    fn write(&self, ino: Ino, at: Option<u64>, data: &[u8]) -> Option<FsResult<u64>> {
+        let _ = (ino, at, data);
+        None
+    }
+
     /// Does all changes in one step, as [`FileSystem::commit`] does; durable at the end of the turn at the latest.
     fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused>;
 
     /// Does a change by its plain operation, as every core can; the inode that it makes, should it make one.
     fn change(&self, change: &Change<'_>, durable: bool) -> FsResult<Option<Ino>>;
 
-    /// Makes a file's data, and every metadata operation so far, survive a power cut, at the end of the turn at the latest.
+    /// Makes a file's data, and every metadata operation so far, survive a power cut, at the end of the turn at the latest. No later
+    /// change survives a crash before.
     fn sync(&self, ino: Ino) -> FsResult<()>;
 }

@@ -1,6 +1,6 @@
 //! A host over any file system, in the same process.
 
-use super::{Host, Native, Near, Op, Stale, TRIES_MAX};
+use super::{Access, Host, Input, Native, Near, Op, Stale, TRIES_MAX};
 use crate::change::{Change, Made, Refused};
 use crate::{FileSystem, FsResult, Protections, TimeSpec};
 use weft_core::{Credentials, Ino, Tag};
@@ -12,17 +12,29 @@ use weft_core::{Credentials, Ino, Tag};
 pub struct Local<'a> {
     fs: &'a dyn FileSystem,
     caller: Credentials,
+    given: &'a [(Ino, Access)],
+    inputs: &'a [Input<'a>],
 }
 
 impl<'a> Local<'a> {
     /// For the superuser.
     pub fn new(fs: &'a dyn FileSystem) -> Local<'a> {
-        Local { fs, caller: Credentials::default() }
+        Local::of(fs, Credentials::default())
     }
 
     /// For somebody else.
     pub fn of(fs: &'a dyn FileSystem, caller: Credentials) -> Local<'a> {
-        Local { fs, caller }
+        Local { fs, caller, given: &[], inputs: &[] }
+    }
+
+    /// Open files that are given with programs, and what they are open for.
+    pub fn given(self, given: &'a [(Ino, Access)]) -> Local<'a> {
+        Local { given, ..self }
+    }
+
+    /// What comes with a run.
+    pub fn inputs(self, inputs: &'a [Input<'a>]) -> Local<'a> {
+        Local { inputs, ..self }
     }
 }
 
@@ -41,6 +53,14 @@ impl Host for Local<'_> {
 
     fn start(&self) -> Ino {
         Ino::ROOT
+    }
+
+    fn given(&self, number: u8) -> Option<(Ino, Access)> {
+        self.given.get(usize::from(number)).copied()
+    }
+
+    fn input(&self, number: u8) -> Option<Input<'_>> {
+        self.inputs.get(usize::from(number)).copied()
     }
 
     fn umask(&self) -> u32 {

@@ -40,10 +40,12 @@
 //! each.
 
 mod answer;
+mod batch;
 mod chain;
 mod check;
 mod codec;
 mod compute;
+mod data;
 mod host;
 pub mod ioctl;
 mod local;
@@ -58,6 +60,7 @@ pub mod schedule;
 mod wire;
 
 pub use answer::{Answer, Failure, Outcome, Value};
+pub use batch::{BATCH_RUNS_MAX, INPUTS_MAX, Run};
 pub use chain::{AttrOf, BytesOf, Chain, NumOf};
 pub use check::{CheckError, Checked, check};
 pub use codec::DecodeError;
@@ -65,8 +68,8 @@ pub use host::{Host, Stale};
 pub use local::Local;
 pub use near::{Native, Near};
 pub use program::{
-    Access, Allocate, Arith, At, Bytes, Compare, Dir, Field, File, Guard, Kind, NOT_FOUND, Num, Op, Operand,
-    Policy, Program, Ref, Type,
+    Access, Allocate, Arith, At, Bytes, Compare, Dir, Field, File, Guard, Input, Kind, NOT_FOUND, Num, Op,
+    Operand, Policy, Program, Ref, Type,
 };
 pub use run::run;
 pub use weft_compute::Codec;

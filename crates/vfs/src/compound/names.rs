@@ -40,6 +40,8 @@ impl Kind {
             Kind::Compress { .. } => "compress",
             Kind::Decompress { .. } => "decompress",
             Kind::Call { .. } => "call",
+            Kind::InputBytes { .. } => "input_bytes",
+            Kind::InputNum { .. } => "input_num",
         }
     }
 }

@@ -3,6 +3,7 @@
 //! It is a [`FileSystem`] of which only what looks is there, so that [`path::resolve`](crate::path::resolve) and
 //! [`Access`](crate::Access) work on it. It takes planned changes for done: whether the core does them, the step shows.
 
+use super::data::Data;
 use super::plan::{New, NewKind, Plan, Planned, is_made};
 use crate::{
     Attr, FallocateMode, FileKind, FileSystem, FsError, FsResult, Marks, RenameFlags, SetAttr, TimeSpec,
@@ -10,13 +11,12 @@ use crate::{
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 
 /// A change of a file's bytes.
 #[derive(Clone, Debug)]
-enum Edit {
-    Write(u64, Arc<[u8]>),
+enum Edit<'a> {
+    Write(u64, Data<'a>),
     Zero(Range<u64>),
     /// The size became this one.
     Size(u64),
@@ -24,33 +24,35 @@ enum Edit {
 
 /// An inode with planned changes.
 #[derive(Clone, Debug)]
-struct Pending {
+struct Pending<'a> {
     attr: Attr,
     /// Of a directory that was made or moved.
     parent: Option<Ino>,
     /// Of a symlink that was made.
-    target: Arc<[u8]>,
-    xattrs: BTreeMap<Vec<u8>, Option<Arc<[u8]>>>,
+    target: Data<'a>,
+    xattrs: BTreeMap<Vec<u8>, Option<Data<'a>>>,
     /// In the order in which they were made.
-    edits: Vec<Edit>,
+    edits: Vec<Edit<'a>>,
 }
 
 pub(super) struct Overlay<'a> {
     files: &'a dyn FileSystem,
-    pub(super) plan: Plan,
+    pub(super) plan: Plan<'a>,
     /// Names that were given or taken.
     names: BTreeMap<(Ino, Vec<u8>), Option<Ino>>,
-    nodes: BTreeMap<Ino, Pending>,
+    nodes: BTreeMap<Ino, Pending<'a>>,
+    /// Whether a step will rely on the names that are looked up: not when nothing is changed.
+    pins: bool,
 }
 
 impl<'a> Overlay<'a> {
-    pub(super) fn new(files: &'a dyn FileSystem) -> Overlay<'a> {
-        Overlay { files, plan: Plan::default(), names: BTreeMap::new(), nodes: BTreeMap::new() }
+    pub(super) fn new(files: &'a dyn FileSystem, pins: bool) -> Overlay<'a> {
+        Overlay { files, plan: Plan::default(), names: BTreeMap::new(), nodes: BTreeMap::new(), pins }
     }
 
     /// The step relies on a name as it was looked up, unless the program itself has made it what it is.
     pub(super) fn pin(&mut self, op: usize, dir: Ino, name: &[u8], ino: Option<Ino>) {
-        if !is_made(dir) && !self.names.contains_key(&(dir, name.to_vec())) {
+        if self.pins && !is_made(dir) && !self.names.contains_key(&(dir, name.to_vec())) {
             self.plan.pin(op, dir, name, ino);
         }
     }
@@ -60,16 +62,16 @@ impl<'a> Overlay<'a> {
         op: usize,
         dir: Ino,
         name: &[u8],
-        new: New,
+        new: New<'a>,
         now: TimeSpec,
     ) -> FsResult<Ino> {
-        let (kind, target): (_, Arc<[u8]>) = match &new.kind {
-            NewKind::File => (FileKind::File, Arc::default()),
-            NewKind::Directory => (FileKind::Directory, Arc::default()),
-            NewKind::Symlink(target) => (FileKind::Symlink, Arc::clone(target)),
+        let (kind, target) = match &new.kind {
+            NewKind::File => (FileKind::File, Data::default()),
+            NewKind::Directory => (FileKind::Directory, Data::default()),
+            NewKind::Symlink(target) => (FileKind::Symlink, target.clone()),
         };
-        let xattrs: BTreeMap<Vec<u8>, Option<Arc<[u8]>>> =
-            new.xattrs.iter().map(|(name, value)| (name.clone(), Some(value[..].into()))).collect();
+        let xattrs: BTreeMap<Vec<u8>, Option<Data<'a>>> =
+            new.xattrs.iter().map(|(name, value)| (name.clone(), Some(value.clone().into()))).collect();
         let marks = Marks::of(|name| xattrs.get(name).and_then(|value| value.as_deref()));
         let (perm, uid, gid) = (new.perm, new.uid, new.gid);
         let ino = self.plan.push(op, Planned::Create { dir, name: name.to_vec(), new });
@@ -165,9 +167,9 @@ impl<'a> Overlay<'a> {
         Ok(())
     }
 
-    pub(super) fn plan_write(&mut self, op: usize, ino: Ino, offset: u64, data: Arc<[u8]>) -> FsResult<()> {
+    pub(super) fn plan_write(&mut self, op: usize, ino: Ino, offset: u64, data: Data<'a>) -> FsResult<()> {
         let end = offset.checked_add(data.len() as u64).ok_or(FsError::TooLarge)?;
-        self.edit(ino, Edit::Write(offset, Arc::clone(&data)), |size| size.max(end))?;
+        self.edit(ino, Edit::Write(offset, data.clone()), |size| size.max(end))?;
         self.plan.push(op, Planned::Write { ino, offset, data });
         Ok(())
     }
@@ -194,7 +196,7 @@ impl<'a> Overlay<'a> {
         op: usize,
         ino: Ino,
         name: &[u8],
-        value: Option<Arc<[u8]>>,
+        value: Option<Data<'a>>,
         mode: XattrMode,
     ) -> FsResult<()> {
         self.pending(ino)?.xattrs.insert(name.to_vec(), value.clone());
@@ -203,13 +205,13 @@ impl<'a> Overlay<'a> {
     }
 
     /// The inode's entry, with its attributes of now should it have none.
-    fn pending(&mut self, ino: Ino) -> FsResult<&mut Pending> {
+    fn pending(&mut self, ino: Ino) -> FsResult<&mut Pending<'a>> {
         if !self.nodes.contains_key(&ino) {
             let attr = self.files.getattr(ino)?;
             let pending = Pending {
                 attr,
                 parent: None,
-                target: Arc::default(),
+                target: Data::default(),
                 xattrs: BTreeMap::new(),
                 edits: Vec::new(),
             };
@@ -218,7 +220,7 @@ impl<'a> Overlay<'a> {
         self.nodes.get_mut(&ino).ok_or(FsError::Stale)
     }
 
-    fn edit(&mut self, ino: Ino, edit: Edit, size: impl FnOnce(u64) -> u64) -> FsResult<()> {
+    fn edit(&mut self, ino: Ino, edit: Edit<'a>, size: impl FnOnce(u64) -> u64) -> FsResult<()> {
         let pending = self.pending(ino)?;
         is_file(&pending.attr)?;
         pending.edits.push(edit);
@@ -257,7 +259,7 @@ pub(super) fn is_file(attr: &Attr) -> FsResult<()> {
     refuse(attr.kind != FileKind::File, FsError::Invalid("not a regular file"))
 }
 
-impl Edit {
+impl Edit<'_> {
     /// What it does to the bytes from `offset` on.
     fn apply(&self, offset: u64, out: &mut [u8]) {
         let end = offset + out.len() as u64;
@@ -290,7 +292,8 @@ impl Edit {
 
 impl FileSystem for Overlay<'_> {
     fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        match self.names.get(&(dir, name.to_vec())) {
+        let known = if self.names.is_empty() { None } else { self.names.get(&(dir, name.to_vec())) };
+        match known {
             Some(Some(ino)) => self.getattr(*ino),
             Some(None) => Err(FsError::NotFound),
             None if is_made(dir) => match self.getattr(dir)?.kind {

@@ -1,5 +1,6 @@
 //! Operations on names: the walk, the checks that Linux makes before a core is asked, and the planned change.
 
+use super::data::Data;
 use super::overlay::Overlay;
 use super::plan::{New, NewKind, is_made};
 use super::{Access as Use, Failure, Host};
@@ -28,7 +29,7 @@ fn check_text(path: &[u8]) -> FsResult<()> {
     refuse(path.contains(&0), FsError::Invalid("a path or a symlink's target with a NUL byte"))
 }
 
-impl Names<'_, '_> {
+impl<'a> Names<'_, 'a> {
     /// Walks a path. The step relies on the name at its end, if there is one and it was not walked to be made.
     fn walk(&mut self, (start, path): Path<'_>, last: Last, creates: bool) -> Result<Resolved, Failure> {
         let options = Options {
@@ -144,11 +145,11 @@ impl Names<'_, '_> {
         Ok(())
     }
 
-    pub(super) fn symlink(&mut self, target: &[u8], path: Path<'_>) -> Result<(), Failure> {
+    pub(super) fn symlink(&mut self, target: Data<'a>, path: Path<'_>) -> Result<(), Failure> {
         refuse(target.is_empty(), FsError::NotFound)?;
-        check_text(target)?;
+        check_text(&target)?;
         let place = self.new_name(path, false)?;
-        self.make(path, &place, NewKind::Symlink(target.into()), 0o777)?;
+        self.make(path, &place, NewKind::Symlink(target), 0o777)?;
         Ok(())
     }
 
@@ -156,7 +157,7 @@ impl Names<'_, '_> {
         &mut self,
         path: Path<'_>,
         place: &ParentAndName,
-        kind: NewKind,
+        kind: NewKind<'a>,
         perm: u32,
     ) -> Result<Ino, Failure> {
         let dir = self.overlay.getattr(place.dir)?;
@@ -166,7 +167,7 @@ impl Names<'_, '_> {
     }
 
     /// What is made in `dir`: with the permission bits, owner, flags and lists that Linux gives it.
-    fn new_in(&self, dir: &Attr, kind: NewKind, (start, path): Path<'_>, perm: u32) -> FsResult<New> {
+    fn new_in(&self, dir: &Attr, kind: NewKind<'a>, (start, path): Path<'_>, perm: u32) -> FsResult<New<'a>> {
         let (of_kind, open) = match kind {
             NewKind::File => (FileKind::File, self.opens),
             NewKind::Directory => (FileKind::Directory, false),

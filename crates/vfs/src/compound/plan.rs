@@ -1,10 +1,10 @@
 //! The changes that a program has come to, and their step.
 
 use super::Host;
+use super::data::Data;
 use crate::change::{Change, Made, Node, Refused};
 use crate::{CreateArgs, FallocateMode, FsError, NewNode, RenameFlags, SetAttr, XattrMode};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use weft_core::{Ino, Tag};
 
 /// Numbers from here on are those of inodes that a change of the plan makes: this, and the change's place. No core counts that far.
@@ -17,16 +17,16 @@ pub(super) fn is_made(ino: Ino) -> bool {
 
 /// What a planned node is.
 #[derive(Clone, Debug)]
-pub(super) enum NewKind {
+pub(super) enum NewKind<'a> {
     File,
     Directory,
-    Symlink(Arc<[u8]>),
+    Symlink(Data<'a>),
 }
 
 /// A planned node.
 #[derive(Clone, Debug)]
-pub(super) struct New {
-    pub kind: NewKind,
+pub(super) struct New<'a> {
+    pub kind: NewKind<'a>,
     pub perm: u32,
     pub uid: u32,
     pub gid: u32,
@@ -37,21 +37,21 @@ pub(super) struct New {
 
 /// A planned change, which holds what a [`Change`] borrows.
 #[derive(Clone, Debug)]
-pub(super) enum Planned {
-    Create { dir: Ino, name: Vec<u8>, new: New },
+pub(super) enum Planned<'a> {
+    Create { dir: Ino, name: Vec<u8>, new: New<'a> },
     Link { ino: Ino, dir: Ino, name: Vec<u8> },
     Remove { dir: Ino, name: Vec<u8>, is_dir: bool },
     Rename { from: Ino, name: Vec<u8>, to: Ino, new_name: Vec<u8>, flags: RenameFlags },
     SetAttr { ino: Ino, set: SetAttr },
-    Xattr { ino: Ino, name: Vec<u8>, value: Option<Arc<[u8]>>, mode: XattrMode },
-    Write { ino: Ino, offset: u64, data: Arc<[u8]> },
+    Xattr { ino: Ino, name: Vec<u8>, value: Option<Data<'a>>, mode: XattrMode },
+    Write { ino: Ino, offset: u64, data: Data<'a> },
     Fallocate { ino: Ino, mode: FallocateMode, offset: u64, len: u64 },
     SetTag { ino: Ino, tag: Tag },
 }
 
-impl Planned {
+impl Planned<'_> {
     /// The change, with `before` others in front of the plan's.
-    fn change<'a>(&'a self, before: usize, xattrs: &'a [(&'a [u8], &'a [u8])]) -> Change<'a> {
+    fn change<'c>(&'c self, before: usize, xattrs: &'c [(&'c [u8], &'c [u8])]) -> Change<'c> {
         let node = |ino: Ino| match ino.0.checked_sub(FIRST_MADE) {
             Some(at) => Node::Made(before + at as usize),
             None => Node::Ino(ino),
@@ -103,12 +103,12 @@ struct Pin {
 
 /// The changes so far, each with the operation that it comes from, and the names that they rely on.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
-    changes: Vec<(usize, Planned)>,
+pub(super) struct Plan<'a> {
+    changes: Vec<(usize, Planned<'a>)>,
     pins: BTreeMap<(Ino, Vec<u8>), Pin>,
 }
 
-impl Plan {
+impl<'a> Plan<'a> {
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -119,7 +119,7 @@ impl Plan {
     }
 
     /// Adds a change; returns the number of the inode that it makes, should it make one.
-    pub(super) fn push(&mut self, op: usize, change: Planned) -> Ino {
+    pub(super) fn push(&mut self, op: usize, change: Planned<'a>) -> Ino {
         self.changes.push((op, change));
         Ino(FIRST_MADE + self.changes.len() as u64 - 1)
     }

@@ -412,6 +412,16 @@ pub enum Kind {
         /// Which of those that are given, from 0.
         number: u8,
     },
+    /// Bytes that come with each run of the program: bytes. Fails with `EINVAL` when there are none with this number.
+    InputBytes {
+        /// Which input, from 0.
+        number: u8,
+    },
+    /// A number that comes with each run of the program: a number. Fails with `EINVAL` when there is none with this number.
+    InputNum {
+        /// Which input, from 0.
+        number: u8,
+    },
     /// Compresses bytes: bytes.
     Compress {
         /// Which.
@@ -477,6 +487,15 @@ pub struct Program {
     pub durable: bool,
     /// What it does.
     pub ops: Vec<Op>,
+}
+
+/// What comes with a run of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Input<'a> {
+    /// The value of a [`Kind::InputBytes`].
+    Bytes(&'a [u8]),
+    /// The value of a [`Kind::InputNum`].
+    Num(u64),
 }
 
 /// The type of a value.
@@ -610,14 +629,16 @@ impl Kind {
             | Kind::Patch { .. }
             | Kind::Compress { .. }
             | Kind::Decompress { .. }
-            | Kind::Call { .. } => Type::Bytes,
+            | Kind::Call { .. }
+            | Kind::InputBytes { .. } => Type::Bytes,
             Kind::Field { .. }
             | Kind::Write { .. }
             | Kind::Len { .. }
             | Kind::Unpack { .. }
             | Kind::Arith { .. }
             | Kind::Find { .. }
-            | Kind::Crc32c { .. } => Type::Num,
+            | Kind::Crc32c { .. }
+            | Kind::InputNum { .. } => Type::Num,
             Kind::Close { .. }
             | Kind::Truncate { .. }
             | Kind::Fallocate { .. }
@@ -667,7 +688,9 @@ impl Kind {
             | Kind::GetXattr { file, .. }
             | Kind::RemoveXattr { file, .. }
             | Kind::Sync { file } => vec![file],
-            Kind::Field { .. } | Kind::Given { .. } => vec![],
+            Kind::Field { .. } | Kind::Given { .. } | Kind::InputBytes { .. } | Kind::InputNum { .. } => {
+                vec![]
+            }
             Kind::Read { file, offset, len } | Kind::Fallocate { file, offset, len, .. } => {
                 vec![file, offset, len]
             }

@@ -1,21 +1,24 @@
 //! The interpreter.
 
+use super::data::Data;
 use super::overlay::{Overlay, is_file};
 use super::paths::{Names, Path};
 use super::plan::{PlanRefused, is_made};
 use super::program::Uses;
 use super::{
     Access as Use, Allocate, Answer, At, Bytes, COMPRESS_BYTES_MAX, Checked, Dir, FIND_BYTES_MAX, Failure,
-    Field, File, Guard, Host, Kind, Num, OUTPUT_BYTES_MAX, Operand, Outcome, Policy, Ref, SEARCH_BYTES_MAX,
-    Stale, Value, WORK_BYTES_MAX, compute,
+    Field, File, Guard, Host, Input, Kind, Num, OUTPUT_BYTES_MAX, Op, Operand, Outcome, Policy, Ref,
+    SEARCH_BYTES_MAX, Stale, Value, WORK_BYTES_MAX, compute,
 };
 use crate::change::CHANGE_BYTES_MAX;
 use crate::memfs::FILE_SIZE_MAX;
 use crate::{Access, Attr, FileKind, FileSystem, FsError, InodeFlags, XattrMode, access};
-use std::sync::Arc;
 use weft_compute::Limits;
 use weft_core::checksum::crc32c;
 use weft_core::{Ino, refuse};
+
+/// Reads up to this long are made without a look at the file's size.
+const SHORT_READ_BYTES: u64 = 64 << 10;
 
 /// The extended attribute with what a program may do beside what its user may. Whoever writes to the program takes that away.
 const CAPABILITIES: &[u8] = b"security.capability";
@@ -44,17 +47,17 @@ pub fn run(host: &dyn Host, program: &Checked) -> Answer {
 
 /// A value.
 #[derive(Clone, Debug)]
-enum Held {
+enum Held<'a> {
     File { ino: Ino, purpose: Use },
-    Bytes(Arc<[u8]>),
+    Bytes(Data<'a>),
     Num(u64),
     Attr(Attr),
 }
 
 /// What became of an operation so far.
 #[derive(Clone, Debug)]
-enum Slot {
-    Done(Option<Held>),
+enum Slot<'a> {
+    Done(Option<Held<'a>>),
     Skipped,
 }
 
@@ -85,7 +88,9 @@ struct Machine<'a> {
     program: &'a Checked,
     overlay: Overlay<'a>,
     opened: Opened<'a>,
-    slots: Vec<Slot>,
+    slots: Vec<Slot<'a>>,
+    /// Whether one of them is skipped.
+    has_skipped: bool,
     failed: Option<(usize, Failure)>,
     /// Whether an operation asked for durability.
     syncs: bool,
@@ -105,12 +110,14 @@ struct Used {
 
 impl<'a> Machine<'a> {
     fn new(host: &'a dyn Host, program: &'a Checked) -> Machine<'a> {
+        let changes = program.ops.iter().any(|op| op.kind.is_change());
         Machine {
             host,
             program,
-            overlay: Overlay::new(host.files()),
+            overlay: Overlay::new(host.files(), changes),
             opened: Opened { files: host.files(), inos: Vec::new() },
             slots: Vec::with_capacity(program.ops.len()),
+            has_skipped: false,
             failed: None,
             syncs: false,
             used: Used::default(),
@@ -147,7 +154,7 @@ impl<'a> Machine<'a> {
             let used = self.used;
             let mut outcome = Ok(Slot::Skipped);
             let turn = host.turn(std::slice::from_ref(op), &mut || {
-                (self.used, self.overlay) = (used, Overlay::new(host.files()));
+                (self.used, self.overlay) = (used, Overlay::new(host.files(), false));
                 outcome = self.step(at);
                 if matches!(&outcome, Err(failure) if failure.is_stale()) { Err(Stale) } else { Ok(()) }
             });
@@ -162,16 +169,17 @@ impl<'a> Machine<'a> {
     }
 
     /// Does one operation.
-    fn step(&mut self, at: usize) -> Result<Slot, Failure> {
-        let op = &self.program.ops[at];
-        let mut uses_skipped = false;
-        op.uses(&mut |Ref(of), _| uses_skipped |= matches!(self.slots[usize::from(of)], Slot::Skipped));
-        if uses_skipped {
-            return Ok(Slot::Skipped);
+    fn step(&mut self, at: usize) -> Result<Slot<'a>, Failure> {
+        let op: &'a Op = &self.program.ops[at];
+        let mut is_skipped = false;
+        if self.has_skipped {
+            op.uses(&mut |Ref(of), _| is_skipped |= matches!(self.slots[usize::from(of)], Slot::Skipped));
         }
-        if let Some(guard) = &op.when
-            && !self.holds(guard)?
-        {
+        if let Some(guard) = op.when.as_ref().filter(|_| !is_skipped) {
+            is_skipped = !self.holds(guard)?;
+        }
+        if is_skipped {
+            self.has_skipped = true;
             return Ok(Slot::Skipped);
         }
         let mut value = self.perform(at, &op.kind)?;
@@ -190,8 +198,8 @@ impl<'a> Machine<'a> {
     }
 
     /// Carries out what one operation has planned, at once.
-    fn commit_each(&mut self, value: &mut Option<Held>) -> Result<(), Failure> {
-        let overlay = std::mem::replace(&mut self.overlay, Overlay::new(self.host.files()));
+    fn commit_each(&mut self, value: &mut Option<Held<'a>>) -> Result<(), Failure> {
+        let overlay = std::mem::replace(&mut self.overlay, Overlay::new(self.host.files(), false));
         let made = overlay.plan.commit_each(self.host, self.program.durable);
         let made = made.map_err(|PlanRefused { error, .. }| error)?;
         if let Some(Held::File { ino, .. }) = value
@@ -238,6 +246,8 @@ impl<'a> Machine<'a> {
 
     fn answer(self) -> Answer {
         let ops = &self.program.ops;
+        // What the plan holds is not copied to be exported.
+        drop(self.overlay);
         let mut outcomes: Vec<Outcome> = self
             .slots
             .into_iter()
@@ -252,7 +262,7 @@ impl<'a> Machine<'a> {
         Answer { outcomes }
     }
 
-    fn perform(&mut self, at: usize, kind: &Kind) -> Result<Option<Held>, Failure> {
+    fn perform(&mut self, at: usize, kind: &'a Kind) -> Result<Option<Held<'a>>, Failure> {
         let value = match kind {
             Kind::Open { dir, path, access, follow } => {
                 let path = self.bytes(path);
@@ -275,6 +285,14 @@ impl<'a> Machine<'a> {
                 self.hold(ino, purpose)?;
                 Held::File { ino, purpose }
             }
+            Kind::InputBytes { number } => match self.host.input(*number) {
+                Some(Input::Bytes(bytes)) => Held::Bytes(Data::Lit(bytes)),
+                _ => return Err(Failure::NoInput),
+            },
+            Kind::InputNum { number } => match self.host.input(*number) {
+                Some(Input::Num(num)) => Held::Num(num),
+                _ => return Err(Failure::NoInput),
+            },
             Kind::Close { file } => {
                 // A step needs its files to its end.
                 if self.program.policy == Policy::Each {
@@ -315,7 +333,7 @@ impl<'a> Machine<'a> {
             Kind::Symlink { target, dir, path } => {
                 let (target, path) = (self.bytes(target), self.bytes(path));
                 let path = (self.dir(*dir), &path[..]);
-                self.names(at).symlink(&target, path)?;
+                self.names(at).symlink(target, path)?;
                 return Ok(None);
             }
             Kind::Link { dir, path, to, new_path } => {
@@ -356,9 +374,9 @@ impl<'a> Machine<'a> {
                 self.sync(*file)?;
                 return Ok(None);
             }
-            Kind::Slice { bytes, from, len } => {
-                Held::Bytes(compute::slice(&self.bytes(bytes), self.num(*from), self.num(*len))?.into())
-            }
+            Kind::Slice { bytes, from, len } => Held::Bytes(
+                compute::slice(&self.bytes(bytes), self.num(*from), self.num(*len))?.to_vec().into(),
+            ),
             Kind::Concat { parts } => Held::Bytes(self.concat(parts)?),
             Kind::Len { bytes } => Held::Num(self.bytes(bytes).len() as u64),
             Kind::Pack { num, width } => Held::Bytes(compute::pack(self.num(*num), *width)?.into()),
@@ -395,14 +413,15 @@ impl<'a> Machine<'a> {
                 refuse(too_much, Failure::Limit("4 MiB to compress or decompress"))?;
                 let near = self.near()?;
                 let make = |max| near.compress(&bytes, *codec, *level, max);
-                Held::Bytes(compute::bounded(u64::MAX, self.room(), make)?)
+                Held::Bytes(compute::bounded(u64::MAX, self.room(), make)?.into())
             }
             Kind::Decompress { bytes, codec, max } => {
                 let (bytes, max, near) = (self.bytes(bytes), self.num(*max), self.near()?);
                 self.used.compressed += bytes.len();
                 let too_much = self.used.compressed > COMPRESS_BYTES_MAX;
                 refuse(too_much, Failure::Limit("4 MiB to compress or decompress"))?;
-                Held::Bytes(compute::bounded(max, self.room(), |max| near.decompress(&bytes, *codec, max))?)
+                let make = |max| near.decompress(&bytes, *codec, max);
+                Held::Bytes(compute::bounded(max, self.room(), make)?.into())
             }
             Kind::Call { module, input, fuel } => {
                 let (module, input) = (self.bytes(module), self.bytes(input));
@@ -411,7 +430,7 @@ impl<'a> Machine<'a> {
                 let make = |output_bytes| {
                     calls.call(near, (&module, &input), Limits { fuel, output_bytes }, &|ns| host.goes_on(ns))
                 };
-                Held::Bytes(compute::bounded(u64::MAX, room, make)?)
+                Held::Bytes(compute::bounded(u64::MAX, room, make)?.into())
             }
         };
         Ok(Some(value))
@@ -441,12 +460,16 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn read(&mut self, file: File, offset: u64, len: u64) -> Result<Arc<[u8]>, Failure> {
+    fn read(&mut self, file: File, offset: u64, len: u64) -> Result<Data<'a>, Failure> {
         let (ino, purpose) = self.file(file);
         refuse(!matches!(purpose, Use::Read | Use::ReadWrite), Failure::NotOpenFor)?;
-        let attr = self.overlay.getattr(ino)?;
-        is_file(&attr)?;
-        let len = len.min(attr.size.saturating_sub(offset));
+        let mut len = len;
+        // So much is taken to be there: a file that ends before reads less.
+        if len > SHORT_READ_BYTES.min(self.room() as u64) {
+            let attr = self.overlay.getattr(ino)?;
+            is_file(&attr)?;
+            len = len.min(attr.size.saturating_sub(offset));
+        }
         refuse(len > self.room() as u64, Failure::Limit("16 MiB of values"))?;
         let mut bytes = vec![0; len as usize];
         let read = self.overlay.read(ino, offset, &mut bytes)?;
@@ -457,7 +480,12 @@ impl<'a> Machine<'a> {
         Ok(bytes.into())
     }
 
-    fn write(&mut self, op: usize, file: File, place: At, data: Arc<[u8]>) -> Result<u64, Failure> {
+    fn write(&mut self, op: usize, file: File, place: At, data: Data<'a>) -> Result<u64, Failure> {
+        if self.program.policy == Policy::Each
+            && let Some(written) = self.write_by_call(file, place, &data)?
+        {
+            return Ok(written);
+        }
         let attr = self.writable(file, place == At::End)?;
         is_file(&attr)?;
         let offset = match place {
@@ -469,11 +497,31 @@ impl<'a> Machine<'a> {
         }
         let end = offset.checked_add(data.len() as u64).filter(|end| *end <= FILE_SIZE_MAX);
         end.ok_or(FsError::TooLarge)?;
-        self.used.written += data.len();
-        refuse(self.used.written > CHANGE_BYTES_MAX, Failure::Limit("4 MiB of data that is written"))?;
+        self.count_written(data.len())?;
         self.lose_rights(op, &attr)?;
         self.overlay.plan_write(op, attr.ino, offset, data)?;
         Ok(offset)
+    }
+
+    /// Writes by a call of the host's, if it has one: where the data begins.
+    fn write_by_call(&mut self, file: File, place: At, data: &[u8]) -> Result<Option<u64>, Failure> {
+        let (ino, purpose) = self.file(file);
+        if data.is_empty() || !matches!(purpose, Use::Write | Use::ReadWrite) {
+            return Ok(None);
+        }
+        let at = if let At::Offset(offset) = place { Some(self.num(offset)) } else { None };
+        let before = self.used.written;
+        self.count_written(data.len())?;
+        let written = self.host.write(ino, at, data).transpose()?;
+        if written.is_none() {
+            self.used.written = before;
+        }
+        Ok(written)
+    }
+
+    fn count_written(&mut self, bytes: usize) -> Result<(), Failure> {
+        self.used.written += bytes;
+        refuse(self.used.written > CHANGE_BYTES_MAX, Failure::Limit("4 MiB of data that is written"))
     }
 
     fn fallocate(
@@ -532,7 +580,7 @@ impl<'a> Machine<'a> {
         op: usize,
         file: File,
         name: &[u8],
-        value: Option<Arc<[u8]>>,
+        value: Option<Data<'a>>,
         mode: XattrMode,
     ) -> Result<(), Failure> {
         let attr = self.attr_of(file)?;
@@ -550,38 +598,40 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn concat(&self, parts: &[Bytes]) -> Result<Arc<[u8]>, Failure> {
+    fn concat(&self, parts: &'a [Bytes]) -> Result<Data<'a>, Failure> {
         let parts: Vec<_> = parts.iter().map(|part| self.bytes(part)).collect();
         // One value may stand in it 255 times.
         let len = parts.iter().map(|part| part.len()).sum::<usize>();
         refuse(len > self.room(), Failure::Limit("16 MiB of values"))?;
-        Ok(parts.concat().into())
+        let mut whole = Vec::with_capacity(len);
+        parts.iter().for_each(|part| whole.extend_from_slice(part));
+        Ok(whole.into())
     }
 
-    fn holds(&self, guard: &Guard) -> Result<bool, Failure> {
+    fn holds(&self, guard: &'a Guard) -> Result<bool, Failure> {
         Ok(match (&guard.left, &guard.right) {
             (Operand::Num(left), Operand::Num(right)) => {
                 compute::holds(&self.num(*left), guard.compare, &self.num(*right))
             }
             (Operand::Bytes(left), Operand::Bytes(right)) => {
-                compute::holds(&self.bytes(left), guard.compare, &self.bytes(right))
+                compute::holds(&*self.bytes(left), guard.compare, &*self.bytes(right))
             }
             _ => unreachable!("the check refuses comparisons of a number with bytes"),
         })
     }
 
-    fn held(&self, Ref(at): Ref) -> Option<&Held> {
+    fn held(&self, Ref(at): Ref) -> Option<&Held<'a>> {
         match self.slots.get(usize::from(at)) {
             Some(Slot::Done(value)) => value.as_ref(),
             _ => None,
         }
     }
 
-    fn bytes(&self, bytes: &Bytes) -> Arc<[u8]> {
+    fn bytes(&self, bytes: &'a Bytes) -> Data<'a> {
         match bytes {
-            Bytes::Lit(bytes) => bytes[..].into(),
+            Bytes::Lit(bytes) => Data::Lit(bytes),
             Bytes::Of(at) => match self.held(*at) {
-                Some(Held::Bytes(bytes)) => Arc::clone(bytes),
+                Some(Held::Bytes(bytes)) => bytes.clone(),
                 _ => unreachable!("the check knows all values that are bytes"),
             },
         }
@@ -637,10 +687,10 @@ fn field_of(attr: &Attr, field: Field) -> u64 {
 }
 
 /// What the answer tells of a value. What a step that did not come to be would have made has no number.
-fn export(value: Held) -> Option<Value> {
+fn export(value: Held<'_>) -> Option<Value> {
     match value {
         Held::File { .. } => None,
-        Held::Bytes(bytes) => Some(Value::Bytes(bytes.to_vec())),
+        Held::Bytes(bytes) => Some(Value::Bytes(bytes.into_vec())),
         Held::Num(num) => Some(Value::Num(num)),
         Held::Attr(attr) if is_made(attr.ino) => Some(Value::Attr(Attr { ino: Ino::default(), ..attr })),
         Held::Attr(attr) => Some(Value::Attr(attr)),

@@ -21,9 +21,9 @@ pub enum DecodeError {
 }
 
 /// What is left to decode.
-pub(super) struct Input<'a>(pub &'a [u8]);
+pub(super) struct Encoded<'a>(pub &'a [u8]);
 
-impl<'a> Input<'a> {
+impl<'a> Encoded<'a> {
     pub(super) fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         let (taken, rest) = self.0.split_at_checked(len).ok_or(DecodeError::Short)?;
         self.0 = rest;
@@ -39,7 +39,7 @@ impl<'a> Input<'a> {
 /// What has a layout.
 pub(super) trait Wire: Sized {
     fn put(&self, out: &mut Vec<u8>);
-    fn get(input: &mut Input<'_>) -> Result<Self, DecodeError>;
+    fn get(input: &mut Encoded<'_>) -> Result<Self, DecodeError>;
 }
 
 macro_rules! wire_int {
@@ -49,7 +49,7 @@ macro_rules! wire_int {
                 out.extend_from_slice(&self.to_le_bytes());
             }
 
-            fn get(input: &mut Input<'_>) -> Result<Self, DecodeError> {
+            fn get(input: &mut Encoded<'_>) -> Result<Self, DecodeError> {
                 let (bytes, rest) = input.0.split_first_chunk().ok_or(DecodeError::Short)?;
                 input.0 = rest;
                 Ok(<$int>::from_le_bytes(*bytes))
@@ -64,7 +64,7 @@ impl Wire for bool {
         u8::from(*self).put(out);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<bool, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<bool, DecodeError> {
         match u8::get(input)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -81,7 +81,7 @@ impl Wire for Vec<u8> {
         out.extend_from_slice(self);
     }
 
-    fn get(input: &mut Input<'_>) -> Result<Vec<u8>, DecodeError> {
+    fn get(input: &mut Encoded<'_>) -> Result<Vec<u8>, DecodeError> {
         let len = u32::get(input)?;
         Ok(input.take(len as usize)?.to_vec())
     }
@@ -95,7 +95,7 @@ pub(super) fn put_list<T: Wire>(list: &[T], out: &mut Vec<u8>) {
 }
 
 /// Each element takes a byte at least, so a false number ends with the input.
-pub(super) fn get_list<T: Wire>(input: &mut Input<'_>) -> Result<Vec<T>, DecodeError> {
+pub(super) fn get_list<T: Wire>(input: &mut Encoded<'_>) -> Result<Vec<T>, DecodeError> {
     let len = u8::get(input)?;
     (0..len).map(|_| T::get(input)).collect()
 }
@@ -114,7 +114,7 @@ macro_rules! wire_enum {
                 }
             }
 
-            fn get(input: &mut Input<'_>) -> Result<$type, DecodeError> {
+            fn get(input: &mut Encoded<'_>) -> Result<$type, DecodeError> {
                 match u8::get(input)? {
                     $($number => {
                         $($(let $field = Wire::get(input)?;)*)?
@@ -136,7 +136,7 @@ macro_rules! wire_struct {
                 $(self.$field.put(out);)*
             }
 
-            fn get(input: &mut Input<'_>) -> Result<$type, DecodeError> {
+            fn get(input: &mut Encoded<'_>) -> Result<$type, DecodeError> {
                 $(let $field = Wire::get(input)?;)*
                 Ok($type { $($field),* })
             }

@@ -161,6 +161,8 @@ fn op_text(kind: &Kind, names: &Names) -> String {
         | Kind::Verify { .. }
         | Kind::Expect { .. }
         | Kind::Given { .. }
+        | Kind::InputBytes { .. }
+        | Kind::InputNum { .. }
         | Kind::Compress { .. }
         | Kind::Decompress { .. }
         | Kind::Call { .. } => return kind.name().to_string(),

@@ -80,6 +80,39 @@ fn the_kernel_looks_after_locks_of_a_mount_that_has_the_volume_for_itself() {
     assert_eq!(mount.stop(), 0);
 }
 
+/// By its own process, too: POSIX locks are the process's, this one is not.
+#[test]
+fn a_lock_of_an_open_file_is_in_the_way_of_all_processes() {
+    let bench = Bench::with_volume();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    let script = r#"
+import errno, fcntl, os, struct, sys
+file = os.open(sys.argv[1] + "/f", os.O_RDWR | os.O_CREAT)
+os.write(file, bytes(100))
+F_OFD_SETLK = 37
+fcntl.fcntl(file, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 10, 10, 0))
+def taken(at, len):
+    os.lseek(file, at, os.SEEK_SET)
+    try: os.lockf(file, os.F_TEST, len)
+    except OSError as error: return error.errno in (errno.EACCES, errno.EAGAIN)
+    return False
+own = [taken(0, 0), taken(0, 10), taken(15, 1), taken(20, 0)]
+os.lseek(file, 50, os.SEEK_SET)
+os.lockf(file, os.F_LOCK, 10)
+own.append(taken(40, 0))
+other = os.fork()
+if other == 0: os._exit(0 if [taken(0, 0), taken(20, 30), taken(40, 0)] == [True, False, True] else 1)
+print(own, os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))
+"#;
+    let output = Command::new("python3").args(["-c", script]).arg(&mount.dir).output().unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "[True, False, True, False, False] 0\n",
+        "{output:?}"
+    );
+    assert_eq!(mount.stop(), 0);
+}
+
 #[test]
 fn programs_that_wait_for_locks_hold_up_no_others_of_their_processor() {
     let Some(option) = by_io_uring() else { return };

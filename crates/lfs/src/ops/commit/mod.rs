@@ -7,14 +7,15 @@
 //! 1. [`plan`] does the changes in memory, beside the volume, and refuses the step where a change cannot be done.
 //! 2. What was buffered of the files before the step goes to the journal: it must not come after the step. What is planned stays right,
 //!    because no content changes by it.
-//! 3. New blocks are written to their zones. No file maps them yet; they are dead space when the step ends here. Their zones count a
-//!    writer, so that they are neither reset nor cleaned.
+//! 3. New blocks are written to their zones, unless they are [few](inline): those go to the journal with the records. No file maps them
+//!    yet; they are dead space when the step ends here. Their zones count a writer, so that they are neither reset nor cleaned.
 //! 4. All records are logged in one transaction. A frame holds whole transactions, and replay takes a frame only if all the data that it
 //!    maps is whole: so a power cut leaves the step or nothing of it.
 //!
 //! The lock is held all the time but for the flush.
 
 mod file;
+mod inline;
 mod plan;
 
 use self::file::FilePlan;
@@ -40,6 +41,8 @@ struct Placed {
     runs: BTreeMap<Ino, Vec<FileRun>>,
     /// The zone of each write, which counts it as a writer.
     zones: Vec<ZoneId>,
+    /// None is written: all go to the journal.
+    is_inline: bool,
 }
 
 /// Blocks with one stream and group, by file.
@@ -114,9 +117,11 @@ impl State {
 
     /// Does a step that is planned. When it fails and the volume has not, nothing has changed.
     fn do_step(&mut self, changes: &[Change<'_>], outcome: &Outcome) -> FsResult<()> {
-        let mut placed = Placed::default();
-        let written = self.write_files(outcome, &mut placed).and_then(|()| self.begin_transaction());
-        let told = written.and_then(|()| self.log_step(changes, outcome, &placed));
+        let mut placed = Placed { is_inline: self.fits_journal(outcome), ..Placed::default() };
+        let written = if placed.is_inline { Ok(()) } else { self.write_files(outcome, &mut placed) };
+        let told = written
+            .and_then(|()| self.begin_transaction())
+            .and_then(|()| self.log_step(changes, outcome, &placed));
         // Zones are done with only now that what was written to them is mapped.
         let mut ended = Ok(());
         for zone in &placed.zones {
@@ -204,8 +209,7 @@ impl State {
         self.volume_bytes += outcome.bytes_written;
         for (at, change) in changes.iter().enumerate() {
             for (ino, file) in outcome.files.iter().filter(|(_, file)| file.last == at) {
-                let runs = placed.runs.get(ino).map_or(&[][..], |runs| runs);
-                told.push((*ino, self.log_file(*ino, file, runs, time)?));
+                told.push((*ino, self.log_file(*ino, file, placed, time)?));
             }
             self.log_change(change, outcome, (time, outcome.clock[at]))?;
         }
@@ -267,7 +271,7 @@ impl State {
     }
 
     /// Logs what a step makes of a file's data, its size and its times. Returns the ranges of blocks that are other ones now.
-    fn log_file(&mut self, ino: Ino, file: &FilePlan, runs: &[FileRun], time: i64) -> FsResult<BlockRanges> {
+    fn log_file(&mut self, ino: Ino, file: &FilePlan, placed: &Placed, time: i64) -> FsResult<BlockRanges> {
         let mut changed = file.changed_before(self.file(ino)?);
         let cut_end = file.cut_to.map_or(u64::MAX, |size| size.div_ceil(BLOCK));
         let frame = self.journal.next_seq;
@@ -282,8 +286,8 @@ impl State {
             self.drop_dirty(ino, first, end);
             self.log(&Record::Punch { ino, block: first, count: end - first, time })?;
         }
-        for block in file.written.keys() {
-            self.forget_dirty(ino, *block);
+        if !placed.is_inline {
+            file.written.keys().for_each(|block| self.forget_dirty(ino, *block));
         }
         if let Some(inode) = self.tree.get_mut(ino) {
             inode.size = file.size;
@@ -294,7 +298,11 @@ impl State {
                 inode.emptied_in = if file.size == 0 { frame } else { 0 };
             }
         }
-        let mut rest = runs;
+        if placed.is_inline {
+            self.log_inline(ino, file, time)?;
+            changed.extend(file.written.keys().map(|block| (*block, block + 1)));
+        }
+        let mut rest = placed.runs.get(&ino).map_or(&[][..], |runs| runs);
         while !rest.is_empty() {
             let mut blocks = 0;
             let fits = |run: &&FileRun| {

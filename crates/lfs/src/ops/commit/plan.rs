@@ -37,6 +37,8 @@ pub(super) struct Outcome {
     pub next_ino: u64,
     /// The volume's byte clock at each change.
     pub clock: Vec<u64>,
+    /// Bytes of its records, at most.
+    pub record_bytes: usize,
 }
 
 /// An inode after the changes so far.
@@ -375,6 +377,7 @@ impl<'a> Plan<'a> {
         replacing.retain(|ino| !gone.contains(ino));
         self.record_bytes += self.outcome.gone.len() * RECORD_BYTES;
         self.record_bytes += self.outcome.files.values().map(FilePlan::record_bytes).sum::<usize>();
+        self.outcome.record_bytes = self.record_bytes;
         let is_long = self.record_bytes > crate::layout::frame::TRANSACTION_MAX;
         refuse(is_long, FsError::Invalid("the records of the step do not fit one transaction of 72 KiB"))?;
         Ok(self.outcome)

@@ -107,6 +107,7 @@ pub fn answer(
     let outcome = Op::from_u32(request.op).ok_or(Error::Errno(libc::ENOSYS));
     let perform = |op| match op {
         Op::Do => pieces.run(&session, &call),
+        Op::DoKept => pieces.run_kept(&session, &call),
         Op::DoRest => pieces.more(&call),
         op => {
             // Whoever began to send a program sends it to its end.

@@ -19,13 +19,14 @@ use super::{Base, Error, Result, Session};
 use crate::state::open_files::{Opener, path_from};
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use weft_client::FileRef;
 use weft_client::proto::access_of;
 use weft_core::{Credentials, Ino, Tag};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::change::{Made, Refused};
-use weft_vfs::compound::{Access, Answer, Checked, Host, Native, Near, Op, Stale, TRIES_MAX, run};
+use weft_vfs::compound::{Access, Answer, Checked, Host, Input, Native, Near, Op, Stale, TRIES_MAX, run};
 use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, NewNode, Protections, TimeSpec};
 
 /// How often a turn begins anew because somebody writes to what it has met.
@@ -44,6 +45,8 @@ pub struct Beginning<'a> {
     pub opener: Opener,
     /// Open files that are given with it.
     pub given: Vec<FileRef>,
+    /// What comes with this run.
+    pub inputs: Vec<Input<'a>>,
     /// No path leads out of the directory, and those with a slash in front begin there, too.
     pub stays: bool,
     /// Somebody who keeps what the program looks at or changes.
@@ -88,6 +91,16 @@ pub struct Changed {
 }
 
 impl Session<'_> {
+    /// Keeps a program of the process, whose encoding has so many bytes, under a number.
+    pub fn keep_program(&self, number: u64, program: Checked, bytes: usize) {
+        self.process.programs.lock().keep(number, program, bytes);
+    }
+
+    /// The program of the process that is kept under a number.
+    pub fn kept_program(&self, number: u64) -> Option<Arc<Checked>> {
+        self.process.programs.lock().get(number)
+    }
+
     /// Runs a program. Every failure of an operation is the answer's.
     ///
     /// # Errors
@@ -111,6 +124,7 @@ impl Session<'_> {
             umask: beginning.umask,
             opener: beginning.opener,
             given: beginning.given,
+            inputs: beginning.inputs,
             rewrites: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             to_forget: Mutex::default(),
@@ -132,6 +146,7 @@ struct Programs<'s, 'a> {
     umask: u32,
     opener: Opener,
     given: Vec<FileRef>,
+    inputs: Vec<Input<'s>>,
     /// The turn overwrites what is there.
     rewrites: AtomicBool,
     has_ended: AtomicBool,
@@ -171,7 +186,6 @@ impl Programs<'_, '_> {
             keeper.forget(changed);
         }
         self.view.lock_wanted(self.rewrites.load(Relaxed))?;
-        session.check_lives()?;
         let outcome = run();
         self.view.unlock();
         let mut turn = self.turn.lock();
@@ -351,6 +365,10 @@ impl Host for Programs<'_, '_> {
         Some((open.inode.ino, access))
     }
 
+    fn input(&self, number: u8) -> Option<Input<'_>> {
+        self.inputs.get(usize::from(number)).copied()
+    }
+
     fn umask(&self) -> u32 {
         self.umask
     }
@@ -427,6 +445,15 @@ impl Host for Programs<'_, '_> {
 
     fn sync(&self, ino: Ino) -> FsResult<()> {
         self.turn.lock().syncs.insert(ino);
-        Ok(())
+        // The flush comes at the end, for all of them; until then, no later change survives a crash that this file does not.
+        let inodes = &self.session.volume.inodes;
+        if let Some(open) = self.view.open_file(ino).or_else(|| inodes.find(ino)) {
+            inodes.drain(&open, true)?;
+            inodes.pass_times(&open);
+        }
+        match self.session.fs().write_in_order(ino) {
+            Err(FsError::NotFound | FsError::Stale) => Ok(()),
+            ordered => ordered,
+        }
     }
 }

@@ -6,6 +6,7 @@ use crate::change::{Change, Made, Refused};
 use crate::compound::{CALLS_NS_MAX, COMPRESS_BYTES_MAX, OUTPUT_BYTES_MAX, WORK_BYTES_MAX};
 use crate::compound::{Op, Stale};
 use crate::{FsResult, Protections, TimeSpec};
+use std::cell::RefCell;
 use weft_compute::FUEL_MAX;
 use weft_core::{Credentials, Tag};
 
@@ -214,11 +215,11 @@ fn what_functions_give_keeps_to_the_room_for_values() {
     });
 }
 
-/// A host that counts how often it is asked, and ends calls at a time.
+/// A host that notes when it is asked, and lets calls go on so often.
 struct Patient<'a> {
     local: Local<'a>,
-    ns_max: u64,
-    asked: std::cell::Cell<u32>,
+    asked_max: usize,
+    asked: RefCell<Vec<u64>>,
 }
 
 impl Host for Patient<'_> {
@@ -239,8 +240,9 @@ impl Host for Patient<'_> {
     }
 
     fn goes_on(&self, ns: u64) -> bool {
-        self.asked.set(self.asked.get() + 1);
-        ns < self.ns_max
+        let mut asked = self.asked.borrow_mut();
+        asked.push(ns);
+        asked.len() <= self.asked_max
     }
 }
 
@@ -257,16 +259,17 @@ fn a_host_ends_calls_when_they_have_taken_long_enough_together() {
         chain.call(&works[..], "", FUEL);
     }
     let program = chain.check().unwrap();
-    let run_for = |ns_max| {
-        let host = Patient { local: Local::new(&fs), ns_max, asked: 0.into() };
-        (run(&host, &program), host.asked.get())
+    let run_for = |asked_max| {
+        let host = Patient { local: Local::new(&fs), asked_max, asked: RefCell::default() };
+        (run(&host, &program), host.asked.take())
     };
-    let (answer, asked) = run_for(u64::MAX);
-    assert!(answer.failed().is_none() && asked >= 60, "asked {asked} times: {answer:?}");
-    // Each of them is short enough by itself.
-    let (answer, asked_less) = run_for(2_000_000);
-    let (at, errno) = answer.failed().unwrap();
-    assert!(at > 0 && errno == libc::ETIME && asked_less < asked, "{at} {errno}");
+    let (answer, asked) = run_for(usize::MAX);
+    assert!(answer.failed().is_none() && asked.len() >= 60, "asked {} times: {answer:?}", asked.len());
+    // Each goes on from the time of those before it.
+    assert!(asked.is_sorted() && asked[0] < asked[59], "{asked:?}");
+    let (answer, asked) = run_for(30);
+    assert!(matches!(answer.failed(), Some((at, libc::ETIME)) if at <= 30), "{answer:?}");
+    assert_eq!(asked.len(), 31, "nobody goes on who must not");
     assert_eq!(run_for(0).0.failed(), Some((0, libc::ETIME)));
 
     let host = Local::new(&fs);
@@ -285,7 +288,7 @@ fn calls_share_the_fuel_of_a_program() {
     for _ in 0..10 {
         chain.call(&works[..], "", FUEL_MAX);
     }
-    let host = Patient { local: Local::new(&fs), ns_max: u64::MAX, asked: 0.into() };
+    let host = Patient { local: Local::new(&fs), asked_max: usize::MAX, asked: RefCell::default() };
     let (at, errno) = run(&host, &chain.check().unwrap()).failed().unwrap();
     assert!((1..10).contains(&at) && errno == libc::ETIME, "{at} {errno}");
 }

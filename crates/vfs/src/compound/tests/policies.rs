@@ -71,7 +71,7 @@ fn files_are_closed_when_a_program_ends_whatever_its_end() {
 fn a_core_that_cannot_do_several_changes_in_one_step_refuses_and_each_works_without() {
     let fs = MemFs::new();
     // An overlay is a file system that looks and has no step.
-    let core = Overlay::new(&fs);
+    let core = Overlay::new(&fs, true);
     let before = dump(&fs);
     for new in [Chain::all, Chain::prefix] {
         let answer = run(&Local::new(&core), &halves(new(), |_| {}).check().unwrap());

@@ -622,6 +622,7 @@ impl Plain<'_> {
             }
             Kind::Expect { guard } => return if self.holds(guard) { Ok(None) } else { Err(Failure::Expect) },
             Kind::Given { .. } => return Err(Failure::NotOpenFor),
+            Kind::InputBytes { .. } | Kind::InputNum { .. } => return Err(Failure::NoInput),
             Kind::Compress { bytes, codec, level } => {
                 Plainly::Bytes(weft_compute::compress(&self.bytes(bytes), *codec, *level, usize::MAX)?)
             }
