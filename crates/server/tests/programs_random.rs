@@ -1,6 +1,6 @@
 //! Random programs of a client, among its plain calls, against the same on a file system in memory: the same answers, the same tree.
 //!
-//! `WEFT_CAMPAIGN=1` makes 100,000 programs, otherwise a slice of them; `WEFT_SEED=n` runs the hundred of one seed, and compares the trees
+//! `WEFT_CAMPAIGN=1` makes 100,000 programs, `WEFT_CAMPAIGN=10` ten times as many, otherwise a slice of them; `WEFT_SEED=n` runs the hundred of one seed, and compares the trees
 //! after each.
 
 #![allow(clippy::unwrap_used)]
@@ -116,7 +116,8 @@ fn plain_call(client: &Client, fs: &MemFs, maker: &mut Maker) {
 
 #[test]
 fn programs_among_plain_calls_answer_and_leave_what_they_do_in_memory() {
-    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 1000 } else { 12 };
+    let times = std::env::var("WEFT_CAMPAIGN").map_or(0, |times| times.parse().unwrap_or(1));
+    let rounds = if times > 0 { 1000 * times } else { 12 };
     let seed: Option<u64> = std::env::var("WEFT_SEED").ok().map(|seed| seed.parse().unwrap());
     let (seeds, every) = seed.map_or((1..=rounds, 10), |seed| (seed..=seed, 1));
     let (mut done, mut failed) = (0u32, 0u32);
