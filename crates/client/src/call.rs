@@ -304,6 +304,15 @@ impl Drop for Call<'_> {
 }
 
 impl Client {
+    /// The payload of a slot: for tests of what a server does when it changes under its eyes.
+    #[doc(hidden)]
+    pub fn raw_payload(&self, slot: usize) -> *mut u8 {
+        assert!(slot < SLOTS);
+        let channel = self.channel.load(Relaxed);
+        // SAFETY: a slot of the mapped channel, of which only the address is taken.
+        unsafe { (&raw mut (*channel).payloads[slot]).cast() }
+    }
+
     /// Sends any request and payload and waits for its answer: for tests of what a server does with a broken client.
     #[doc(hidden)]
     pub fn raw_request(&self, request: Request, payload: &[&[u8]]) -> Result<Response, Errno> {

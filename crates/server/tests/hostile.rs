@@ -6,10 +6,13 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use weft_client::proto::Op;
 use weft_client::shared::channel::{PAYLOAD_BYTES, Request};
 use weft_client::{Client, ConnectOptions, FileRef};
+use weft_device::Geometry;
 use weft_placement::Mode;
 use weft_server::{Server, Volume};
+use weft_vfs::compound::{Chain, Input, Run};
 use weft_volume::MountChoice;
 
 fn argument() -> impl Strategy<Value = u64> {
@@ -51,7 +54,7 @@ fn shot() -> impl Strategy<Value = Shot> {
         1 => (any::<u32>(), any::<u32>()).prop_map(Some),
         1 => (0..2 * PAYLOAD_BYTES as u32, 0..2 * PAYLOAD_BYTES as u32).prop_map(Some),
     ];
-    let op = prop_oneof![20 => 0..45u32, 1 => any::<u32>()];
+    let op = prop_oneof![20 => 0..46u32, 1 => any::<u32>()];
     (op, proptest::array::uniform8(argument()), (payload(), payload()), lens)
         .prop_map(|(op, args, parts, lens)| Shot { op, args, parts, lens })
         // A lock that is waited for is answered when it is free, which here is never.
@@ -97,6 +100,98 @@ fn no_request_kills_the_server_or_goes_unanswered() {
         .unwrap();
     let other = Client::connect(&options).unwrap();
     other.statfs().unwrap();
+}
+
+/// Ends another thread, also when a test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// A thread of the process changes the memory of its requests while the server reads programs and batches out of it.
+#[test]
+fn programs_that_change_while_the_server_reads_them_do_no_harm() {
+    let dir = tempfile::tempdir().unwrap();
+    let geometry = Geometry::preset("bbssd").unwrap().with_size(64 << 20).with_zone_bytes(1 << 20);
+    let mounted =
+        Arc::new(weft_volume::open_memory("mem".into(), &geometry, &MountChoice::default()).unwrap());
+    let path = dir.path().join("s");
+    static PANICKED: AtomicBool = AtomicBool::new(false);
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let is_servers = |name: &str| name.starts_with("weft-");
+        PANICKED.fetch_or(std::thread::current().name().is_some_and(is_servers), SeqCst);
+        default(info);
+    }));
+    let server = Server::start(Volume::new(mounted.clone()).unwrap(), &path).unwrap();
+    let options = ConnectOptions { socket_path: path.to_str().unwrap().as_bytes(), mount_point: b"/weft" };
+    let (client, other) = (Client::connect(&options).unwrap(), Client::connect(&options).unwrap());
+    let file = client.open(FileRef::ROOT, b"/a", libc::O_CREAT | libc::O_RDWR, 0o644).unwrap().file;
+    client.write(file, &[1; 9000]).unwrap();
+    let program = |value: u8| {
+        let mut chain = Chain::all();
+        let (given, number) = (chain.given(0), chain.input_num(0));
+        let found = chain.read(given, number, 500);
+        let crc = chain.crc32c(found);
+        chain.export(crc);
+        let packed = chain.pack(crc, 8);
+        let both = chain.concat([found.into(), packed.into()]);
+        chain.write(given, number, both);
+        let made = chain.create("/made", 0o644, false);
+        chain.append(made, vec![value; 100]);
+        chain.rename("/made", "/renamed");
+        chain.check().unwrap()
+    };
+    let done = AtomicBool::new(false);
+    let rounds = if std::env::var_os("WEFT_CAMPAIGN").is_some() { 300_000 } else { 6_000 };
+    let answered = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = 88_172_645_463_325_252u64;
+            while !done.load(Relaxed) {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                // Programs and batches are that short, and the slots are taken in turns.
+                let at = (random >> 16) as usize % 700;
+                // SAFETY: within the payload of the mapped slot. That others read it meanwhile is what this is about.
+                unsafe { client.raw_payload(0).add(at).write_volatile(random as u8) };
+            }
+        });
+        let _ends = Ends(&done);
+        let mut answered = 0;
+        for round in 0..rounds {
+            let (op, bytes, args) = if round % 3 == 0 {
+                let mut bytes = Vec::new();
+                for number in 0..3 {
+                    let inputs = vec![Input::Num(round % 8000), Input::Bytes(b"bytes")];
+                    Run { program: number + 1, files: vec![file.0], inputs }.put(&mut bytes);
+                }
+                (Op::DoKept, bytes, [FileRef::ROOT.0, 0, 0, 0, 0, 0, 0, 0])
+            } else {
+                let bytes = program(round as u8).encode();
+                // Every other one is kept, for the batches.
+                let kept = if round % 3 == 1 { round / 3 % 3 + 1 } else { 0 };
+                (Op::Do, bytes.clone(), [FileRef::ROOT.0, 0, 0, bytes.len() as u64, 0, 1, kept, 0])
+            };
+            let mut request = Request { op: op as u32, args, cpu: u32::MAX, ..Request::default() };
+            (request.len1, request.len2) = (bytes.len() as u32, 8);
+            let response = client.raw_request(request, &[&bytes, &file.0.to_le_bytes()]);
+            answered += u64::from(response.is_ok());
+            assert!(!PANICKED.load(SeqCst), "the server panicked");
+        }
+        answered
+    });
+    assert!(answered > 0, "some get through");
+    other.statfs().unwrap();
+    let mut bytes = [0; 100];
+    let file = other.open(FileRef::ROOT, b"/a", libc::O_RDONLY, 0).unwrap().file;
+    other.pread(file, &mut bytes, 0).unwrap();
+    drop((client, other));
+    server.stop();
+    assert!(mounted.lfs().is_none_or(|lfs| lfs.recount().is_empty()));
 }
 
 /// Threads of one process close a file while another one says what it still holds: the references of others stay.
