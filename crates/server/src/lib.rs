@@ -23,5 +23,6 @@ pub use error::ServerError;
 pub use server::Server;
 pub use socket::{other_sockets, socket_dir, socket_dirs, socket_path};
 pub use state::processes::{Peer, Process};
+pub use state::program_cpus::{CpuLoad, ProgramCpus};
 pub use state::volume::Volume;
 pub use state::watch::{Watcher, acts_for_watcher};
