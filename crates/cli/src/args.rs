@@ -204,7 +204,8 @@ const PROGRAM_MEMORY_DEFAULT: u64 = 256 << 20;
 fn parse_program_weight(text: &str) -> Result<(UserId, Weight), String> {
     let (user, weight) =
         text.split_once('=').ok_or("give the number of a user and a weight, such as 1001=200")?;
-    let user = user.parse().map_err(|_| format!("'{user}' is not the number of a user; 'id -u NAME' tells it"))?;
+    let user =
+        user.parse().map_err(|_| format!("'{user}' is not the number of a user; 'id -u NAME' tells it"))?;
     let found = weight.parse().ok().and_then(Weight::new);
     let found = found.ok_or_else(|| {
         format!("'{weight}' is no weight; give a number from {} to {}", Weight::MIN, Weight::MAX)

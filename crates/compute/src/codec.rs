@@ -158,8 +158,7 @@ fn zstd_in_slices(
     loop {
         let mut slice = InBuffer::around(slices.next().unwrap_or_default());
         let is_last = slices.peek().is_none();
-        let directive =
-            if is_last { ZSTD_EndDirective::ZSTD_e_end } else { ZSTD_EndDirective::ZSTD_e_flush };
+        let directive = if is_last { ZSTD_EndDirective::ZSTD_e_end } else { ZSTD_EndDirective::ZSTD_e_flush };
         while context.compress_stream2(&mut out, &mut slice, directive).ok()? > 0 {
             if out.pos() == capacity {
                 return None;

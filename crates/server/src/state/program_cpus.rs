@@ -256,7 +256,8 @@ mod tests {
 
     #[test]
     fn a_program_that_comes_to_a_check_point_after_its_slice_comes_back_behind_others() {
-        for (policy, makes_room) in [(Policy::Fifo, false), (Policy::RoundRobin, true), (Policy::Fair, true)] {
+        for (policy, makes_room) in [(Policy::Fifo, false), (Policy::RoundRobin, true), (Policy::Fair, true)]
+        {
             let cpus = ProgramCpus::new(&Processors { policy, ..Processors::new(1) });
             let (said, says) = channel();
             std::thread::scope(|scope| {
