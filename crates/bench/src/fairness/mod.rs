@@ -96,7 +96,13 @@ struct Served {
 }
 
 impl Served {
-    fn start(weft: &Path, image: &Path, dir: &Path, scheduler: &str, slowdown: u32) -> Result<Served, BenchError> {
+    fn start(
+        weft: &Path,
+        image: &Path,
+        dir: &Path,
+        scheduler: &str,
+        slowdown: u32,
+    ) -> Result<Served, BenchError> {
         let socket = dir.join("socket");
         let failed = |e| BenchError::io(weft.display(), e);
         let mut command = Command::new(weft);
@@ -180,7 +186,8 @@ pub fn measure(settings: &Settings, weft: &Path) -> Result<Vec<Row>, BenchError>
 fn measure_in(settings: &Settings, weft: &Path, dir: &Path) -> Result<Vec<Row>, BenchError> {
     let &Settings { slowdown, millis, .. } = settings;
     // Sockets have short names, and other users must be able to reach it.
-    let at = PathBuf::from(output_of(Command::new("mktemp").args(["-d", "/tmp/weft-fairness-XXXXXX"]))?.trim());
+    let at =
+        PathBuf::from(output_of(Command::new("mktemp").args(["-d", "/tmp/weft-fairness-XXXXXX"]))?.trim());
     fs::set_permissions(&at, Permissions::from_mode(0o755)).map_err(|e| BenchError::io(at.display(), e))?;
     let mut rows = Vec::new();
     for scheduler in SCHEDULERS {

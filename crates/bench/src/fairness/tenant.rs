@@ -92,7 +92,8 @@ fn counting(rounds: u64) -> Vec<u8> {
     }
     number.push(rest as u8);
     // One local: it gets the number, and a loop takes 1 from it until it is 0.
-    let mut code = [&[1, 1, 0x7e, 0x42][..], &number, &[0x21, 2, 0x03, 0x40, 0x20, 2, 0x42, 1, 0x7d]].concat();
+    let mut code =
+        [&[1, 1, 0x7e, 0x42][..], &number, &[0x21, 2, 0x03, 0x40, 0x20, 2, 0x42, 1, 0x7d]].concat();
     code.extend([0x22, 2, 0x50, 0x45, 0x0d, 0, 0x0b, 0x42, 0, 0x0b]);
     let bodies = [&[2, 4, 0, 0x41, 0, 0x0b, code.len() as u8][..], &code].concat();
     [
@@ -166,9 +167,9 @@ pub fn run(socket: &Path, load: Load, window: Window) -> Result<Done, BenchError
     let threads = std::thread::scope(|scope| {
         let begin = |thread| scope.spawn(move || one_thread(socket, &name(thread), load, window));
         let threads: Vec<_> = (0..load.outstanding).map(begin).collect();
-        let ended = threads.into_iter().map(|thread| {
-            thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-        });
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread panicked"))));
         ended.collect::<io::Result<Vec<_>>>()
     });
     let mut nanos = threads.map_err(failed)?.concat();
