@@ -11,6 +11,7 @@
 //! - [`hook_cost`]: `weft-bench hook-cost`, single calls on files that are not weft's;
 //! - [`calls`]: `weft-bench calls`, single calls on a volume's files; [`programs`]: `weft-bench programs`, programs there;
 //! - [`compound`]: `weft-bench compound`, programs of several operations;
+//! - [`fairness`]: `weft-bench fairness`, tenants on a device processor of a server;
 //! - [`rounds`]: runs of which each has many figures.
 
 mod calls;
@@ -18,6 +19,7 @@ mod compound;
 mod db_bench;
 mod disk;
 mod error;
+mod fairness;
 mod hook_cost;
 mod pairs;
 mod programs;
@@ -95,6 +97,18 @@ enum Command {
         #[arg(long, value_name = "NAME", default_value = "")]
         only: String,
     },
+    /// A tenant with cheap programs beside one with expensive ones, on one modelled device processor, under each scheduler. The tenants are
+    /// other users, so only the superuser can run it.
+    Fairness {
+        #[command(flatten)]
+        settings: fairness::Settings,
+    },
+    /// Runs one kind of program over and over and prints what was done; what fairness starts.
+    #[command(hide = true)]
+    FairnessTenant {
+        #[command(flatten)]
+        args: fairness::TenantArgs,
+    },
     /// Does each kind of work over and over and prints its microseconds; what compound starts.
     #[command(hide = true)]
     CompoundLoop {
@@ -170,10 +184,15 @@ pub struct Load {
 impl Common {
     /// The weft command.
     pub fn weft(&self) -> Result<PathBuf, BenchError> {
-        let beside = || std::env::current_exe().map(|own| own.with_file_name("weft"));
-        let path = self.weft.clone().map_or_else(beside, Ok).map_err(|e| BenchError::io("own path", e))?;
-        if path.is_file() { Ok(path) } else { Err(BenchError::NoWeft(path)) }
+        weft_at(self.weft.as_ref())
     }
+}
+
+/// The weft command: the one that was said, or the one beside this program.
+fn weft_at(said: Option<&PathBuf>) -> Result<PathBuf, BenchError> {
+    let beside = || std::env::current_exe().map(|own| own.with_file_name("weft"));
+    let path = said.cloned().map_or_else(beside, Ok).map_err(|e| BenchError::io("own path", e))?;
+    if path.is_file() { Ok(path) } else { Err(BenchError::NoWeft(path)) }
 }
 
 fn main() -> ExitCode {
@@ -195,6 +214,15 @@ fn run(command: Command) -> Result<(), BenchError> {
         Command::CompoundLoop { dir, work } => return compound::compound_loop(dir, work),
         Command::CompoundInProcess { image, work, command } => {
             return compound::in_process(image, work, command);
+        }
+        Command::Fairness { settings } => {
+            return fairness::compare(settings, &weft_at(settings.weft.as_ref())?);
+        }
+        Command::FairnessTenant { args } => {
+            let done = fairness::run_tenant(&args.socket, args.load, args.window)?;
+            let json = serde_json::to_string(&done).map_err(io::Error::other);
+            let written = json.and_then(|json| writeln!(io::stdout(), "{json}"));
+            return written.map_err(|e| BenchError::io("standard output", e));
         }
         Command::Compound { common, count, only } => {
             let work = compound::Choice { count: *count, only: only.clone() };

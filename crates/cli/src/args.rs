@@ -9,6 +9,7 @@ use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
 use weft_lfs::{FormatOptions, Lfs};
 use weft_placement::Mode;
+use weft_vfs::compound::schedule::{Policy, Processors, UserId, Weight};
 use weft_volume::SHARED_MEMORY_DEFAULT;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
 use weft_volume::{MountChoice, read_settings};
@@ -170,6 +171,73 @@ pub struct PlacementArgs {
     pub shared_memory: Option<u64>,
     #[command(flatten)]
     pub memory: MemoryArgs,
+    #[command(flatten)]
+    pub program_cpus: ProgramCpuArgs,
+}
+
+/// Device processors for the programs of 'weft compound' and of the client library.
+#[derive(Args, PartialEq, Debug, Default)]
+pub struct ProgramCpuArgs {
+    /// Run compound operations on N modelled device processors, for which they take turns; docs/how-to/simulate-device-cpus.md describes
+    /// them [default: each runs at once, on a processor of the host]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub program_cpus: Option<u32>,
+    /// Time that a device processor takes for what takes a processor of the host 100, from 100 to 10000 [default: 100]
+    #[arg(long, value_name = "PERCENT", requires = "program_cpus", value_parser = clap::value_parser!(u32).range(100..=10_000))]
+    pub program_slowdown: Option<u32>,
+    /// Which compound operation is next: fifo (the one that came first, to its end), round-robin (users take turns) or fair (the user with
+    /// the least processor time for its weight) [default: fair]
+    #[arg(long, value_name = "NAME", requires = "program_cpus")]
+    pub program_scheduler: Option<Policy>,
+    /// Share of a user's compound operations under the scheduler fair: the number of the user, and a weight from 1 to 10000. With twice the
+    /// weight a user gets twice the time. The option can be given for several users [default: 100 for each user]
+    #[arg(long, value_name = "UID=WEIGHT", requires = "program_cpus", value_parser = parse_program_weight)]
+    pub program_weight: Vec<(UserId, Weight)>,
+    /// Memory that a user's begun compound operations may hold under the scheduler fair [default: 256M]
+    #[arg(long, value_name = "BYTES", requires = "program_cpus", value_parser = parse_size)]
+    pub program_memory: Option<u64>,
+}
+
+/// Memory of a user's programs that have begun: that of five whose functions take all that they may.
+const PROGRAM_MEMORY_DEFAULT: u64 = 256 << 20;
+
+fn parse_program_weight(text: &str) -> Result<(UserId, Weight), String> {
+    let (user, weight) =
+        text.split_once('=').ok_or("give the number of a user and a weight, such as 1001=200")?;
+    let user =
+        user.parse().map_err(|_| format!("'{user}' is not the number of a user; 'id -u NAME' tells it"))?;
+    let found = weight.parse().ok().and_then(Weight::new);
+    let found = found.ok_or_else(|| {
+        format!("'{weight}' is no weight; give a number from {} to {}", Weight::MIN, Weight::MAX)
+    })?;
+    Ok((UserId(user), found))
+}
+
+impl ProgramCpuArgs {
+    /// Refuses what the scheduler does not know.
+    pub fn check(&self) -> Result<(), CliError> {
+        let policy = self.program_scheduler.unwrap_or_default();
+        let option = match (self.program_weight.first(), self.program_memory) {
+            _ if policy == Policy::Fair => return Ok(()),
+            (Some((user, weight)), _) => format!("--program-weight {}={}", user.0, weight.get()),
+            (None, Some(bytes)) => format!("--program-memory {}", size_argument(bytes)),
+            (None, None) => return Ok(()),
+        };
+        Err(CliError::said(
+            format!("{option}: the scheduler {policy} has no weights and no budgets"),
+            "leave it out, or give --program-scheduler fair",
+        ))
+    }
+
+    /// The processors that were asked for.
+    fn choice(&self) -> Option<Processors> {
+        let mut processors = Processors::new(self.program_cpus?);
+        processors.slowdown_percent = self.program_slowdown.unwrap_or(processors.slowdown_percent);
+        processors.policy = self.program_scheduler.unwrap_or_default();
+        processors.weights = self.program_weight.clone();
+        processors.fair.memory_max_bytes = self.program_memory.unwrap_or(PROGRAM_MEMORY_DEFAULT);
+        Some(processors)
+    }
 }
 
 /// A bound on the memory of this process.
@@ -258,6 +326,7 @@ impl PlacementArgs {
             real_time: self.real_time,
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
             shared_memory_bytes: self.shared_memory.unwrap_or(SHARED_MEMORY_DEFAULT),
+            program_cpus: self.program_cpus.choice(),
             ..self.mode.choice()
         }
     }

@@ -9,10 +9,16 @@ use lz4_flex::block::{DecompressError, get_maximum_output_size};
 use lz4_flex::frame::{FrameDecoder, FrameEncoder, FrameInfo};
 use std::io::{Read, Write};
 use weft_core::refuse;
-use zstd::zstd_safe::{self, CParameter, zstd_sys::ZSTD_ErrorCode};
+use zstd::zstd_safe::{self, CCtx, CParameter, InBuffer, OutBuffer};
+use zstd_safe::zstd_sys::{ZSTD_EndDirective, ZSTD_ErrorCode};
 
 /// The highest level of a codec. zstd has higher ones, which take more time and memory than one caller of many should get.
 pub const LEVEL_MAX: i32 = 9;
+
+/// Bytes that zstd compresses between two check points of [`compress_in_slices`]: about 100 us at its usual level.
+pub const SLICE_BYTES: usize = 32 << 10;
+/// Bytes by which a slice can make a frame longer that does not get shorter: the header of a block.
+const ZSTD_SLICE_EXTRA_BYTES: usize = 16;
 
 /// Bytes of memory that are cleared for the blocks of LZ4 frames, at most.
 const LZ4_CLEARED_MAX: usize = 256 << 20;
@@ -52,6 +58,21 @@ impl Codec {
 /// # Errors
 /// [`Error::Level`]; [`Error::TooLong`] when the result has more than `max` bytes; [`Error::NoMemory`].
 pub fn compress(bytes: &[u8], codec: Codec, level: i32, max: usize) -> Result<Vec<u8>, Error> {
+    compress_in_slices(bytes, codec, level, max, None)
+}
+
+/// The same, with a call of `between` after each [`SLICE_BYTES`] that zstd has compressed: each is a block of its own then, so the frame is a
+/// little longer. The other codecs go on to the end.
+///
+/// # Errors
+/// Those of [`compress`].
+pub fn compress_in_slices(
+    bytes: &[u8],
+    codec: Codec,
+    level: i32,
+    max: usize,
+    between: Option<&mut dyn FnMut()>,
+) -> Result<Vec<u8>, Error> {
     if !codec.has_level(level) {
         let levels = if codec == Codec::Zstd { "0 to 9" } else { "0" };
         return Err(Error::Level { codec: codec.name(), level, levels });
@@ -67,13 +88,19 @@ pub fn compress(bytes: &[u8], codec: Codec, level: i32, max: usize) -> Result<Ve
             packed
         }
         Codec::Zstd => {
-            let mut packed = room(zstd_safe::compress_bound(bytes.len()))?;
+            // The bound is that of whole blocks; the end of each slice may add the header of one.
+            let slices = bytes.len() / SLICE_BYTES + 1;
+            let mut packed = room(zstd_safe::compress_bound(bytes.len()) + slices * ZSTD_SLICE_EXTRA_BYTES)?;
             let mut context = zstd_safe::CCtx::try_create().ok_or(Error::NoMemory("a compressor"))?;
             context
                 .set_parameter(CParameter::CompressionLevel(level))
                 .and_then(|_| context.set_parameter(CParameter::ChecksumFlag(true)))
-                .and_then(|_| context.compress2(&mut packed, bytes))
-                .map_err(|_| Error::NoMemory("a compressor"))?;
+                .ok()
+                .and_then(|_| match between {
+                    None => context.compress2(&mut packed, bytes).ok(),
+                    Some(between) => zstd_in_slices(&mut context, bytes, &mut packed, between),
+                })
+                .ok_or(Error::NoMemory("a compressor"))?;
             packed
         }
     };
@@ -114,6 +141,33 @@ pub fn decompress(bytes: &[u8], codec: Codec, max: usize) -> Result<Vec<u8>, Err
             })?;
             Ok(unpacked)
         }
+    }
+}
+
+/// Compresses slice by slice: how many bytes came, if there was room and memory for them.
+fn zstd_in_slices(
+    context: &mut CCtx<'_>,
+    bytes: &[u8],
+    packed: &mut Vec<u8>,
+    between: &mut dyn FnMut(),
+) -> Option<usize> {
+    context.set_pledged_src_size(Some(bytes.len() as u64)).ok()?;
+    let capacity = packed.capacity();
+    let mut out = OutBuffer::around(packed);
+    let mut slices = bytes.chunks(SLICE_BYTES).peekable();
+    loop {
+        let mut slice = InBuffer::around(slices.next().unwrap_or_default());
+        let is_last = slices.peek().is_none();
+        let directive = if is_last { ZSTD_EndDirective::ZSTD_e_end } else { ZSTD_EndDirective::ZSTD_e_flush };
+        while context.compress_stream2(&mut out, &mut slice, directive).ok()? > 0 {
+            if out.pos() == capacity {
+                return None;
+            }
+        }
+        if is_last {
+            return Some(out.pos());
+        }
+        between();
     }
 }
 

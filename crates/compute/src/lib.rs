@@ -17,7 +17,7 @@ mod codec;
 mod error;
 mod function;
 
-pub use codec::{Codec, LEVEL_MAX, compress, decompress};
+pub use codec::{Codec, LEVEL_MAX, SLICE_BYTES, compress, compress_in_slices, decompress};
 pub use error::Error;
 pub use function::{
     EXPORTS_MAX, FUEL_MAX, LOCALS_MAX, Limits, MEMORY_BYTES_MAX, MODULE_BYTES_MAX, MODULES_BYTES_MAX,

@@ -6,7 +6,7 @@
 use proptest::prelude::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use weft_compute::{Codec, Error, LEVEL_MAX, compress, decompress};
+use weft_compute::{Codec, Error, LEVEL_MAX, SLICE_BYTES, compress, compress_in_slices, decompress};
 
 const CODECS: [Codec; 3] = [Codec::Lz4, Codec::Lz4Block, Codec::Zstd];
 
@@ -31,6 +31,27 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
         }
     }
     bytes
+}
+
+#[test]
+fn what_is_compressed_in_slices_is_the_same_content_and_no_longer_than_a_header_a_slice() {
+    for len in [0, 1, SLICE_BYTES - 1, SLICE_BYTES, SLICE_BYTES + 1, 10 * SLICE_BYTES + 7] {
+        let mut word = 7u64;
+        let mut noise = || {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (word >> 56) as u8
+        };
+        let (text, noise): (Vec<u8>, Vec<u8>) = (0..len).map(|at| ((at / 9 % 200) as u8, noise())).unzip();
+        for bytes in [text, noise] {
+            let mut slices = 0;
+            let mut count = || slices += 1;
+            let packed = compress_in_slices(&bytes, Codec::Zstd, 0, usize::MAX, Some(&mut count)).unwrap();
+            assert_eq!(slices, len.saturating_sub(1) / SLICE_BYTES);
+            assert!(packed.len() <= bytes.len() + 32 + 4 * slices, "{} of {len}", packed.len());
+            assert_eq!(zstd::decompressed_size(&packed), Some(len as u64));
+            assert!(decompress(&packed, Codec::Zstd, len).unwrap() == bytes);
+        }
+    }
 }
 
 #[test]

@@ -24,5 +24,6 @@ pub use fronts::slots::identity::of_thread as caller_of_thread;
 pub use server::Server;
 pub use socket::{other_sockets, socket_dir, socket_dirs, socket_path};
 pub use state::processes::{Peer, Process};
+pub use state::program_cpus::{CpuLoad, ProgramCpus};
 pub use state::volume::Volume;
 pub use state::watch::{Watcher, acts_for_watcher};

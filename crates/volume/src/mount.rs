@@ -19,6 +19,7 @@ use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
 use weft_sys::effective_user;
+use weft_vfs::compound::schedule::Processors;
 use weft_vfs::{Core, Death, FileKind, FileSystem, FsError, MemFs};
 
 /// Names shown to the engine at the mount.
@@ -50,6 +51,8 @@ pub struct MountChoice {
     pub leases: bool,
     /// Memory that is shared with them for it at most, in bytes.
     pub shared_memory_bytes: u64,
+    /// Processors that execute the programs of clients; none: each runs on the thread that it came to.
+    pub program_cpus: Option<Processors>,
 }
 
 /// [`MountChoice::shared_memory_bytes`], unless something else is said.
@@ -69,6 +72,7 @@ impl Default for MountChoice {
             read_only: false,
             leases: true,
             shared_memory_bytes: SHARED_MEMORY_DEFAULT,
+            program_cpus: None,
         }
     }
 }
@@ -107,6 +111,7 @@ pub struct Mounted {
     id: u64,
     leases: bool,
     shared_memory_bytes: u64,
+    program_cpus: Option<Processors>,
     real_time: bool,
     look: bool,
     damage: Option<LfsError>,
@@ -275,6 +280,7 @@ impl Mounted {
             id,
             leases,
             shared_memory_bytes,
+            program_cpus: choice.program_cpus.clone(),
             real_time,
             look,
             damage: None,
@@ -291,6 +297,11 @@ impl Mounted {
     /// Memory that a server may share with its clients, in bytes.
     pub fn shared_memory_bytes(&self) -> u64 {
         self.shared_memory_bytes
+    }
+
+    /// Processors that execute the programs of clients.
+    pub fn program_cpus(&self) -> Option<&Processors> {
+        self.program_cpus.as_ref()
     }
 
     /// The core, with the recorder before it when there is one.

@@ -41,7 +41,7 @@ pub struct RunArgs {
     /// Use no volume. Files stay where they are, and weft passes the expected lifetime of each file to the kernel as a
     /// write hint. Some programs, such as RocksDB before 9.2, set write hints themselves, with an argument that the
     /// kernel refuses; weft corrects this argument.
-    #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept"])]
+    #[arg(long, conflicts_with_all = ["volume", "preset", "geometry", "zone_size", "report", "record", "real_time", "intercept", "program_cpus"])]
     pub hints: bool,
     /// The calls of the program that weft intercepts.
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
@@ -96,6 +96,7 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
         Guest { command: &args.command, at: &args.at, stdout: Output::Inherit, intercept: args.intercept };
     guest.check()?;
     args.intercept.check()?;
+    args.placement.program_cpus.check()?;
     let spec = args.volume.as_deref().map(Spec::parse).transpose()?;
     let volume = match &spec {
         Some(Spec::Image(path)) => &[&**path][..],
@@ -248,7 +249,8 @@ fn reach(
 fn decided_elsewhere(volume: impl Display) -> CliError {
     CliError::said(
         format!("{volume}: another process serves the volume, and placement is decided there"),
-        "leave out --mode, --policy, --seed, --real-time, --drive-cache, --shared-memory and --memory, or give them to 'weft serve'",
+        "leave out --mode, --policy, --seed, --real-time, --drive-cache, --shared-memory, --memory and --program-cpus, or give them to \
+         'weft serve'",
     )
 }
 

@@ -42,6 +42,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
             "'weft format --size 4G IMAGE' makes a volume that can be served",
         ));
     }
+    args.placement.program_cpus.check()?;
     let signals = Queue::block()?;
     let choice = args.placement.choice();
     args.placement.memory.apply(&args.volume)?;
@@ -59,6 +60,9 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
         },
     };
     say::serving(&args.volume, hosted.socket());
+    if let (Some(processors), false) = (&choice.program_cpus, args.quiet) {
+        say::say(format_args!("weft: compound operations run on {processors}"));
+    }
     let before = hosted.snapshot();
     while !signals.ends_within(Duration::from_secs(60))? {}
     let after = hosted.stop()?;

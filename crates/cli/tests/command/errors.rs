@@ -149,3 +149,36 @@ fn help_has_examples_for_every_command() {
         assert!(help.contains("EXAMPLES") && help.contains("  weft "), "{name}: {help}");
     }
 }
+
+#[test]
+fn options_of_device_processors_are_refused_by_value_and_with_what_to_do() {
+    let bench = Bench::with_volume();
+    for (options, value, remedy) in [
+        (&["--program-slowdown", "200"][..], "required", "--program-cpus <N>"),
+        (&["--program-cpus", "0"], "'0'", "1..=64"),
+        (&["--program-cpus", "1", "--program-slowdown", "99"], "'99'", "100..=10000"),
+        (&["--program-cpus", "1", "--program-scheduler", "lifo"], "'lifo'", "give fifo, round-robin or fair"),
+        (&["--program-cpus", "1", "--program-weight", "1001"], "'1001'", "such as 1001=200"),
+        (&["--program-cpus", "1", "--program-weight", "root=5"], "'root'", "id -u NAME"),
+        (&["--program-cpus", "1", "--program-weight", "1001=0"], "'0'", "from 1 to 10000"),
+        (
+            &["--program-cpus", "1", "--program-scheduler", "fifo", "--program-weight", "1001=200"],
+            "--program-weight 1001=200: the scheduler fifo",
+            "--program-scheduler fair",
+        ),
+        (
+            &["--program-cpus", "1", "--program-scheduler", "round-robin", "--program-memory", "1M"],
+            "--program-memory 1M",
+            "--program-scheduler fair",
+        ),
+    ] {
+        let told = || contains(value).and(contains(remedy));
+        bench.weft(&[&["serve", "--volume", "vol.img"], options].concat()).failure().stderr(told());
+        let run = [&["run", "--volume", "vol.img"], options, &["--", "true"]].concat();
+        bench.weft(&run).failure().stderr(told());
+    }
+    let all = ["--program-cpus", "2", "--program-slowdown", "150", "--program-weight", "0=200"];
+    bench.weft(&[&["run", "--volume", "vol.img"], &all[..], &["--", "true"]].concat()).success();
+    let hints = [&["run", "--hints"], &all[..2], &["--", "true"]].concat();
+    bench.weft(&hints).failure().stderr(contains("cannot be used with"));
+}

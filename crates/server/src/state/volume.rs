@@ -10,6 +10,7 @@ use super::names::{Cached, Published};
 use super::open_files::{Name, OpenFile, OpenFiles};
 use super::orphans::Orphans;
 use super::processes::{Process, Processes};
+use super::program_cpus::ProgramCpus;
 use super::readahead::Readahead;
 use super::shared::ControlMemory;
 use super::watch::{Watch, Watched, Watcher};
@@ -59,6 +60,7 @@ pub struct Volume {
     /// for a client.
     pub(crate) permissions: RwLock<()>,
     pub(crate) processes: Arc<Processes>,
+    pub(crate) program_cpus: Option<ProgramCpus>,
     notes: Mutex<BTreeMap<String, u64>>,
 }
 
@@ -67,6 +69,7 @@ impl Volume {
     pub fn new(mounted: Arc<Mounted>) -> Result<Volume, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
         let direct = mounted.direct()?;
+        let program_cpus = mounted.program_cpus().map(ProgramCpus::new);
         let control = Arc::new(ControlMemory::create().map_err(system("control memory"))?);
         let limits = SharedLimits::of(mounted.shared_memory_bytes());
         let maps = Arc::new(Maps::new(control.clone(), limits.map_pages).map_err(system("map memory"))?);
@@ -137,6 +140,7 @@ impl Volume {
             protections: Protections::of_host(),
             permissions: RwLock::new(()),
             processes,
+            program_cpus,
             notes: Mutex::new(BTreeMap::new()),
         })
     }
@@ -144,6 +148,11 @@ impl Volume {
     /// Tells it from others on this machine, the same whenever it is served: what stands for its files outside it bears it.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// The processors that execute programs, where a device has some.
+    pub fn program_cpus(&self) -> Option<&ProgramCpus> {
+        self.program_cpus.as_ref()
     }
 
     /// `st_dev` of its files.

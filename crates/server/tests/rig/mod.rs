@@ -37,7 +37,7 @@ impl Rig {
         Rig::with(bytes, MountChoice { shared_memory_bytes: 1 << 20, ..MountChoice::default() })
     }
 
-    fn with(bytes: u64, choice: MountChoice) -> Rig {
+    pub fn with(bytes: u64, choice: MountChoice) -> Rig {
         let geometry = Geometry::preset("bbssd").unwrap().with_size(bytes).with_zone_bytes(1 << 20);
         // Little is buffered, so that most blocks are on the device, where readers find them by themselves.
         let choice = MountChoice { dirty_bytes_max: 1 << 20, ..choice };

@@ -85,12 +85,23 @@ pub trait Host {
         ns < CALLS_NS_MAX
     }
 
+    /// Whether the host wants [check points](Self::check_point) in the midst of operations, too. Compression is done in slices then, and its
+    /// result may be a little longer.
+    fn has_check_points(&self) -> bool {
+        false
+    }
+
+    /// Another operation, or a slice of one, is about to begin: the host may do something else meanwhile, such as letting another program
+    /// have the processor.
+    fn check_point(&self) {}
+
     /// Lets `run` do these operations: all of a program, or one whose changes are made [one at a time](super::Policy::Each). A host that
     /// lets others change the same files keeps them out meanwhile. `run` begins anew each time that it is called; a host calls it again
     /// when it has ended stale, some times.
     ///
     /// # Errors
-    /// What the operations have changed stays, and is not as durable as they asked for.
+    /// [`FsError::Call`](crate::FsError::Call): the operations have not been done, for this reason. All others: what the operations have changed
+    /// stays, and is not as durable as they asked for.
     fn turn(&self, ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()>;
 
     /// Writes all of `data` to a file that is open for it, at an offset or at its end, by a call that means for others all that a write means

@@ -72,7 +72,7 @@ pub use program::{
     Operand, Policy, Program, Ref, Type,
 };
 pub use run::run;
-pub use weft_compute::Codec;
+pub use weft_compute::{Codec, MEMORY_BYTES_MAX as CALL_BYTES_MAX};
 
 /// Operations of a program, at most.
 pub const OPS_MAX: usize = 64;

@@ -4,11 +4,18 @@ use weft_compute::{Codec, Error, Limits, Modules, Returned};
 
 /// Codecs and users' functions. A host that runs in other programs' processes leaves them out, with the libraries that they take.
 pub trait Near {
-    /// Compresses bytes to at most `max`.
+    /// Compresses bytes to at most `max`, by [`weft_compute::compress_in_slices`].
     ///
     /// # Errors
     /// Those of [`weft_compute::compress`].
-    fn compress(&self, bytes: &[u8], codec: Codec, level: i32, max: usize) -> Result<Vec<u8>, Error>;
+    fn compress(
+        &self,
+        bytes: &[u8],
+        codec: Codec,
+        level: i32,
+        max: usize,
+        between: Option<&mut dyn FnMut()>,
+    ) -> Result<Vec<u8>, Error>;
 
     /// Decompresses bytes to at most `max`.
     ///
@@ -37,8 +44,15 @@ pub struct Native;
 static MODULES: Modules = Modules::new();
 
 impl Near for Native {
-    fn compress(&self, bytes: &[u8], codec: Codec, level: i32, max: usize) -> Result<Vec<u8>, Error> {
-        weft_compute::compress(bytes, codec, level, max)
+    fn compress(
+        &self,
+        bytes: &[u8],
+        codec: Codec,
+        level: i32,
+        max: usize,
+        between: Option<&mut dyn FnMut()>,
+    ) -> Result<Vec<u8>, Error> {
+        weft_compute::compress_in_slices(bytes, codec, level, max, between)
     }
 
     fn decompress(&self, bytes: &[u8], codec: Codec, max: usize) -> Result<Vec<u8>, Error> {

@@ -35,7 +35,10 @@ pub fn run(host: &dyn Host, program: &Checked) -> Answer {
                 machine.begin();
                 machine.run()
             });
-            if let Err(error) = turn {
+            if let Err(FsError::Call(_)) = turn {
+                machine.slots.clear();
+                machine.failed = turn.err().map(|error| (0, error.into()));
+            } else if let Err(error) = turn {
                 let first = machine.overlay.plan.first_op().unwrap_or(0);
                 machine.slots.truncate(first);
                 machine.failed = Some((first, Failure::NotDurable(error)));
@@ -132,6 +135,9 @@ impl<'a> Machine<'a> {
     /// Runs all operations, and makes their changes in one step.
     fn run(&mut self) -> Result<(), Stale> {
         for at in 0..self.program.ops.len() {
+            if at > 0 {
+                self.host.check_point();
+            }
             match self.step(at) {
                 Ok(slot) => self.slots.push(slot),
                 Err(failure) => {
@@ -411,8 +417,10 @@ impl<'a> Machine<'a> {
                 self.used.compressed += bytes.len();
                 let too_much = self.used.compressed > COMPRESS_BYTES_MAX;
                 refuse(too_much, Failure::Limit("4 MiB to compress or decompress"))?;
-                let near = self.near()?;
-                let make = |max| near.compress(&bytes, *codec, *level, max);
+                let (near, host) = (self.near()?, self.host);
+                let mut check_point = || host.check_point();
+                let between = host.has_check_points().then_some(&mut check_point as &mut dyn FnMut());
+                let make = |max| near.compress(&bytes, *codec, *level, max, between);
                 Held::Bytes(compute::bounded(u64::MAX, self.room(), make)?.into())
             }
             Kind::Decompress { bytes, codec, max } => {

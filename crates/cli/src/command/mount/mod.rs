@@ -119,6 +119,7 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
             "'weft run --volume mem:SIZE --mount DIR -- PROGRAM' mounts one while the program runs",
         ));
     }
+    args.placement.program_cpus.check()?;
     // 'weft unmount' and others find the image by what the mount shows.
     let source = args.volume.canonicalize().unwrap_or_else(|_| args.volume.clone());
     let mut choice = choice(&source);

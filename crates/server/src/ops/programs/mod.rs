@@ -7,26 +7,36 @@
 //! ```
 //! Nobody who has locks waits for an inode's write lock: a turn that meets another inode takes its lock if that is free, and begins anew
 //! otherwise. Only the inodes that it has met wait for its computation.
+//!
+//! Where the device has processors for programs ([`ProgramCpus`](crate::ProgramCpus)), a try has one from `what is looked at` to `the step`, and
+//! waits for it when nothing is locked yet but what a try before has met. At its check points it may have to wait for another turn, with
+//! the locks that it has: nobody waits for these on a processor, so all of them come to an end.
 
+mod demand;
 mod effects;
 mod space;
 mod view;
 
+use self::demand::demand_of;
 use self::effects::{Before, Effects};
 use self::space::space_for;
 use self::view::View;
 use super::{Base, Error, Result, Session};
 use crate::state::open_files::{Opener, path_from};
+use crate::state::program_cpus::OnCpu;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 use weft_client::FileRef;
 use weft_client::proto::access_of;
 use weft_core::{Credentials, Ino, Tag};
 use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::change::{Made, Refused};
-use weft_vfs::compound::{Access, Answer, Checked, Host, Input, Native, Near, Op, Stale, TRIES_MAX, run};
+use weft_vfs::compound::{
+    Access, Answer, Checked, Host, Input, Native, Near, Op, Stale, TRIES_MAX, run, schedule,
+};
 use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, NewNode, Protections, TimeSpec};
 
 /// How often a turn begins anew because somebody writes to what it has met.
@@ -129,6 +139,8 @@ impl Session<'_> {
             has_ended: AtomicBool::new(false),
             to_forget: Mutex::default(),
             turn: Mutex::default(),
+            on_cpu: Mutex::default(),
+            waited_ns: AtomicU64::new(0),
         };
         let answer = run(&host, program);
         if host.has_ended.load(Relaxed) { Err(Error::Ended) } else { Ok(answer) }
@@ -153,6 +165,10 @@ struct Programs<'s, 'a> {
     /// What the keeper is to forget before the next try.
     to_forget: Mutex<Option<Changed>>,
     turn: Mutex<Turn>,
+    /// The processor that a try has; of this thread alone.
+    on_cpu: Mutex<Option<OnCpu<'a>>>,
+    /// For so long the calls of users' functions have waited for other programs.
+    waited_ns: AtomicU64,
 }
 
 /// What a turn has done so far.
@@ -174,8 +190,30 @@ enum Turned {
 }
 
 impl Programs<'_, '_> {
+    /// Waits for a processor, where there are such.
+    fn enter(&self, ops: &[Op]) -> Result<()> {
+        let session = self.session;
+        let Some(cpus) = &session.volume.program_cpus else { return Ok(()) };
+        let entered = cpus.enter(demand_of(ops, &self.inputs, session.cred().uid)).map_err(|refused| {
+            session.note(refused.to_string().as_bytes());
+            Error::Errno(match refused {
+                schedule::Refused::Waiting { .. } => libc::EAGAIN,
+                schedule::Refused::Memory { .. } => libc::ENOMEM,
+            })
+        })?;
+        *self.on_cpu.lock() = Some(entered);
+        // It may have waited for long. Who has ended has had its turn.
+        session.check_lives().inspect_err(|_| self.leave())
+    }
+
+    /// Gives the processor back.
+    fn leave(&self) {
+        let on_cpu = self.on_cpu.lock().take();
+        drop(on_cpu);
+    }
+
     /// Gives `run` one try.
-    fn turn_once(&self, run: &mut dyn FnMut() -> Result<(), Stale>) -> Result<Turned> {
+    fn turn_once(&self, ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> Result<Turned> {
         let session = self.session;
         {
             let mut turn = self.turn.lock();
@@ -186,7 +224,9 @@ impl Programs<'_, '_> {
             keeper.forget(changed);
         }
         self.view.lock_wanted(self.rewrites.load(Relaxed))?;
+        self.enter(ops)?;
         let outcome = run();
+        self.leave();
         self.view.unlock();
         let mut turn = self.turn.lock();
         for mut effects in std::mem::take(&mut turn.effects) {
@@ -204,10 +244,12 @@ impl Programs<'_, '_> {
         })
     }
 
-    fn turn_in_tries(&self, run: &mut dyn FnMut() -> Result<(), Stale>) -> Result<()> {
+    fn turn_in_tries(&self, ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> Result<()> {
         let (mut stale, mut contended) = (0, 0);
+        let waited_ns = self.waited_ns.load(Relaxed);
         while stale < TRIES_MAX && contended < LOCKS_MAX && !self.has_ended.load(Relaxed) {
-            match self.turn_once(run).inspect_err(|_| self.view.unlock())? {
+            self.waited_ns.store(waited_ns, Relaxed);
+            match self.turn_once(ops, run).inspect_err(|_| self.view.unlock())? {
                 Turned::Done => return Ok(()),
                 Turned::Stale => stale += 1,
                 Turned::Contended => contended += 1,
@@ -343,7 +385,25 @@ impl Host for Programs<'_, '_> {
     }
 
     fn goes_on(&self, ns: u64) -> bool {
-        ns < CALLS_NS_MAX
+        let ran_ns = ns.saturating_sub(self.waited_ns.load(Relaxed));
+        if !self.has_check_points() {
+            return ran_ns < CALLS_NS_MAX;
+        }
+        let paused = Instant::now();
+        self.check_point();
+        self.waited_ns.fetch_add(paused.elapsed().as_nanos() as u64, Relaxed);
+        // Nobody waits for what an ended process computes, but others do for the processor.
+        ran_ns < CALLS_NS_MAX && !self.session.process.is_ending()
+    }
+
+    fn has_check_points(&self) -> bool {
+        self.session.volume.program_cpus.is_some()
+    }
+
+    fn check_point(&self) {
+        if let Some(on_cpu) = &mut *self.on_cpu.lock() {
+            on_cpu.check_point();
+        }
     }
 
     fn caller(&self) -> &Credentials {
@@ -414,10 +474,11 @@ impl Host for Programs<'_, '_> {
         self.rewrites.store(false, Relaxed);
         self.view.begin_turn();
         let _reserved = (bytes > 0).then(|| volume.inodes.reserve(bytes));
-        match self.turn_in_tries(run) {
+        match self.turn_in_tries(ops, run) {
             Ok(()) => self.make_durable(),
             Err(Error::Errno(libc::ENOSPC)) => Err(FsError::NoSpace),
             Err(Error::Errno(libc::EBUSY)) => Err(FsError::Stale),
+            Err(Error::Errno(errno @ (libc::EAGAIN | libc::ENOMEM))) => Err(FsError::Call(errno)),
             Err(Error::Errno(_)) => Err(FsError::Device("what was written before cannot be stored".into())),
             Err(_) => {
                 self.has_ended.store(true, Relaxed);

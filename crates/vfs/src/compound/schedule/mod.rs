@@ -23,6 +23,7 @@
 mod account;
 mod fair;
 mod fifo;
+mod processors;
 mod round_robin;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ mod tests;
 pub use account::Weight;
 pub use fair::{Fair, FairSettings};
 pub use fifo::Fifo;
+pub use processors::{NoPolicy, Policy, Processors};
 pub use round_robin::RoundRobin;
 
 /// The longest turn of a preemptible request while others wait, in nanoseconds.
