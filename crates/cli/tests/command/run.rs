@@ -15,6 +15,26 @@ fn a_program_sees_the_volume_and_what_it_writes_is_there_afterwards() {
 }
 
 #[test]
+fn a_name_that_goes_and_comes_again_is_listed_once() {
+    let bench = Bench::with_volume();
+    let script = r#"
+import os
+os.mkdir("/weft/d")
+for i in range(11): open("/weft/d/%d" % i, "w").close()
+listing = os.scandir("/weft/d")
+names = [next(listing).name for _ in range(11)]
+os.rename("/weft/d/3", "/weft/away"); open("/weft/d/3", "w").close()
+os.unlink("/weft/d/4"); open("/weft/d/4", "w").close()
+names += [entry.name for entry in listing]
+print(sorted(map(int, names)) == list(range(11)), len(os.listdir("/weft/d")))
+"#;
+    bench
+        .weft(&["run", "-q", "--volume", "vol.img", "--", "python3", "-c", script])
+        .success()
+        .stdout("True 11\n");
+}
+
+#[test]
 fn commands_that_run_on_a_volume_copy_from_and_to_it() {
     let bench = Bench::with_volume();
     bench.file("tree/a", "host\n");

@@ -14,6 +14,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use weft_client::scratch::Scratch;
 use weft_client::{Errno, FileRef, WireDirent};
+use weft_vfs::NAME_MAX;
 
 /// Streams on weft directories at once.
 const STREAMS_MAX: usize = 1024;
@@ -31,6 +32,8 @@ struct Stream {
     fetch_after: u64,
     /// Cookie of the entry that was handed out last.
     position: u64,
+    /// The buffer has all that the directory held behind: a name that goes and comes again is not found twice.
+    has_rest: bool,
     entry: dirent,
     buffer: [u8; BUFFER_BYTES],
 }
@@ -89,6 +92,7 @@ fn open_stream(fd: c_int) -> Result<*mut DIR, Errno> {
                         (&raw mut (*stream).filled).write(0);
                         (&raw mut (*stream).fetch_after).write(0);
                         (&raw mut (*stream).position).write(0);
+                        (&raw mut (*stream).has_rest).write(false);
                         return Ok(stream.cast());
                     }
                 }
@@ -117,6 +121,10 @@ impl Stream {
     /// The next entry, in `self.entry`; `None` at the end.
     fn next(&mut self) -> Result<Option<*mut dirent>, Errno> {
         if self.at >= self.filled {
+            // Who asks again after the end finds what has come since.
+            if std::mem::take(&mut self.has_rest) {
+                return Ok(None);
+            }
             let file = self.file()?;
             self.filled = match process::client()?.read_dir(file, self.fetch_after, &mut self.buffer) {
                 // As libc: a directory that was removed has ended.
@@ -127,6 +135,7 @@ impl Stream {
             if self.filled == 0 {
                 return Ok(None);
             }
+            self.has_rest = BUFFER_BYTES - self.filled >= WireDirent::len_with(NAME_MAX);
         }
         let rest = self.buffer.get(self.at..self.filled).unwrap_or(&[]);
         let (head, name, _) = WireDirent::split_first(rest).ok_or(libc::EIO)?;
@@ -138,6 +147,7 @@ impl Stream {
     }
 
     fn seek(&mut self, position: u64) {
+        self.has_rest = false;
         self.at = 0;
         self.filled = 0;
         self.fetch_after = position;

@@ -328,7 +328,8 @@ impl Served {
             ServerAt::Elsewhere(socket) => Err(CliError::of(
                 volume,
                 format_args!("already served on {}", socket.display()),
-                "stop that server first, then mount the volume; programs of 'weft run' join a mounted volume",
+                "stop that server first, then mount the volume; one whose mount 'umount -l' has detached ends with the programs that \
+                 have files open there",
             )),
         }
     }
