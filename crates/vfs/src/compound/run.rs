@@ -18,7 +18,7 @@ use weft_core::checksum::crc32c;
 use weft_core::{Ino, refuse};
 
 /// Reads up to this long are made without a look at the file's size.
-const SHORT_READ_BYTES: u64 = 64 << 10;
+const SHORT_READ_BYTES: u64 = 8 << 10;
 
 /// The extended attribute with what a program may do beside what its user may. Whoever writes to the program takes that away.
 const CAPABILITIES: &[u8] = b"security.capability";
