@@ -1,4 +1,4 @@
-//! Several changes of a core in one step: what [`FileSystem::commit`](crate::FileSystem::commit) takes.
+//! Several changes of a core in one step: what [`FileSystem::commit`] takes.
 
 use crate::{CreateArgs, FallocateMode, FileSystem, FsError, FsResult, RenameFlags, SetAttr, XattrMode};
 use weft_core::{Ino, Tag};

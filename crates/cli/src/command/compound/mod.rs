@@ -1,6 +1,6 @@
 //! `weft do`: runs a compound operation, a program of file operations, on a volume.
 //!
-//! The text of the program becomes a checked program in [`form`]; [`run`] runs it on the volume; [`report`] and [`out`] show what it
+//! The text of the program becomes a checked program in [`form`]; [`mod@run`] runs it on the volume; [`report`] and [`out`] show what it
 //! answers.
 
 mod errno;
