@@ -48,6 +48,36 @@ fn changed() -> (Arc<PowerCut>, Lfs, Vec<(String, Ino, u64)>) {
 }
 
 #[test]
+fn what_comes_while_a_directory_is_listed_is_not_listed_and_no_name_is_twice() {
+    for count in [12, 64, 300] {
+        let (_, fs) = fresh(&small(16 << 20, 256 << 10));
+        for n in 0..count {
+            create(&fs, &format!("file{n}"));
+        }
+        let (mut names, mut last) = (Vec::new(), 0);
+        fs.readdir(ROOT, 0, &mut |entry| {
+            let name = String::from_utf8_lossy(entry.name).into_owned();
+            // It goes, and comes again behind all others.
+            fs.unlink(ROOT, entry.name).unwrap();
+            create(&fs, &name);
+            names.push(name);
+            last = entry.cookie;
+            true
+        })
+        .unwrap();
+        assert_eq!(names, (0..count).map(|n| format!("file{n}")).collect::<Vec<_>>());
+        // Who goes on finds them.
+        let mut more = 0;
+        fs.readdir(ROOT, last, &mut |_| {
+            more += 1;
+            true
+        })
+        .unwrap();
+        assert_eq!(more, count);
+    }
+}
+
+#[test]
 fn a_replaced_name_keeps_its_cookie_over_a_clean_end() {
     let (device, fs, wanted) = changed();
     let newest = fs.newest_cookie(ROOT).unwrap();

@@ -200,12 +200,15 @@ impl Lfs {
     ) -> FsResult<()> {
         // Entries are copied out in batches, so that `each` runs without the lock and may call the core.
         let mut batch: Vec<(u64, Vec<u8>, Ino, FileKind)> = Vec::new();
+        // What comes meanwhile is not listed: a name that has gone and comes again would be there twice.
+        let mut end = u64::MAX;
         loop {
             batch.clear();
             {
                 let state = self.state.lock();
                 let directory = state.inode(dir)?.directory().ok_or(FsError::NotDirectory)?;
-                for (at, name, ino) in directory.after(cookie).take(64) {
+                end = end.min(directory.next_cookie);
+                for (at, name, ino) in directory.after(cookie).take_while(|(at, ..)| *at < end).take(64) {
                     batch.push((at, name.to_vec(), ino, state.inode(ino)?.kind));
                 }
             }
