@@ -12,10 +12,10 @@ use crate::shared::volume::Inode;
 use crate::sys;
 use std::sync::Mutex;
 use std::sync::atomic::{Ordering::*, fence};
-use weft_core::{Credentials, Ino, Tag};
+use weft_core::{Credentials, Ino};
 use weft_vfs::change::{Made, Refused};
 use weft_vfs::compound::{Access, Answer, Checked, Host, Input, Kind, Op, Stale, run};
-use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, Protections, TimeSpec, access};
+use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, TimeSpec, access};
 
 /// Tries before the server is asked.
 const TRIES: u32 = 2;
@@ -264,25 +264,7 @@ impl Host for Here<'_> {
         self.inputs.get(usize::from(number)).copied()
     }
 
-    fn umask(&self) -> u32 {
-        0
-    }
-
-    fn mount_point(&self) -> &[u8] {
-        b""
-    }
-
-    fn protections(&self) -> Protections {
-        Protections::default()
-    }
-
-    fn now(&self) -> TimeSpec {
-        TimeSpec::now()
-    }
-
-    fn tag(&self, _start: Ino, _path: &[u8]) -> Tag {
-        Tag::default()
-    }
+    weft_vfs::without_front!();
 
     fn turn(&self, _ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()> {
         let _ = run();

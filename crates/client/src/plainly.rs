@@ -11,12 +11,12 @@ use crate::shared::names::SlotWord;
 use crate::shared::volume::RING_BYTES;
 use crate::sys::Errno;
 use std::sync::atomic::Ordering::Relaxed;
-use weft_core::{Credentials, Ino, Tag, refuse};
+use weft_core::{Credentials, Ino, refuse};
 use weft_vfs::change::{Made, Refused};
 use weft_vfs::compound::{
     Access, Answer, At, Chain, Checked, Host, Input, Kind, Op as Operation, Policy, Stale, run,
 };
-use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, Protections, TimeSpec};
+use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, TimeSpec};
 
 /// What is written at once, at most: it is accepted whole or not at all.
 const WRITE_BYTES_MAX: usize = if PAYLOAD_BYTES < RING_BYTES / 2 { PAYLOAD_BYTES } else { RING_BYTES / 2 };
@@ -233,25 +233,7 @@ impl Host for Plainly<'_> {
         self.inputs.get(usize::from(number)).copied()
     }
 
-    fn umask(&self) -> u32 {
-        0
-    }
-
-    fn mount_point(&self) -> &[u8] {
-        b""
-    }
-
-    fn protections(&self) -> Protections {
-        Protections::default()
-    }
-
-    fn now(&self) -> TimeSpec {
-        TimeSpec::now()
-    }
-
-    fn tag(&self, _start: Ino, _path: &[u8]) -> Tag {
-        Tag::default()
-    }
+    weft_vfs::without_front!();
 
     fn turn(&self, _ops: &[Operation], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()> {
         let _ = run();

@@ -38,8 +38,8 @@ impl Prepared {
 
 impl Client {
     /// Runs a program, which `files` are given to, here if that can be: if it changes nothing and what it looks at is to be seen here, or
-    /// if it makes its changes one at a time, and only of these files. Its paths begin at
-    /// `at` unless they begin elsewhere, and what it makes does not get the permission bits of `umask`.
+    /// if it makes its changes one at a time, and only of these files. Its paths begin at `at` unless they begin elsewhere, and what it
+    /// makes does not get the permission bits of `umask`.
     ///
     /// # Errors
     /// The errno of a call; failures of the program's operations are the answer's. `EIO` when the server ends meanwhile: the program was

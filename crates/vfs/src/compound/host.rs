@@ -122,3 +122,29 @@ pub trait Host {
     /// change survives a crash before.
     fn sync(&self, ino: Ino) -> FsResult<()>;
 }
+
+/// The parts of a [`Host`] without a front of its own: no umask, no mount point, no protections, and no tags.
+#[macro_export]
+macro_rules! without_front {
+    () => {
+        fn umask(&self) -> u32 {
+            0
+        }
+
+        fn mount_point(&self) -> &[u8] {
+            b""
+        }
+
+        fn protections(&self) -> $crate::Protections {
+            $crate::Protections::default()
+        }
+
+        fn now(&self) -> $crate::TimeSpec {
+            $crate::TimeSpec::now()
+        }
+
+        fn tag(&self, _start: weft_core::Ino, _path: &[u8]) -> weft_core::Tag {
+            weft_core::Tag::default()
+        }
+    };
+}

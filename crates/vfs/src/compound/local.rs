@@ -2,8 +2,8 @@
 
 use super::{Access, Host, Input, Native, Near, Op, Stale, TRIES_MAX};
 use crate::change::{Change, Made, Refused};
-use crate::{FileSystem, FsResult, Protections, TimeSpec};
-use weft_core::{Credentials, Ino, Tag};
+use crate::{FileSystem, FsResult};
+use weft_core::{Credentials, Ino};
 
 /// Runs programs on a file system that this process has for itself: paths begin at the root, the caller is the superuser unless another is
 /// named, and what is made carries no tag.
@@ -63,25 +63,7 @@ impl Host for Local<'_> {
         self.inputs.get(usize::from(number)).copied()
     }
 
-    fn umask(&self) -> u32 {
-        0
-    }
-
-    fn mount_point(&self) -> &[u8] {
-        b""
-    }
-
-    fn protections(&self) -> Protections {
-        Protections::default()
-    }
-
-    fn now(&self) -> TimeSpec {
-        TimeSpec::now()
-    }
-
-    fn tag(&self, _start: Ino, _path: &[u8]) -> Tag {
-        Tag::default()
-    }
+    crate::without_front!();
 
     fn turn(&self, _ops: &[Op], run: &mut dyn FnMut() -> Result<(), Stale>) -> FsResult<()> {
         (0..TRIES_MAX).find(|_| run().is_ok());
