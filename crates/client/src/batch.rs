@@ -114,7 +114,9 @@ impl<'c, 'p> Batch<'c, 'p> {
         let args = [self.at.0, self.umask.into(), sys::gettid().into()];
         let mut name = [0; 16];
         let name = sys::thread_name(&mut name);
-        send(self.client.call(Op::DoKept, &args)?.part1(&self.runs.bytes)?.part2(name)?)
+        let flushes = self.runs.programs.iter().any(|(prepared, _)| prepared.program().flushes());
+        let call = self.client.call(Op::DoKept, &args)?.that_flushes(flushes);
+        send(call.part1(&self.runs.bytes)?.part2(name)?)
     }
 
     fn run_rest(&mut self, answers: &mut Vec<Answer>) -> Result<(), Errno> {

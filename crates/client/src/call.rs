@@ -32,6 +32,8 @@ pub(crate) struct Call<'a> {
     index: usize,
     used: usize,
     request: Request,
+    /// For so many nanoseconds it waits awake for the answer.
+    awake_ns: u64,
     /// Dropped last: a handler that leaves the call for good finds the slot free.
     _busy: Busy,
 }
@@ -49,6 +51,7 @@ pub(crate) struct Posted<'a> {
     connection: u32,
     index: usize,
     request: Request,
+    awake_ns: u64,
 }
 
 impl<'a> Posted<'a> {
@@ -66,10 +69,10 @@ impl<'a> Posted<'a> {
     /// Waits for the answer.
     pub fn wait(self) -> Result<Answer<'a>, Errno> {
         refuse(!self.is_own(), libc::EIO)?;
-        let Posted { client, index, request, .. } = self;
+        let Posted { client, index, request, awake_ns, .. } = self;
         let busy = Busy::new();
         std::mem::forget(self);
-        Call { client, slot: client.slot(index), index, used: 0, request, _busy: busy }
+        Call { client, slot: client.slot(index), index, used: 0, request, awake_ns, _busy: busy }
             .await_answer()?
             .identified()
     }
@@ -110,7 +113,8 @@ impl Client {
         LAST_SLOT.with(|last| last.set(index as u32));
         let mut request = Request { op: op as u32, cpu: sys::current_cpu(), thread, ..Request::default() };
         request.args[..args.len()].copy_from_slice(args);
-        Ok(Call { client: self, slot: self.slot(index), index, used: 0, request, _busy: busy })
+        let slot = self.slot(index);
+        Ok(Call { client: self, slot, index, used: 0, request, awake_ns: ANSWER_NS, _busy: busy })
     }
 
     fn claim_free_slot(&self) -> Option<usize> {
@@ -159,6 +163,12 @@ impl<'a> Call<'a> {
         Ok(self)
     }
 
+    /// The answer comes when the device has flushed, if `flushes`.
+    pub fn that_flushes(mut self, flushes: bool) -> Self {
+        self.awake_ns = if flushes { FLUSH_NS } else { ANSWER_NS };
+        self
+    }
+
     /// Submits and waits.
     pub fn run(self) -> Result<Answer<'a>, Errno> {
         self.submit()?;
@@ -168,12 +178,12 @@ impl<'a> Call<'a> {
     /// Submits, and lets the caller go on.
     pub fn post(self) -> Result<Posted<'a>, Errno> {
         self.submit()?;
-        let Call { client, index, request, .. } = self;
+        let Call { client, index, request, awake_ns, .. } = self;
         let connection = client.connection.load(Relaxed);
         // The slot is the posted call's from here on.
         std::mem::forget(self);
         busy::end();
-        Ok(Posted { client, connection, index, request })
+        Ok(Posted { client, connection, index, request, awake_ns })
     }
 
     fn submit(&self) -> Result<(), Errno> {
@@ -193,11 +203,7 @@ impl<'a> Call<'a> {
     fn await_answer(self) -> Result<Answer<'a>, Errno> {
         let slot = self.slot;
         let oversubscribed = self.client.channel().events.oversubscribed.load(Relaxed) != 0;
-        let most = match self.request.op {
-            op if op == Op::Fsync as u32 => FLUSH_NS,
-            _ => ANSWER_NS,
-        };
-        if !answered_soon(slot, most, oversubscribed) {
+        if !answered_soon(slot, self.awake_ns, oversubscribed) {
             let client = self.client;
             let mut slept = false;
             let give_up =

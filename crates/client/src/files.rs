@@ -471,19 +471,19 @@ impl Client {
 
     fn make_durable(&self, file: FileRef) -> Result<(), Errno> {
         match self.leases().map_or(Ok(false), |leases| self.sync_here(&leases, file)) {
-            Ok(false) => self.call(Op::Fsync, &[file.0])?.run().map(drop),
+            Ok(false) => self.call(Op::Fsync, &[file.0])?.that_flushes(true).run().map(drop),
             here => here.map(drop),
         }
     }
 
     /// Makes everything on the volume durable.
     pub fn sync(&self) -> Result<(), Errno> {
-        self.call(Op::Sync, &[])?.run().map(drop)
+        self.call(Op::Sync, &[])?.that_flushes(true).run().map(drop)
     }
 
     /// As [`sync`](Client::sync), and tells of what could not be stored since this file was last told.
     pub fn sync_volume(&self, file: FileRef) -> Result<(), Errno> {
-        self.call(Op::Sync, &[1, file.0])?.run().map(drop)
+        self.call(Op::Sync, &[1, file.0])?.that_flushes(true).run().map(drop)
     }
 
     /// Attributes of an open file.

@@ -101,7 +101,8 @@ impl Client {
         let mut name = [0; 16];
         let name = sys::thread_name(&mut name);
         let mut from = 0;
-        let mut call: Call<'_> = self.call(Op::Do, &args(0))?;
+        let flushes = number == 0 && program.flushes();
+        let mut call: Call<'_> = self.call(Op::Do, &args(0))?.that_flushes(flushes);
         loop {
             let piece = &encoded[from..encoded.len().min(from + PIECE_BYTES)];
             let done = call.part1(piece)?.part2(&given)?.part2(name)?.run()?;

@@ -161,6 +161,8 @@ impl Server {
         self.volume.orphans.wake();
         self.volume.control.report_stall(0);
         for thread in self.threads.drain(..) {
+            // One that pauses until it is time for more.
+            thread.thread().unpark();
             // A panic has been reported by the panic hook.
             let _ = thread.join();
         }
@@ -300,7 +302,7 @@ fn each_slot(bits: &[AtomicU64], mut each: impl FnMut(u32)) -> bool {
 fn tick(volume: &Arc<Volume>, stop: &AtomicBool) {
     let mut failed = false;
     while !stop.load(SeqCst) {
-        std::thread::sleep(TICK);
+        std::thread::park_timeout(TICK);
         let result = volume.fs.tick();
         if let (Err(error), false) = (&result, failed) {
             tracing::error!(%error, "work beside requests");

@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
-use weft_client::shared::volume::FIRST_BLOCKS;
+use weft_client::shared::volume::{Durable, FIRST_BLOCKS};
 use weft_core::{BLOCK_BYTES, Ino, refuse};
-use weft_vfs::{Access, FallocateMode, FileKind, InodeFlags, SeekTarget, SetAttr};
+use weft_vfs::{Access, FallocateMode, FileKind, FsResult, InodeFlags, SeekTarget, SetAttr};
 
 /// Largest file, as `off_t` allows.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -40,6 +40,15 @@ pub struct ReadDone {
     pub offset: u64,
     /// How far the open file's offset moves.
     pub taken: u64,
+}
+
+/// What of an inode has been made durable.
+#[derive(Clone, Copy)]
+pub(super) struct Synced {
+    /// The word of its shared inode before.
+    word: Durable,
+    /// Bytes from the beginning of the file.
+    stored: u64,
 }
 
 /// Where bytes are written.
@@ -394,25 +403,42 @@ impl Session<'_> {
     }
 
     fn make_durable(&self, open: &OpenFile) -> Result<()> {
-        let volume = self.volume;
-        let drained = volume.inodes.drain(&open.inode, true);
-        // What changes from here on changes the word as well.
-        let (before, stored) = volume.inodes.durable_and_stored(&open.inode);
-        volume.inodes.pass_times(&open.inode);
-        let synced = drained.and_then(|()| {
-            let synced = volume.inodes.fsync(&open.inode);
-            synced.inspect_err(|error| volume.inodes.failed(&open.inode, error.errno()))
-        });
+        let synced = self.sync_inode(&open.inode);
         // This error or one before it: each open file reports it.
         match open.inode.errors.check_and_advance(&open.errors_seen) {
             Some(errno) => Err(Errno(errno)),
             None => {
-                synced?;
-                if let (Some(log), true) = (volume.inodes.log(), self.may_lease()) {
-                    log.grant(volume, &open.inode, before, stored);
-                }
+                self.grant_sync(&open.inode, synced?);
                 Ok(())
             }
+        }
+    }
+
+    /// Makes an open inode durable, with all that clients have written before; what [`grant_sync`](Self::grant_sync) is to be told.
+    pub(super) fn sync_inode(&self, inode: &OpenInode) -> FsResult<Synced> {
+        let inodes = &self.volume.inodes;
+        let drained = inodes.drain(inode, true);
+        // What changes from here on changes the word as well.
+        let (word, stored) = inodes.durable_and_stored(inode);
+        inodes.pass_times(inode);
+        drained?;
+        inodes.fsync(inode).inspect_err(|error| inodes.failed(inode, error.errno()))?;
+        Ok(Synced { word, stored })
+    }
+
+    /// From here on, the clients of an inode that has been made durable go on by themselves.
+    pub(super) fn grant_sync(&self, inode: &OpenInode, synced: Synced) {
+        if let (Some(log), true) = (self.volume.inodes.log(), self.may_lease()) {
+            log.grant(self.volume, inode, synced.word, synced.stored);
+        }
+    }
+
+    /// Publishes the blocks of a range of a file, so that whoever reads them next makes no call.
+    pub(super) fn publish(&self, inode: &OpenInode, range: Range<u64>) {
+        let volume = self.volume;
+        let mut blocks = range.start / BLOCK_BYTES as u64..range.end.div_ceil(BLOCK_BYTES as u64);
+        if let Err(error) = blocks.try_for_each(|block| volume.maps.copy(&*volume.fs, inode.ino, block)) {
+            tracing::debug!(ino = inode.ino.0, %error, "blocks are not published");
         }
     }
 

@@ -395,7 +395,8 @@ impl Inodes {
             let is_there = |number: Option<u32>, shared: &AtomicU32| {
                 number.is_none_or(|number| shared.load(Relaxed) == number + 1)
             };
-            let is_fit = !ring.has_none()
+            // Of other kinds, names change, of which the word does not tell.
+            let is_fit = shared.kind.load(Relaxed) == libc::S_IFREG
                 && is_there(ring.number, &shared.ring)
                 && is_there(ring.area, &shared.overwrites)
                 && shared.by_call.load(SeqCst) == 0

@@ -489,6 +489,13 @@ pub struct Program {
     pub ops: Vec<Op>,
 }
 
+impl Program {
+    /// Whether a run may end with a flush of the device.
+    pub fn flushes(&self) -> bool {
+        self.durable || self.ops.iter().any(|op| matches!(op.kind, Kind::Sync { .. }))
+    }
+}
+
 /// What comes with a run of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Input<'a> {

@@ -46,13 +46,16 @@ fn key(node: Node) -> NodeKey {
     }
 }
 
+/// A range of a file.
+pub type Written = (Arc<OpenInode>, Range<u64>);
+
 /// What is done when a step has been done, and no lock is held.
 #[derive(Default)]
 pub struct Effects {
     /// Ranges of files, with what killed programs had stored there.
     forgotten: Vec<(Arc<OpenInode>, Range<u64>)>,
     /// Ranges of files that maps are to show.
-    shown: Vec<(Arc<OpenInode>, Range<u64>)>,
+    shown: Vec<Written>,
     changed: Vec<Ino>,
     rights: Vec<Ino>,
     lost: Vec<Ino>,
@@ -261,8 +264,8 @@ impl<'c> Before<'c> {
 }
 
 impl Effects {
-    /// Does what waits for others, or takes locks of its own; returns the inodes to be made durable.
-    pub fn settle(self, session: &Session<'_>) -> BTreeSet<Ino> {
+    /// Does what waits for others, or takes locks of its own; returns the inodes to be made durable, and the ranges that were written.
+    pub fn settle(self, session: &Session<'_>) -> (BTreeSet<Ino>, Vec<Written>) {
         let volume = session.volume;
         self.changed.iter().for_each(|ino| volume.inodes.must_ask_for_sync(*ino));
         self.lost.iter().for_each(|ino| volume.name_lost(*ino));
@@ -275,6 +278,6 @@ impl Effects {
         if !self.shown.is_empty() && volume.orphans.may_have_any(volume) {
             self.shown.iter().for_each(|(open, range)| volume.orphans.show(volume, open, range.clone()));
         }
-        self.syncs
+        (self.syncs, self.shown)
     }
 }

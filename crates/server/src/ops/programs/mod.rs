@@ -18,7 +18,7 @@ mod space;
 mod view;
 
 use self::demand::demand_of;
-use self::effects::{Before, Effects};
+use self::effects::{Before, Effects, Written};
 use self::space::space_for;
 use self::view::View;
 use super::{Base, Error, Result, Session};
@@ -41,6 +41,9 @@ use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, NewNode, Protections
 
 /// How often a turn begins anew because somebody writes to what it has met.
 const LOCKS_MAX: u32 = 100;
+
+/// Of what a durable program has written at once, clients have so many bytes before they ask.
+const PUBLISHED_MAX: u64 = 32 << 10;
 
 /// For so long the functions of a program run, all together: writers of its files wait.
 const CALLS_NS_MAX: u64 = 100_000_000;
@@ -176,6 +179,8 @@ struct Programs<'s, 'a> {
 struct Turn {
     effects: Vec<Effects>,
     syncs: BTreeSet<Ino>,
+    /// Ranges of files that have been written.
+    written: Vec<Written>,
     /// Paths under which files are made, and of files that were renamed: for the recorder.
     made: Vec<Vec<u8>>,
     renamed: Vec<(Ino, Vec<u8>)>,
@@ -233,8 +238,9 @@ impl Programs<'_, '_> {
             if let Some(keeper) = self.keeper {
                 keeper.changed(std::mem::take(&mut effects.told));
             }
-            let syncs = effects.settle(session);
+            let (syncs, written) = effects.settle(session);
             turn.syncs.extend(syncs);
+            turn.written.extend(written);
         }
         drop(turn);
         Ok(match outcome {
@@ -258,23 +264,31 @@ impl Programs<'_, '_> {
         Ok(())
     }
 
-    /// Makes durable what has to be.
+    /// Makes durable what has to be. Its clients know what it is now, and ask for nothing.
     fn make_durable(&self) -> FsResult<()> {
-        let inodes = &self.session.volume.inodes;
-        for ino in std::mem::take(&mut self.turn.lock().syncs) {
+        let (session, inodes) = (self.session, &self.session.volume.inodes);
+        let (syncs, written) = {
+            let mut turn = self.turn.lock();
+            (std::mem::take(&mut turn.syncs), std::mem::take(&mut turn.written))
+        };
+        for &ino in &syncs {
             let open = self.view.open_file(ino).or_else(|| inodes.find(ino));
             match open {
                 Some(open) => {
-                    inodes.drain(&open, true)?;
-                    inodes.pass_times(&open);
-                    inodes.fsync(&open).inspect_err(|error| inodes.failed(&open, error.errno()))?;
+                    let synced = session.sync_inode(&open)?;
                     self.check_errors(ino)?;
+                    session.grant_sync(&open, synced);
                 }
-                None => match self.session.fs().fsync(ino) {
+                None => match session.fs().fsync(ino) {
                     // One that has been removed since has nothing to keep.
                     Err(FsError::NotFound | FsError::Stale) => {}
                     synced => synced?,
                 },
+            }
+        }
+        for (open, range) in written.iter().filter(|(open, _)| syncs.contains(&open.ino)) {
+            if range.end - range.start <= PUBLISHED_MAX {
+                session.publish(open, range.clone());
             }
         }
         Ok(())
