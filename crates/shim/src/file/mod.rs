@@ -1,5 +1,6 @@
 //! Reading and writing open weft files, in step with this process's shared maps of them and with what it holds back of them.
 
+pub mod atomic;
 pub mod batch;
 pub mod pump;
 pub mod requests;

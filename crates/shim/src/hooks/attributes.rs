@@ -1,5 +1,7 @@
 //! Attributes: reading them, access, space and limits.
 
+use crate::file::atomic::{ATTR_WRITE_ATOMIC, STATX_WRITE_ATOMIC, UNIT_MAX, UNIT_MIN};
+use crate::file::batch;
 use crate::hooks::change::{NOFOLLOW, SELF, checked};
 use crate::process;
 use crate::routing::{Last, Place, on_file, on_name, on_path, on_target};
@@ -48,7 +50,11 @@ fn split(ns: i64) -> (i64, i64) {
     (ns.div_euclid(SECOND_NS), ns.rem_euclid(SECOND_NS))
 }
 
-unsafe fn put_statx((attr, flags): (WireAttr, InodeFlags), out: *mut libc::statx) -> Result<(), Errno> {
+unsafe fn put_statx(
+    (attr, flags): (WireAttr, InodeFlags),
+    atomic: bool,
+    out: *mut libc::statx,
+) -> Result<(), Errno> {
     let time = |ns| {
         let (seconds, ns) = split(ns);
         // SAFETY: an all-zero timestamp is valid.
@@ -79,6 +85,13 @@ unsafe fn put_statx((attr, flags): (WireAttr, InodeFlags), out: *mut libc::statx
         stat.stx_rdev_minor = libc::minor(attr.rdev);
         stat.stx_dev_major = libc::major(attr.dev);
         stat.stx_dev_minor = libc::minor(attr.dev);
+        if atomic {
+            stat.stx_mask |= STATX_WRITE_ATOMIC;
+            stat.stx_attributes |= ATTR_WRITE_ATOMIC;
+            stat.stx_attributes_mask |= ATTR_WRITE_ATOMIC;
+            (stat.stx_atomic_write_unit_min, stat.stx_atomic_write_unit_max) = (UNIT_MIN, UNIT_MAX);
+            stat.stx_atomic_write_segments_max = 1;
+        }
         put(out, stat)
     }
 }
@@ -195,7 +208,10 @@ hooks! {
     fn statx(dirfd: c_int, path: *const c_char, flags: c_int, mask: c_uint, out: *mut libc::statx) -> c_int {
         let path = or_empty(path, flags);
         on_path(dirfd, path, Last::of(flags), |dirfd, path| real::statx(dirfd, path, flags, mask, out), |place| {
-            put_statx(place.stat_with_flags(checked(flags, STAT_FLAGS)?)?, out)
+            let known = place.stat_with_flags(checked(flags, STAT_FLAGS)?)?;
+            let is_file = known.0.mode & libc::S_IFMT == libc::S_IFREG;
+            let atomic = mask & STATX_WRITE_ATOMIC != 0 && is_file && batch::volume_can(process::client()?)?;
+            put_statx(known, atomic, out)
         })
     }
 

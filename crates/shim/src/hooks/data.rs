@@ -1,6 +1,7 @@
 //! Reading, writing, seeking, syncing, sizes.
 
 use crate::descriptors::table;
+use crate::file::atomic::{self, RWF_ATOMIC};
 use crate::file::pump::{End, pump};
 use crate::file::splicing;
 use crate::hooks::change::place_for_data;
@@ -14,6 +15,7 @@ use weft_client::busy::whole;
 use weft_client::proto::{is_readable, is_writable};
 use weft_client::scratch::{AnyBytes, Scratch};
 use weft_client::{AttrChange, Errno, FileRef};
+use weft_core::refuse;
 
 /// Most parts of a vectored call, as in Linux.
 const PARTS_MAX: usize = 1024;
@@ -184,13 +186,34 @@ fn writev_by<'a>(
     weft_file::write_parts(file, slices.get(..whole).unwrap_or(&[]), offset)
 }
 
+/// What `preadv2` and `pwritev2` know.
+pub const V2_FLAGS: c_int = libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC | RWF_ATOMIC;
+
 /// The offset and the sync flag of `preadv2` and `pwritev2`.
-fn v2(offset: off_t, flags: c_int) -> Result<(Option<u64>, bool), Errno> {
-    if flags & !(libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
-        return Err(libc::EOPNOTSUPP);
-    }
+fn v2(offset: off_t, flags: c_int, writes: bool) -> Result<(Option<u64>, bool), Errno> {
+    refuse(flags & !V2_FLAGS != 0 || flags & RWF_ATOMIC != 0 && !writes, libc::EOPNOTSUPP)?;
     let offset = if offset == -1 { None } else { Some(offset_of(offset)?) };
     Ok((offset, flags & (libc::RWF_DSYNC | libc::RWF_SYNC) != 0))
+}
+
+/// A write that a power cut leaves whole or not at all.
+fn write_atomically(
+    file: FileRef,
+    parts: *const iovec,
+    count: c_int,
+    offset: Option<u64>,
+    sync: bool,
+) -> Result<usize, Errno> {
+    let parts = memory(parts_of(parts, count), file, is_writable)?;
+    match parts {
+        [part] if part.iov_len > 0 => {
+            let bytes = memory(given(part.iov_base, part.iov_len), file, is_writable)?;
+            atomic::write(file, bytes, offset, sync)
+        }
+        _ if parts.iter().all(|part| part.iov_len == 0) => weft_file::write_parts(file, &[], offset),
+        // As in Linux.
+        _ => Err(libc::EINVAL),
+    }
 }
 
 /// Reads or writes pieces at an offset, with the flags of `preadv2`.
@@ -205,7 +228,10 @@ pub unsafe fn transfer(
     offset: off_t,
     flags: c_int,
 ) -> Result<usize, Errno> {
-    let (offset, sync) = v2(offset, flags)?;
+    let (offset, sync) = v2(offset, flags, writes)?;
+    if flags & RWF_ATOMIC != 0 {
+        return write_atomically(file, parts, count, offset, sync);
+    }
     if !writes {
         return readv_weft(file, parts, count, offset);
     }

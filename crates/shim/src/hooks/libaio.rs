@@ -3,6 +3,7 @@
 //! files join them. They are done when they are submitted, by the thread that submits them.
 
 use crate::descriptors::table;
+use crate::file::atomic::RWF_ATOMIC;
 use crate::file::requests::{self, Block, Claimed, Event};
 use crate::hooks::{data, raw};
 use crate::interception::dispatch;
@@ -40,7 +41,8 @@ fn check(block: &Block, file: FileRef) -> Result<(), Errno> {
         }
         requests::PREAD | requests::PREADV | requests::PWRITE | requests::PWRITEV => {
             let writes = is_write(block);
-            if block.rw_flags & !(libc::RWF_HIPRI | libc::RWF_DSYNC | libc::RWF_SYNC) != 0 {
+            let reads_atomically = !writes && block.rw_flags & RWF_ATOMIC != 0;
+            if block.rw_flags & !data::V2_FLAGS != 0 || reads_atomically {
                 Err(libc::EOPNOTSUPP)
             } else if !(if writes { is_writable(flags) } else { is_readable(flags) }) {
                 Err(libc::EBADF)

@@ -100,9 +100,11 @@ fn is_regular(client: &Client, file: FileRef) -> Result<bool, Errno> {
 
 /// Whether a file can be written to in batches, as far as it is not mapped.
 pub fn is_possible(client: &Client, file: FileRef) -> Result<bool, Errno> {
-    if !is_regular(client, file)? {
-        return Ok(false);
-    }
+    Ok(is_regular(client, file)? && volume_can(client)?)
+}
+
+/// Whether the volume makes several changes in one step.
+pub fn volume_can(client: &Client) -> Result<bool, Errno> {
     if STEPS.load(Relaxed) == NOT_ASKED {
         // An empty program is done where others would be.
         let program = Chain::all().check().map_err(|_| libc::EINVAL)?;
