@@ -7,6 +7,7 @@
 use crate::Common;
 use crate::disk::{Scratch, format, under};
 use crate::error::BenchError;
+use crate::loads::{Load, Spinners};
 use crate::pairs::{Comparison, Unit, median};
 use crate::rounds;
 use std::ffi::CString;
@@ -14,86 +15,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
-
-/// What else the machine does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-pub enum Load {
-    /// Nothing.
-    Idle,
-    /// A program computes on the second processor.
-    Busy,
-    /// A program computes on each processor.
-    Full,
-    /// Nothing; program and server are bound to the first processor.
-    OneCpu,
-    /// Nothing; program and server are bound to the second processor: one of the two takes the interrupts of the disk.
-    OtherCpu,
-}
-
-impl Load {
-    fn name(self) -> &'static str {
-        match self {
-            Load::Idle => "idle",
-            Load::Busy => "one busy",
-            Load::Full => "all busy",
-            Load::OneCpu => "one cpu",
-            Load::OtherCpu => "other cpu",
-        }
-    }
-
-    /// Processors on which something computes.
-    fn busy_cpus(self) -> std::ops::Range<usize> {
-        match self {
-            Load::Idle | Load::OneCpu | Load::OtherCpu => 0..0,
-            Load::Busy => 1..2,
-            Load::Full => 0..std::thread::available_parallelism().map_or(1, usize::from),
-        }
-    }
-}
-
-/// Makes the command run on one processor only.
-fn bind(command: &mut Command, cpu: usize) {
-    let bind = move || {
-        // SAFETY: an all-zero set is valid and `cpu` below its size; the call affects only the child.
-        let bound = unsafe {
-            let mut set: libc::cpu_set_t = std::mem::zeroed();
-            libc::CPU_SET(cpu % libc::CPU_SETSIZE as usize, &mut set);
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
-        };
-        if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
-    // SAFETY: a system call, as is allowed between fork and exec.
-    unsafe { command.pre_exec(bind) };
-}
-
-/// Programs that compute until they are dropped.
-struct Spinners(Vec<Child>);
-
-impl Spinners {
-    fn start(load: Load) -> Result<Spinners, BenchError> {
-        let mut spinners = Spinners(Vec::new());
-        for cpu in load.busy_cpus() {
-            let mut command = Command::new("sh");
-            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-            bind(&mut command, cpu);
-            spinners.0.push(command.spawn().map_err(|e| BenchError::io("sh", e))?);
-        }
-        Ok(spinners)
-    }
-}
-
-impl Drop for Spinners {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
 
 /// Compares all operations under each load.
 pub fn compare(
@@ -113,11 +37,7 @@ pub fn compare(
         let _spinners = Spinners::start(*load)?;
         let child = |mut command: Command, dir: &Path| {
             command.arg("operation-loop").arg(dir).args([threads.to_string(), count.to_string()]);
-            match load {
-                Load::OneCpu => bind(&mut command, 0),
-                Load::OtherCpu => bind(&mut command, 1),
-                Load::Idle | Load::Busy | Load::Full => {}
-            }
+            load.place(&mut command);
             Ok(command)
         };
         all.extend(rounds::compare(

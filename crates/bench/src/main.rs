@@ -12,7 +12,7 @@
 //! - [`calls`]: `weft-bench calls`, single calls on a volume's files; [`programs`]: `weft-bench programs`, programs there;
 //! - [`compound`]: `weft-bench compound`, programs of several operations;
 //! - [`fairness`]: `weft-bench fairness`, tenants on a device processor of a server;
-//! - [`rounds`]: runs of which each has many figures.
+//! - [`loads`]: what else the machine does meanwhile; [`rounds`]: runs of which each has many figures.
 
 mod calls;
 mod compound;
@@ -21,6 +21,7 @@ mod disk;
 mod error;
 mod fairness;
 mod hook_cost;
+mod loads;
 mod pairs;
 mod programs;
 mod rounds;
@@ -62,7 +63,7 @@ enum Command {
         common: Common,
         /// What else the machine does meanwhile.
         #[arg(long, value_delimiter = ',', default_value = "idle,busy,one-cpu,other-cpu")]
-        loads: Vec<calls::Load>,
+        loads: Vec<loads::Load>,
         /// Threads that call at once.
         #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
         threads: u32,
@@ -96,6 +97,9 @@ enum Command {
         /// Only the work whose name begins like this.
         #[arg(long, value_name = "NAME", default_value = "")]
         only: String,
+        /// What else the machine does meanwhile.
+        #[arg(long, value_delimiter = ',', default_value = "idle")]
+        loads: Vec<loads::Load>,
     },
     /// A tenant with cheap programs beside one with expensive ones, on one modelled device processor, under each scheduler. The tenants are
     /// other users, so only the superuser can run it.
@@ -224,9 +228,9 @@ fn run(command: Command) -> Result<(), BenchError> {
             let written = json.and_then(|json| writeln!(io::stdout(), "{json}"));
             return written.map_err(|e| BenchError::io("standard output", e));
         }
-        Command::Compound { common, count, only } => {
+        Command::Compound { common, count, only, loads } => {
             let work = compound::Choice { count: *count, only: only.clone() };
-            (common, compound::compare(common, &work))
+            (common, compound::compare(common, loads, &work))
         }
         Command::Calls { common, loads, threads, count } => {
             (common, calls::compare(common, loads, *threads, *count))

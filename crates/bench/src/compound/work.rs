@@ -5,10 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use weft_core::checksum::crc32c;
 use weft_core::{Ino, Tag};
-use weft_vfs::compound::{Access, Arith, Chain};
-use weft_vfs::{CreateArgs, FileSystem, FsResult, NewNode};
+use weft_vfs::compound::{Access, Arith, Chain, Codec, Input, Native, Near};
+use weft_vfs::{CreateArgs, FileSystem, FsResult, NewNode, SetAttr};
 
 /// Bytes of a block.
 pub const BLOCK: usize = 4096;
@@ -72,6 +73,8 @@ pub fn make_in(fs: &dyn FileSystem) -> FsResult<[Ino; 2]> {
     let [of_blocks, log, config] = [file(dir, b"file")?, file(dir, b"log")?, file(dir, b"config")?];
     fs.write(of_blocks, 0, &[7; BLOCKS as usize * BLOCK])?;
     fs.write(config, 0, &[7; BLOCK])?;
+    // What was appended in the round before.
+    fs.setattr(log, &SetAttr { size: Some(0), ..SetAttr::default() })?;
     fs.sync()?;
     Ok([of_blocks, log])
 }
@@ -81,6 +84,10 @@ pub struct Work {
     pub name: &'static str,
     pub calls: fn(&mut Files, u64) -> io::Result<()>,
     pub chain: fn() -> Chain,
+    /// What comes with the run of the program with this number.
+    pub inputs: fn(u64) -> Vec<Input<'static>>,
+    /// Programs are posted, instead of being run in batches.
+    pub is_posted: bool,
     pub linked: Option<fn(&mut Linked) -> io::Result<()>>,
 }
 
@@ -116,7 +123,33 @@ fn append(files: &mut Files) -> io::Result<()> {
     files.log.write_all(&[&files.block[..], &crc].concat())
 }
 
-pub const WORK: [Work; 6] = [
+/// Bytes that are compressed.
+const TEXT: usize = 64 << 10;
+
+/// Bytes that compress to about a third, as records of a log do.
+fn text() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| {
+        let line = |i: u64| {
+            let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            format!(
+                "2026-01-01 00:00:{:02} request {mixed:016x} of user {:05} took {} us\n",
+                i % 60,
+                mixed % 99_991,
+                mixed >> 52
+            )
+        };
+        let mut bytes: Vec<u8> = (0..TEXT as u64 / 32).flat_map(|i| line(i).into_bytes()).collect();
+        bytes.truncate(TEXT);
+        bytes
+    })
+}
+
+fn places(i: u64) -> Vec<Input<'static>> {
+    (i..i + PLACES as u64).map(|i| Input::Num(Files::place(i))).collect()
+}
+
+pub const WORK: [Work; 7] = [
     Work {
         name: "open, read 4 KiB, close",
         calls: |files, _| File::open(files.dir.join("file"))?.read_exact(&mut files.block),
@@ -127,30 +160,40 @@ pub const WORK: [Work; 6] = [
             chain.export(bytes);
             chain
         },
+        inputs: places,
+        is_posted: false,
         linked: Some(Linked::open_read_close),
     },
     Work {
         name: "read 4 KiB, change, write",
         calls: |files, i| files.change(Files::place(i)),
         chain: || changing(1),
+        inputs: places,
+        is_posted: false,
         linked: None,
     },
     Work {
         name: "the same, 8 times",
         calls: |files, i| (i..i + PLACES as u64).try_for_each(|i| files.change(Files::place(i))),
         chain: || changing(PLACES as u8),
+        inputs: places,
+        is_posted: false,
         linked: None,
     },
     Work {
         name: "append 4 KiB and its CRC32C",
         calls: |files, _| append(files),
         chain: || appending(Chain::all()),
+        inputs: places,
+        is_posted: false,
         linked: None,
     },
     Work {
         name: "the same with the policy each",
         calls: |files, _| append(files),
         chain: || appending(Chain::each()),
+        inputs: places,
+        is_posted: false,
         linked: None,
     },
     Work {
@@ -170,6 +213,26 @@ pub const WORK: [Work; 6] = [
             chain.rename("/compound/config.new", "/compound/config");
             chain
         },
+        inputs: places,
+        is_posted: false,
         linked: Some(Linked::replace_durably),
+    },
+    Work {
+        name: "compress 64 KiB and append",
+        calls: |files, _| {
+            let packed = Native.compress(text(), Codec::Lz4, 0, 2 * TEXT, None);
+            files.log.write_all(&packed.map_err(io::Error::other)?)
+        },
+        chain: || {
+            let mut chain = Chain::all();
+            let log = chain.given(1);
+            let bytes = chain.input_bytes(0);
+            let packed = chain.compress(bytes, Codec::Lz4, 0);
+            chain.append(log, packed);
+            chain
+        },
+        inputs: |_| vec![Input::Bytes(text())],
+        is_posted: true,
+        linked: None,
     },
 ];
