@@ -1,6 +1,7 @@
 //! Files: locks, space, direct and gathered writes, memory files, random numbers, the identity of this boot.
 
 use crate::checked;
+use crate::durable_write::{By, DurableWrites};
 use crate::uring::Rings;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -8,6 +9,7 @@ use std::io::{self, IoSlice};
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::time::Instant;
 
 /// Parts that one `pwritev` takes (`IOV_MAX`).
 pub const PARTS_MAX: usize = 1024;
@@ -139,13 +141,14 @@ pub fn open_again(file: &impl AsFd, options: &OpenOptions) -> io::Result<File> {
 pub struct DirectFile {
     file: File,
     rings: Option<Rings>,
+    writes: DurableWrites,
 }
 
 impl DirectFile {
     /// Opens the same file once more; fails where the file system has no direct writes.
     pub fn of(file: &File) -> io::Result<DirectFile> {
         let file = open_again(file, OpenOptions::new().write(true).custom_flags(libc::O_DIRECT))?;
-        Ok(DirectFile { file, rings: Rings::new() })
+        Ok(DirectFile { file, rings: Rings::new(), writes: DurableWrites::new() })
     }
 
     /// The descriptor itself.
@@ -156,10 +159,23 @@ impl DirectFile {
     /// Writes `bytes`, which begin at a page's address, at `offset`. They are durable when this returns; of
     /// the rest of the file it says nothing. An error leaves open what was written.
     pub fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        if self.rings.as_ref().is_some_and(|rings| rings.write_durably(&self.file, bytes, offset).is_ok()) {
+        let by = self.writes.next();
+        let begun = Instant::now();
+        if let (By::Ring, Some(rings)) = (by, &self.rings)
+            && rings.write_durably(&self.file, bytes, offset).is_ok()
+        {
+            self.writes.done(By::Ring, begun.elapsed().as_nanos() as u64);
             return Ok(());
         }
-        // The same bytes again: a plain call says for certain what is wrong.
+        self.write_by_call(bytes, offset)?;
+        if by == By::Call {
+            self.writes.done(By::Call, begun.elapsed().as_nanos() as u64);
+        }
+        Ok(())
+    }
+
+    /// The same by a plain call: after a ring has failed with the same bytes, it says for certain what is wrong.
+    fn write_by_call(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
         // SAFETY: one vector, which describes a live slice that the kernel only reads from.
         let wrote = unsafe {

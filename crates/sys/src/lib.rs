@@ -12,6 +12,7 @@
 
 pub mod aligned;
 pub mod clock;
+mod durable_write;
 pub mod exchange;
 pub mod file;
 pub mod huge;

@@ -45,6 +45,7 @@ mod chain;
 mod check;
 mod codec;
 mod compute;
+mod computed;
 mod data;
 mod host;
 pub mod ioctl;

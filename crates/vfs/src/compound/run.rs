@@ -1,5 +1,6 @@
 //! The interpreter.
 
+use super::computed::Computed;
 use super::data::Data;
 use super::overlay::{Overlay, is_file};
 use super::paths::{Names, Path};
@@ -98,6 +99,7 @@ struct Machine<'a> {
     /// Whether an operation asked for durability.
     syncs: bool,
     used: Used,
+    computed: Computed<'a>,
 }
 
 /// What a program has used of what is limited: bytes, and what its calls have taken.
@@ -124,12 +126,14 @@ impl<'a> Machine<'a> {
             failed: None,
             syncs: false,
             used: Used::default(),
+            computed: Computed::default(),
         }
     }
 
-    /// Forgets what was done so far.
+    /// Forgets what was done so far, but not what was computed.
     fn begin(&mut self) {
-        *self = Machine::new(self.host, self.program);
+        let computed = std::mem::take(&mut self.computed);
+        *self = Machine { computed, ..Machine::new(self.host, self.program) };
     }
 
     /// Runs all operations, and makes their changes in one step.
@@ -252,8 +256,8 @@ impl<'a> Machine<'a> {
 
     fn answer(self) -> Answer {
         let ops = &self.program.ops;
-        // What the plan holds is not copied to be exported.
-        drop(self.overlay);
+        // What the plan and later tries hold is not copied to be exported.
+        drop((self.overlay, self.computed));
         let mut outcomes: Vec<Outcome> = self
             .slots
             .into_iter()
@@ -417,28 +421,40 @@ impl<'a> Machine<'a> {
                 self.used.compressed += bytes.len();
                 let too_much = self.used.compressed > COMPRESS_BYTES_MAX;
                 refuse(too_much, Failure::Limit("4 MiB to compress or decompress"))?;
+                if let Some(value) = self.computed.again(at, [&bytes, &[]], 0, self.room()) {
+                    return Ok(Some(Held::Bytes(value)));
+                }
                 let (near, host) = (self.near()?, self.host);
                 let mut check_point = || host.check_point();
                 let between = host.has_check_points().then_some(&mut check_point as &mut dyn FnMut());
                 let make = |max| near.compress(&bytes, *codec, *level, max, between);
-                Held::Bytes(compute::bounded(u64::MAX, self.room(), make)?.into())
+                let packed = compute::bounded(u64::MAX, self.room(), make)?;
+                Held::Bytes(self.computed.keep(at, [bytes, Data::default()], 0, packed))
             }
             Kind::Decompress { bytes, codec, max } => {
                 let (bytes, max, near) = (self.bytes(bytes), self.num(*max), self.near()?);
                 self.used.compressed += bytes.len();
                 let too_much = self.used.compressed > COMPRESS_BYTES_MAX;
                 refuse(too_much, Failure::Limit("4 MiB to compress or decompress"))?;
+                if let Some(value) = self.computed.again(at, [&bytes, &[]], max, self.room()) {
+                    return Ok(Some(Held::Bytes(value)));
+                }
                 let make = |max| near.decompress(&bytes, *codec, max);
-                Held::Bytes(compute::bounded(max, self.room(), make)?.into())
+                let unpacked = compute::bounded(max, self.room(), make)?;
+                Held::Bytes(self.computed.keep(at, [bytes, Data::default()], max, unpacked))
             }
             Kind::Call { module, input, fuel } => {
                 let (module, input) = (self.bytes(module), self.bytes(input));
                 let (fuel, host, room, near) = (self.num(*fuel), self.host, self.room(), self.near()?);
+                if let Some(value) = self.computed.again(at, [&module, &input], fuel, room) {
+                    return Ok(Some(Held::Bytes(value)));
+                }
                 let calls = &mut self.used.calls;
                 let make = |output_bytes| {
                     calls.call(near, (&module, &input), Limits { fuel, output_bytes }, &|ns| host.goes_on(ns))
                 };
-                Held::Bytes(compute::bounded(u64::MAX, room, make)?.into())
+                let returned = compute::bounded(u64::MAX, room, make)?;
+                Held::Bytes(self.computed.keep(at, [module, input], fuel, returned))
             }
         };
         Ok(Some(value))
