@@ -146,7 +146,7 @@ class Chain:
         """
         if self._inputs:
             raise ValueError("a chain with inputs does not run through a mount; run it on a connection")
-        descriptor = directory if isinstance(directory, int) else directory.fileno()
+        descriptor = directory.fileno() if hasattr(directory, "fileno") else directory
         answer = c_void_p()
         c.chain_run_at(literal_number(descriptor, "directory", 2**31 - 1), self._raw, byref(answer))
         return self._answered(answer)
