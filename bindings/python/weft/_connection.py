@@ -79,6 +79,8 @@ class Connection:
     """
 
     def __init__(self, socket: Optional[LiteralPath] = None, *, mount_point: Optional[LiteralPath] = None) -> None:
+        if socket is None and not os.environ.get("WEFT_SOCKET"):
+            raise ValueError("WEFT_SOCKET is not set; pass the server's socket, or run the program under 'weft run'")
         named = None if socket is None else literal_path(socket, "socket")
         appears = None if mount_point is None else literal_path(mount_point, "mount_point")
         self._handle = _Handle(named, appears)

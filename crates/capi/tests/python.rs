@@ -56,7 +56,8 @@ fn build_wheel(weft: &Path) -> PathBuf {
     let target = weft.join("target");
     std::fs::create_dir_all(target.join("release")).unwrap();
     let library = "libweft_c.so";
-    std::os::unix::fs::symlink(library_directory().join(library), target.join("release").join(library)).unwrap();
+    std::os::unix::fs::symlink(library_directory().join(library), target.join("release").join(library))
+        .unwrap();
     let mut make = Command::new("make");
     make.args(["python", "CARGO=true"])
         .arg(format!("CARGO_TARGET_DIR={}", target.display()))
