@@ -9,13 +9,36 @@
 
 mod support;
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use support::{Served, library_directory};
 use weft_client::FileRef;
 use weft_fuse::{Kept, Mount, MountChoice};
 
 const PAGE: &str = include_str!("../../../docs/how-to/use-weft-from-python.md");
+
+/// A program whose server ends between its line of output and the next run. It leaves its files and connection to the finalisers, too.
+const SERVER_ENDS: &str = r"
+import errno, sys, weft
+
+volume = weft.connect()
+file = volume.open('/')
+chain = weft.Chain()
+chain.create('/file')
+volume.run(chain)
+batch = weft.Batch(volume)
+batch.add(chain)
+print('ready', flush=True)
+sys.stdin.read()
+told = []
+for call in (lambda: volume.run(chain), batch.run, lambda: volume.open('/')):
+    try:
+        call()
+    except OSError as error:
+        told.append(errno.errorcode[error.errno])
+print(*told)
+";
 
 /// The blocks of the page in a language.
 fn blocks(language: &str) -> Vec<&'static str> {
@@ -154,6 +177,24 @@ fn chains_run_through_a_mount() {
     let Some(mount) = mount(&served, &dir) else { return };
     output(own_tests(&package, &["test_mount"]).env("WEFT_MOUNT", &dir));
     mount.unmount().unwrap();
+}
+
+#[test]
+fn a_server_that_ends_is_told_by_the_next_run() {
+    let served = Served::new();
+    let package = unpacked(served.scratch.path());
+    let mut command = python();
+    command.args(["-c", SERVER_ENDS]).env("PYTHONPATH", &package).env("WEFT_SOCKET", &served.socket);
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut ready = [0; 6];
+    child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    served.server.stop();
+    drop(child.stdin.take());
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.is_empty(), "{}: {told}", output.status);
+    assert_eq!((&ready, text(output).as_str()), (b"ready\n", "EIO EIO EIO\n"));
 }
 
 #[test]
