@@ -248,6 +248,31 @@ class Inputs(ServedCase):
         batch.add(self.chain, [0, 5], files=[self.file])
         self.assertEqual([answer[self.sum] for answer in batch.run()], [expected + 5])
 
+    def test_offsets_beyond_all_files_mean_the_same_alone_and_in_a_batch(self) -> None:
+        batch = weft.Batch(self.volume)
+        for policy in ("all", "prefix", "each"):
+            for offset in (2**40, 2**63 - 2, 2**63 - 1, 2**63, 2**64 - 1):
+                chain = weft.Chain(policy)
+                file = chain.given()
+                nothing = chain.export(chain.read(file, 10, offset))
+                # A program of the policy that only reads is run otherwise.
+                chain.write(file, b"")
+                too_large = chain.when(offset, ">", 2**41).write(file, b"x", offset)
+                batch.add(chain, files=[self.file])
+                answers = batch.run()
+                try:
+                    answers.append(self.volume.run(chain, files=[self.file]))
+                except weft.ChainFailed as error:
+                    answers.append(error.answer)
+                for answer in answers:
+                    with self.subTest(policy=policy, offset=offset):
+                        self.assertEqual(answer[nothing], b"")
+                        if offset > 2**41:
+                            self.assertEqual(answer.error.errno, errno.EFBIG)
+                            self.assertIs(answer.error.operation, too_large)
+                        else:
+                            self.assertIsNone(answer.error)
+
     def test_what_is_wrong_with_a_batch_runs_nothing(self) -> None:
         batch = weft.Batch(self.volume)
         self.refused([
