@@ -2,14 +2,20 @@
 
 CARGO ?= cargo
 BIN := $(or $(CARGO_TARGET_DIR),target)
+PYTHON ?= python3
 
-.PHONY: build test demo lint bench smoke lab kill orders
+.PHONY: build python test demo lint bench smoke lab kill orders
 
 # The command, the preloaded library and the C library, optimised, side by side. In release/c: the C library with its header and
 # weft.pc, for programs that link it.
 build:
 	$(CARGO) build --release --locked -p weft-cli -p weft-shim -p weft-capi
 	scripts/install-c.sh $(BIN)/release $(abspath $(BIN))/release/c
+
+# The wheel of the Python package, with the C library in it.
+python:
+	$(CARGO) build --release --locked -p weft-capi
+	$(PYTHON) bindings/python/build_wheel.py --library $(BIN)/release/libweft_c.so --out $(BIN)
 
 # Unit, property and C probe tests of every crate, then programs on a volume from end to end.
 test:

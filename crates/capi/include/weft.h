@@ -975,7 +975,7 @@ int weft_session_get_destination(const weft_session *session, uint64_t source, u
    Caller: socket and mount_point are null or strings; out can be written. */
 int weft_files_connect(const char *socket, const char *mount_point, weft_files **out);
 
-/* Ends a connection, and closes the files that it has opened.
+/* Ends a connection, and closes the files that it has opened. A forked child ends only what it has of its parent's connection, which goes on.
    Caller: The handle is null or open, and no call on it is under way. */
 void weft_files_close(weft_files *files);
 

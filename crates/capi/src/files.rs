@@ -141,7 +141,8 @@ exports! {
         give(WeftFiles { id: fresh_id(), client, open: Mutex::default() }, out)
     }
 
-    /// Ends a connection, and closes the files that it has opened.
+    /// Ends a connection, and closes the files that it has opened. A forked child ends only what it has of its parent's connection, which
+    /// goes on.
     ///
     /// # Safety
     /// The handle is null or open, and no call on it is under way.

@@ -8,35 +8,12 @@ mod support;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use support::{compile, library_directory};
-use tempfile::TempDir;
-use weft_client::{Client, ConnectOptions, FileRef};
-use weft_device::Geometry;
-use weft_server::{Server, Volume};
-use weft_volume::{Device, MountChoice};
+use support::{Served, compile, library_directory};
+use weft_client::FileRef;
 
 const PAGE: &str = include_str!("../../../docs/how-to/compound-operations.md");
 
-/// A served volume, and a directory for programs.
-struct Served {
-    scratch: TempDir,
-    socket: PathBuf,
-    device: Device,
-    server: Server,
-}
-
 impl Served {
-    fn new() -> Served {
-        let geometry = Geometry::preset("bbssd").unwrap().with_size(96 << 20).with_zone_bytes(1 << 20);
-        let mounted = weft_volume::open_memory("mem".into(), &geometry, &MountChoice::default()).unwrap();
-        let device = mounted.device().unwrap().clone();
-        let scratch = tempfile::tempdir().unwrap();
-        let socket = scratch.path().join("socket");
-        let server = Server::start(Volume::new(Arc::new(mounted)).unwrap(), &socket).unwrap();
-        Served { scratch, socket, device, server }
-    }
-
     /// Compiles a program, which gets the socket in its environment and as its argument.
     fn command(&self, source: &Path) -> Command {
         let program = self.scratch.path().join("program");
@@ -54,22 +31,6 @@ impl Served {
         let output = self.command(source).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// As another process.
-    fn client(&self) -> Client {
-        let socket_path = self.socket.to_str().unwrap().as_bytes();
-        Client::connect(&ConnectOptions { socket_path, mount_point: b"/weft" }).unwrap()
-    }
-
-    /// The content of a file, as another process sees it.
-    fn content(&self, path: &[u8]) -> Vec<u8> {
-        let client = self.client();
-        let file = client.open(FileRef::ROOT, path, libc::O_RDONLY, 0).unwrap().file;
-        let mut bytes = vec![0; 256];
-        let len = client.pread(file, &mut bytes, 0).unwrap();
-        bytes.truncate(len);
-        bytes
     }
 }
 

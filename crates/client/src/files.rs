@@ -25,7 +25,7 @@ const BEYOND_ANY: u64 = i64::MAX as u64 - 1;
 const PARTS_MAX: usize = 1024;
 
 /// Whether a transfer goes beyond what an offset can say: as in Linux, that is refused whatever the file holds.
-fn ends_nowhere(offset: u64, len: usize) -> bool {
+pub(crate) fn ends_nowhere(offset: u64, len: usize) -> bool {
     offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64)
 }
 

@@ -3,6 +3,7 @@
 //! Only on files that are given with them: what is written goes by leases then, without a call.
 
 use crate::client::{Client, Leases};
+use crate::files::ends_nowhere;
 use crate::here::attr_of;
 use crate::lease::Written;
 use crate::proto::{FileRef, Op, access_of, is_readable, is_writable};
@@ -91,7 +92,8 @@ impl Client {
 
     /// Writes bytes, as many as are accepted at once, at an offset or at the end of the file: where they begin.
     fn write_whole(&self, file: FileRef, at: Option<u64>, data: &[u8]) -> Result<u64, Errno> {
-        if data.len() > WRITE_BYTES_MAX {
+        // An offset that a call refuses is too large for a program, which fails otherwise.
+        if data.len() > WRITE_BYTES_MAX || at.is_some_and(|at| ends_nowhere(at, data.len())) {
             return self.write_by_program(file, at, data);
         }
         match at {
@@ -177,6 +179,10 @@ impl FileSystem for Plainly<'_> {
 
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
         let file = self.file(ino, is_readable)?;
+        if ends_nowhere(offset, out.len()) {
+            // A call refuses this. To a program, there is just nothing at such an offset.
+            return Ok(0);
+        }
         let mut read = 0;
         while read < out.len() {
             match self

@@ -1,9 +1,15 @@
-//! What the tests share: the library, and programs in C that are compiled against it.
+//! What the tests share: the library, programs in C that are compiled against it, and a served volume.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "a test fails by panicking, and uses what it needs")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use tempfile::TempDir;
+use weft_client::{Client, ConnectOptions, FileRef};
+use weft_device::Geometry;
+use weft_server::{Server, Volume};
+use weft_volume::{Device, MountChoice};
 
 /// The directory with the libraries: that of the test's own program, or the one above.
 pub fn library_directory() -> PathBuf {
@@ -34,4 +40,40 @@ fn compile_with(source: &Path, program: &Path, libraries: &[&str], options: &[&s
         .output()
         .unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+}
+
+/// A served volume, and a directory for programs.
+pub struct Served {
+    pub scratch: TempDir,
+    pub socket: PathBuf,
+    pub device: Device,
+    pub server: Server,
+}
+
+impl Served {
+    pub fn new() -> Served {
+        let geometry = Geometry::preset("bbssd").unwrap().with_size(96 << 20).with_zone_bytes(1 << 20);
+        let mounted = weft_volume::open_memory("mem".into(), &geometry, &MountChoice::default()).unwrap();
+        let device = mounted.device().unwrap().clone();
+        let scratch = tempfile::tempdir().unwrap();
+        let socket = scratch.path().join("socket");
+        let server = Server::start(Volume::new(Arc::new(mounted)).unwrap(), &socket).unwrap();
+        Served { scratch, socket, device, server }
+    }
+
+    /// As another process.
+    pub fn client(&self) -> Client {
+        let socket_path = self.socket.to_str().unwrap().as_bytes();
+        Client::connect(&ConnectOptions { socket_path, mount_point: b"/weft" }).unwrap()
+    }
+
+    /// The content of a file, as another process sees it.
+    pub fn content(&self, path: &[u8]) -> Vec<u8> {
+        let client = self.client();
+        let file = client.open(FileRef::ROOT, path, libc::O_RDONLY, 0).unwrap().file;
+        let mut bytes = vec![0; 256];
+        let len = client.pread(file, &mut bytes, 0).unwrap();
+        bytes.truncate(len);
+        bytes
+    }
 }
