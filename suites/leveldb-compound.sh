@@ -3,7 +3,7 @@
 # unmodified one: each reads the databases of the other; the patched one and its server are killed while it writes; then all are measured.
 #   suites/leveldb-compound.sh [KILLS=20] [ROUNDS=0] [BYTES=64M] [SIZES="100 1024 4096 16384"]
 # ROUNDS: how often each row of the table is measured. BYTES: values that a row writes, at most 100,000. SIZES: bytes of a value.
-# BUILD=FOLDER keeps the built LevelDBs. VOLUME: size of the measured volumes (default 4G). LIBWEFT: weft's C library (default: that of 'make build').
+# MEASURES=FILE keeps the measures; suites/leveldb-compound/plot.py draws them. BUILD=FOLDER keeps the built LevelDBs. VOLUME: size of the measured volumes (default 4G). LIBWEFT: weft's C library (default: that of 'make build').
 source "$(dirname "$0")/programs/prepare.sh"
 KILLS=${1:-20} ROUNDS=${2:-0} BYTES=$(numfmt --from=iec "${3:-64M}") SIZES=${4:-100 1024 4096 16384}
 LIBWEFT=${LIBWEFT:-$ROOT/target/release/libweft_c.a}
@@ -164,6 +164,7 @@ strace -f -c -S calls -o "$SCRATCH/calls" "$BUILD/unmodified-db_bench" --db="$NA
   --benchmarks=fillrandom --write_buffer_size=65536 >/dev/null 2>&1
 awk '$NF ~ /^(write|fdatasync|fsync|openat|close|rename|unlink|mmap|munmap|pread64|read|newfstatat|ftruncate|mkdir|fcntl)$/ { printf "  %-12s %8d\n", $NF, $4 }' \
   "$SCRATCH/calls"
+[ -z "${MEASURES:-}" ] || cp "$SCRATCH/measures" "$MEASURES"
 python3 - "$SCRATCH/measures" "${SIDES[@]}" <<'PY'
 import statistics, sys
 sides, rows = sys.argv[2:], {}
