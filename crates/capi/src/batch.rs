@@ -4,11 +4,11 @@ use crate::answer::WeftAnswer;
 use crate::chain::{WeftChain, add, failure};
 use crate::error::{Failure, bad, exports};
 use crate::files::{WeftFile, WeftFiles};
-use crate::handle::{bytes, give, handle, list, take};
+use crate::handle::{bytes, give, handle, list, put, take};
 use crate::values::WeftValue;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use weft_client::Prepared;
+use weft_client::{Batch, Posted, Prepared};
 use weft_vfs::compound::{Answer, BATCH_RUNS_MAX, Input, Kind};
 
 /// What comes with a run of a chain: the value of weft_chain_input_number or weft_chain_input_bytes with the number that is its place.
@@ -48,6 +48,34 @@ struct State {
     runs: Vec<Run>,
     /// Answers that nobody has taken yet, of the runs of the last request.
     answers: VecDeque<(u64, Arc<Prepared>, Answer)>,
+    /// What the server is at, and the runs of that.
+    posted: Option<(Posted<'static, Arc<Prepared>>, Vec<Run>)>,
+}
+
+impl State {
+    /// Begins a request of all runs, and forgets the answers to the one before.
+    fn begin(
+        &mut self,
+        files: &'static WeftFiles,
+    ) -> Result<(Batch<'static, Arc<Prepared>>, Vec<Run>), Failure> {
+        if self.posted.is_some() {
+            return Err(bad("the batch is posted; wait for it first".into()));
+        }
+        self.answers.clear();
+        let runs = std::mem::take(&mut self.runs);
+        Ok((files.batch(runs.iter().map(Run::parts))?, runs))
+    }
+
+    fn finish(&mut self, runs: Vec<Run>, answers: Result<Vec<Answer>, i32>) -> Result<(), Failure> {
+        let answers = answers.map_err(failed)?;
+        let each = runs.into_iter().zip(answers);
+        self.answers = each.map(|(run, answer)| (run.chain, run.prepared, answer)).collect();
+        Ok(())
+    }
+}
+
+fn failed(errno: i32) -> Failure {
+    Failure::Files { what: "run a batch".into(), errno }
 }
 
 impl WeftBatch {
@@ -178,13 +206,44 @@ exports! {
     /// The handle is open.
     fn weft_batch_run(batch: *mut WeftBatch) {
         let batch = handle(batch, "batch")?;
-        let files = handle(batch.files, "files")?;
         let mut state = batch.state();
-        state.answers.clear();
-        let runs = std::mem::take(&mut state.runs);
-        let answers = files.run_batch(&runs.iter().map(Run::parts).collect::<Vec<_>>())?;
-        state.answers = runs.into_iter().zip(answers).map(|(run, answer)| (run.chain, run.prepared, answer)).collect();
+        let (request, runs) = state.begin(handle(batch.files, "files")?)?;
+        state.finish(runs, request.run())
+    }
+
+    /// Has the server make all runs of a batch, as weft_batch_run does, and returns meanwhile. The runs of two posted batches go on at the
+    /// same time. A posted batch that is freed goes on, and nobody hears how it ended. `WEFT_EINVAL`, also: it is posted already.
+    ///
+    /// # Safety
+    /// The handle is open.
+    fn weft_batch_post(batch: *mut WeftBatch) {
+        let batch = handle(batch, "batch")?;
+        let mut state = batch.state();
+        let (request, runs) = state.begin(handle(batch.files, "files")?)?;
+        state.posted = Some((request.post().map_err(failed)?, runs));
         Ok(())
+    }
+
+    /// Waits for the runs of a posted batch. Their answers are taken by weft_batch_take then. `WEFT_EINVAL`: the batch is not posted.
+    /// Otherwise it fails as weft_batch_run does; in a child of the process that has posted it, `WEFT_EIO` with the errno EIO.
+    ///
+    /// # Safety
+    /// The handle is open.
+    fn weft_batch_wait(batch: *mut WeftBatch) {
+        let mut state = handle(batch, "batch")?.state();
+        let Some((posted, runs)) = state.posted.take() else {
+            return Err(bad("the batch is not posted; post it first".into()));
+        };
+        state.finish(runs, posted.wait())
+    }
+
+    /// Whether weft_batch_wait returns at once: 1 or 0, also 1 for a batch that is not posted.
+    ///
+    /// # Safety
+    /// The handle is open; `is_done` can be written.
+    fn weft_batch_is_done(batch: *const WeftBatch, is_done: *mut u32) {
+        let state = handle(batch, "batch")?.state();
+        put(u32::from(state.posted.as_ref().is_none_or(|(posted, _)| posted.is_done())), is_done)
     }
 
     /// Takes the answer to the next run of the batch, in the order in which they were added. `WEFT_EFAILED`: an operation of that run failed;
@@ -209,8 +268,8 @@ exports! {
 }
 
 impl Run {
-    fn parts(&self) -> (&Prepared, &[WeftFile], Vec<Input<'_>>) {
-        (&self.prepared, &self.given, self.inputs.iter().map(Owned::borrowed).collect())
+    fn parts(&self) -> (Arc<Prepared>, &[WeftFile], Vec<Input<'_>>) {
+        (self.prepared.clone(), &self.given, self.inputs.iter().map(Owned::borrowed).collect())
     }
 }
 

@@ -5,6 +5,7 @@ use crate::handle::{c_string, give, handle, put, take};
 use std::collections::HashSet;
 use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weft_client::{Batch, Client, ConnectOptions, FileRef, Prepared};
@@ -67,19 +68,19 @@ impl WeftFiles {
         answer.map_err(|errno| Failure::Files { what: "run a chain".into(), errno })
     }
 
-    /// Runs prepared programs by one request.
-    pub(crate) fn run_batch(
+    /// One request of runs of prepared programs.
+    pub(crate) fn batch<'r>(
         &self,
-        runs: &[(&Prepared, &[WeftFile], Vec<Input<'_>>)],
-    ) -> Result<Vec<Answer>, Failure> {
+        runs: impl IntoIterator<Item = (Arc<Prepared>, &'r [WeftFile], Vec<Input<'r>>)>,
+    ) -> Result<Batch<'_, Arc<Prepared>>, Failure> {
         let mut batch = Batch::new(&self.client, FileRef::ROOT, 0);
         for (prepared, given, inputs) in runs {
             let given = self.references(given)?;
-            batch.add(prepared, &given, inputs).map_err(|_| {
+            batch.add(prepared, &given, &inputs).map_err(|_| {
                 bad("the runs of the batch do not fit one request of 256 KiB; make more batches".into())
             })?;
         }
-        batch.run().map_err(|errno| Failure::Files { what: "run a batch".into(), errno })
+        Ok(batch)
     }
 
     fn references(&self, given: &[WeftFile]) -> Result<Vec<FileRef>, Failure> {

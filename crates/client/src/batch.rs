@@ -7,6 +7,7 @@ use crate::programs::Prepared;
 use crate::proto::{Op, PROGRAM_UNKNOWN};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::sys::{self, Errno};
+use std::ops::Deref;
 use weft_core::refuse;
 use weft_vfs::compound::{Answer, BATCH_RUNS_MAX, FILES_MAX, INPUTS_MAX, Input, Run};
 
@@ -15,33 +16,32 @@ const BATCH_BYTES_MAX: usize = PAYLOAD_BYTES - 16;
 /// How often programs that the server does not keep are sent once more: it may have no room for all of them at once.
 const SENDS_MAX: u32 = 3;
 
-/// Runs of programs in their order, to be made by one request.
+/// Runs of programs in their order, to be made by one request. `P` is a `&Prepared`, or an `Arc` of one.
 ///
 /// Other programs may come between two of them. The runs of two batches that are [posted](Batch::post) go on at the same time, in any order.
-pub struct Batch<'c, 'p> {
+pub struct Batch<'c, P> {
     client: &'c Client,
     at: FileRef,
     umask: u32,
-    runs: Runs<'p>,
+    runs: Runs<P>,
 }
 
 /// The runs of a batch that are still to be made.
-#[derive(Default)]
-struct Runs<'p> {
+struct Runs<P> {
     bytes: Vec<u8>,
     /// The program of each, and where its run begins in `bytes`.
-    programs: Vec<(&'p Prepared, usize)>,
+    programs: Vec<(P, usize)>,
 }
 
 /// A batch that the server is at.
 ///
 /// Dropped, it goes on, and nobody hears how it ended.
-pub struct Posted<'c, 'p> {
-    batch: Batch<'c, 'p>,
+pub struct Posted<'c, P> {
+    batch: Batch<'c, P>,
     call: PostedCall<'c>,
 }
 
-impl<'p> Runs<'p> {
+impl<P> Runs<P> {
     /// Those behind the first `count`.
     fn split_off(&mut self, count: usize) {
         let from = self.programs.get(count).map_or(self.bytes.len(), |(_, from)| *from);
@@ -51,10 +51,10 @@ impl<'p> Runs<'p> {
     }
 }
 
-impl<'c, 'p> Batch<'c, 'p> {
+impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
     /// An empty batch; see [`Client::run_program`] for `at` and `umask`.
-    pub fn new(client: &'c Client, at: FileRef, umask: u32) -> Batch<'c, 'p> {
-        Batch { client, at, umask, runs: Runs::default() }
+    pub fn new(client: &'c Client, at: FileRef, umask: u32) -> Batch<'c, P> {
+        Batch { client, at, umask, runs: Runs { bytes: Vec::new(), programs: Vec::new() } }
     }
 
     /// Runs so far.
@@ -72,12 +72,7 @@ impl<'c, 'p> Batch<'c, 'p> {
     /// # Errors
     /// `E2BIG`: there are [`BATCH_RUNS_MAX`] runs already, all together would take more than about 256 KiB, or the files or inputs are too many.
     /// The batch is as it was.
-    pub fn add(
-        &mut self,
-        prepared: &'p Prepared,
-        files: &[FileRef],
-        inputs: &[Input<'_>],
-    ) -> Result<(), Errno> {
+    pub fn add(&mut self, prepared: P, files: &[FileRef], inputs: &[Input<'_>]) -> Result<(), Errno> {
         let too_many = self.len() == BATCH_RUNS_MAX || files.len() > FILES_MAX || inputs.len() > INPUTS_MAX;
         refuse(too_many, libc::E2BIG)?;
         let from = self.runs.bytes.len();
@@ -105,7 +100,7 @@ impl<'c, 'p> Batch<'c, 'p> {
     ///
     /// # Errors
     /// Those of [`Client::run_program`], before anything is run.
-    pub fn post(self) -> Result<Posted<'c, 'p>, Errno> {
+    pub fn post(self) -> Result<Posted<'c, P>, Errno> {
         let call = self.request(|call| call.post())?;
         Ok(Posted { batch: self, call })
     }
@@ -164,7 +159,7 @@ impl<'c, 'p> Batch<'c, 'p> {
     }
 }
 
-impl Posted<'_, '_> {
+impl<P: Deref<Target = Prepared>> Posted<'_, P> {
     /// Whether [`wait`](Posted::wait) has its answers at once, as far as is known.
     pub fn is_done(&self) -> bool {
         self.call.is_done()

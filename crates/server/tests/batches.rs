@@ -32,7 +32,7 @@ fn adding() -> Prepared {
     prepared(chain)
 }
 
-fn batch<'c, 'p>(client: &'c Client) -> Batch<'c, 'p> {
+fn batch<'c, 'p>(client: &'c Client) -> Batch<'c, &'p Prepared> {
     Batch::new(client, FileRef::ROOT, 0o22)
 }
 

@@ -149,7 +149,7 @@ impl<'a> Runs<'a> {
         succeeded(&answer.map_err(io::Error::from_raw_os_error)?)
     }
 
-    fn batch(&self, from: u64, runs: u64) -> io::Result<Batch<'a, 'a>> {
+    fn batch(&self, from: u64, runs: u64) -> io::Result<Batch<'a, &'a Prepared>> {
         let mut batch = Batch::new(self.client, FileRef::ROOT, 0o22);
         for i in from..from + runs {
             let added = batch.add(self.prepared, self.given, &(self.work.inputs)(i));
@@ -170,7 +170,7 @@ impl<'a> Runs<'a> {
         let begun = Instant::now();
         for i in 0..u64::from(count) {
             if under_way.len() == POSTS {
-                let oldest: Option<Posted<'_, '_>> = under_way.pop_front();
+                let oldest: Option<Posted<'_, &Prepared>> = under_way.pop_front();
                 oldest.map_or(Ok(Vec::new()), Posted::wait).map_err(errno)?.iter().try_for_each(succeeded)?;
             }
             under_way.push_back(self.batch(i, 1)?.post().map_err(errno)?);

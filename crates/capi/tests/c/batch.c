@@ -65,6 +65,41 @@ int main(int argc, char **argv) {
         weft_answer_free(answer);
     }
     HOLDS(weft_batch_take(batch, &answer) == WEFT_EINVAL);
+    /* Posted: the server is at both while this goes on. */
+    weft_batch *other;
+    uint32_t is_done = 0;
+    CHECK(weft_batch_new(files, &other));
+    HOLDS(weft_batch_wait(batch) == WEFT_EINVAL);
+    for (uint64_t i = 0; i < 20; i++) {
+        weft_input inputs[] = {number(0), number(1)};
+        CHECK(weft_batch_add(i % 2 ? batch : other, add, &file, 1, inputs, 2));
+    }
+    CHECK(weft_batch_post(batch));
+    CHECK(weft_batch_post(other));
+    HOLDS(weft_batch_post(other) == WEFT_EINVAL && weft_batch_run(other) == WEFT_EINVAL);
+    HOLDS(weft_batch_take(other, &answer) == WEFT_EINVAL);
+    while (!is_done)
+        CHECK(weft_batch_is_done(other, &is_done));
+    CHECK(weft_batch_wait(other));
+    CHECK(weft_batch_wait(batch));
+    HOLDS(weft_batch_wait(batch) == WEFT_EINVAL);
+    for (uint64_t i = 0, most = 0; i < 20; i++) {
+        CHECK(weft_batch_take(i < 10 ? batch : other, &answer));
+        CHECK(weft_answer_number(answer, sum, &found));
+        HOLDS(found > expected && found <= expected + 20 && (i == 10 || found > most));
+        most = found;
+        weft_answer_free(answer);
+    }
+    /* Freed before anybody has waited, it goes on. */
+    weft_input once[] = {number(0), number(100)}, none[] = {number(0), number(0)};
+    CHECK(weft_batch_add(other, add, &file, 1, once, 2));
+    CHECK(weft_batch_post(other));
+    weft_batch_free(other);
+    do {
+        CHECK(weft_chain_run_with(files, add, &file, 1, none, 2, &answer));
+        CHECK(weft_answer_number(answer, sum, &found));
+        weft_answer_free(answer);
+    } while (found != expected + 120);
     weft_batch_free(batch);
     weft_chain_free(add);
     weft_chain_free(append);
