@@ -93,6 +93,10 @@ impl Store {
         self.overwrite(&all)?;
         let long = runs.iter().filter(|run| run.blocks >= DISCARD_BLOCKS_MIN);
         long.for_each(|run| self.medium.discard(run.block, run.blocks));
+        if self.medium.uses_free() {
+            let erased: Vec<_> = runs.iter().map(|run| (run.block, run.blocks)).collect();
+            self.medium.free(&erased);
+        }
         tracing::debug!(runs = runs.len(), "erased");
         let mut space = self.space.lock();
         runs.into_iter().for_each(|run| space.put_back(run));

@@ -12,12 +12,11 @@ use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::superblock::JOURNAL_BYTES_MIN;
-use crate::page_store::PageStore;
+use crate::page_store::{JOURNAL_TAG, PageStore};
 use crate::space::{Run, reason};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
-use weft_core::Tag;
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_sys::AlignedBuf;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -250,7 +249,7 @@ impl Journal {
         }
         let done = match &pages[..bytes] {
             [] => Ok(()),
-            bytes => store.put("write the journal", block, &Tag::METADATA, bytes),
+            bytes => store.put("write the journal", block, &JOURNAL_TAG, bytes),
         };
         let done = done.and_then(|()| then());
         let mut state = self.state.lock();
