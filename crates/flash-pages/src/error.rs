@@ -23,6 +23,17 @@ pub enum FlashPagesError {
         /// What is there instead.
         what: String,
     },
+    /// A page that may have been the newest copy of any block cannot be read: what would be found in its place is older.
+    #[error(
+        "the grant '{grant}': {page} cannot be read, and it may be the newest copy of any block of the store; nothing was changed: open it \
+         again, or restore the store from a backup"
+    )]
+    Unreadable {
+        /// Name of the grant.
+        grant: String,
+        /// The page of the flash.
+        page: String,
+    },
     /// Too little flash.
     #[error("the grant '{grant}' has too little flash for a tag store: {what}; allocate a larger grant")]
     TooSmall {

@@ -5,6 +5,7 @@
 //!                       write(block, tag)   free(blocks)   sync                 [weft_tags::PageStore]
 //!  ------------------------------------------------------------------------
 //!  this crate         blocks on a range of the policy level                     [PolicyPages]
+//!                     blocks on log blocks of the function level                [FunctionPages]
 //!  levels of flash    streams, cleaning, wear                                   [weft_flash]
 //! ```
 //!
@@ -14,9 +15,11 @@
 
 mod clock;
 mod error;
+mod function;
 mod policy;
 mod stream;
 
 pub use error::FlashPagesError;
+pub use function::{FunctionPages, FunctionPagesSetup};
 pub use policy::{PolicyPages, PolicyPagesSetup};
 pub use stream::StreamChoice;

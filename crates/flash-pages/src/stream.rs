@@ -37,6 +37,30 @@ fn stream_of(tag: &Tag) -> u16 {
     }
 }
 
+/// Open blocks at the function level: six for kinds of new data, two for what is moved.
+pub(crate) const FRONTS: usize = 8;
+const MOVED: usize = 6;
+const MOVED_SECURE: usize = 7;
+const SECURE: usize = 5;
+
+/// The front of a page whose tag was [placed](StreamChoice::place). There are fewer than streams: classes that die alike share one.
+pub(crate) fn front_of(placed: &Tag) -> usize {
+    match placed.stream.0 {
+        stream if stream < PAGES => usize::from(stream),
+        stream if (stream - PAGES) % 2 == 1 => SECURE,
+        _ => match placed.class {
+            DataClass::Unknown | DataClass::Metadata | DataClass::Small => 2,
+            DataClass::Log | DataClass::InPlace | DataClass::Temporary => 3,
+            DataClass::Immutable => 4,
+        },
+    }
+}
+
+/// The front that pages of a front are moved to. What is to be erased stays among its like.
+pub(crate) fn relocation_of(front: usize) -> usize {
+    if matches!(front, SECURE | MOVED_SECURE) { MOVED_SECURE } else { MOVED }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

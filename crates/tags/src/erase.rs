@@ -123,9 +123,8 @@ impl Store {
             // Else a cache on the way may keep all passes but the last to itself.
             self.medium.flush("sync what is erased")?;
         }
-        runs.iter().try_for_each(|run| {
-            self.medium.erase(run.block, run.blocks).map_err(Error::io("have the medium erase", run.block))
-        })
+        let all: Vec<_> = runs.iter().map(|run| (run.block, run.blocks)).collect();
+        self.medium.erase(&all).map_err(Error::io("have the medium erase", runs[0].block))
     }
 
     /// Finds the blocks of a run that are not zero. The others are not written: those that never were may have no room on the medium.

@@ -294,8 +294,9 @@ impl PageStore for Watched {
         self.file.sync()
     }
 
-    fn erase(&self, block: u64, blocks: u64) -> std::io::Result<()> {
-        (block..block + blocks).for_each(|block| self.note(block, Said::Erased));
+    fn erase(&self, runs: &[(u64, u64)]) -> std::io::Result<()> {
+        let blocks = runs.iter().flat_map(|(block, blocks)| *block..*block + *blocks);
+        blocks.for_each(|block| self.note(block, Said::Erased));
         Ok(())
     }
 

@@ -775,6 +775,11 @@ impl FunctionLevel {
         self.grant.free_at(block)
     }
 
+    /// Whether the flash of a block is bad and no spare has taken its place: what it holds can at most be read.
+    pub fn is_retired(&self, block: GrantBlock) -> Result<bool, LevelError> {
+        Ok(self.grant.look(block)?.retired)
+    }
+
     /// Every block that is mapped, by number.
     pub fn mapped_blocks(&self) -> Vec<FoundBlock> {
         let state = self.state.lock();

@@ -87,13 +87,14 @@ pub trait PageStore: Send + Sync {
     /// them any more; a file keeps them as they are.
     fn free(&self, _runs: &[(u64, u64)]) {}
 
-    /// Makes what these blocks ever held unreadable below the medium too, for one that can: flash writes elsewhere what is overwritten, and
-    /// has an erasure of its own for the copies. Called after the blocks were overwritten, and before that counts as erased. They may
-    /// be read as anything afterwards. By default nothing: then no more is promised than that they are overwritten.
+    /// Makes what these runs of blocks, each its first block and their number, ever held unreadable below the medium too, for one that can:
+    /// flash writes elsewhere what is overwritten, and has an erasure of its own for the copies. Called after the blocks were overwritten,
+    /// where that [helps](PageStore::overwrites), and before they count as erased. They may be read as anything afterwards.
+    /// By default nothing: then no more is promised than that they are overwritten.
     ///
     /// # Errors
     /// What the medium reports; the store stops then.
-    fn erase(&self, _block: u64, _blocks: u64) -> io::Result<()> {
+    fn erase(&self, _runs: &[(u64, u64)]) -> io::Result<()> {
         Ok(())
     }
 
@@ -210,7 +211,7 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         fn discard(&self, block: u64, blocks: u64) -> ();
         fn uses_free(&self) -> bool;
         fn free(&self, runs: &[(u64, u64)]) -> ();
-        fn erase(&self, block: u64, blocks: u64) -> io::Result<()>;
+        fn erase(&self, runs: &[(u64, u64)]) -> io::Result<()>;
         fn blocks(&self) -> u64;
         fn grow(&self, blocks: u64) -> io::Result<()>;
         fn reserve(&self, block: u64, blocks: u64) -> io::Result<()>;
