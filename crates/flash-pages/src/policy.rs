@@ -196,6 +196,17 @@ impl PageStore for PolicyPages {
         }
     }
 
+    fn overwrites(&self) -> bool {
+        false
+    }
+
+    fn erase(&self, runs: &[(u64, u64)]) -> io::Result<()> {
+        let runs: Vec<_> = runs.iter().map(|(block, blocks)| (START + block, *blocks)).collect();
+        let end = self.level.erase_stale(self.clock.written(), &runs).map_err(to_io)?;
+        self.clock.waited(end);
+        Ok(())
+    }
+
     fn blocks(&self) -> u64 {
         self.blocks
     }

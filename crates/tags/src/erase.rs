@@ -93,21 +93,27 @@ impl Store {
         self.overwrite(&all)?;
         let long = runs.iter().filter(|run| run.blocks >= DISCARD_BLOCKS_MIN);
         long.for_each(|run| self.medium.discard(run.block, run.blocks));
-        if self.medium.uses_free() {
-            let erased: Vec<_> = runs.iter().map(|run| (run.block, run.blocks)).collect();
-            self.medium.free(&erased);
-        }
         tracing::debug!(runs = runs.len(), "erased");
         let mut space = self.space.lock();
         runs.into_iter().for_each(|run| space.put_back(run));
         Ok(())
     }
 
-    /// Overwrites blocks, in all passes; durable afterwards.
+    /// Overwrites blocks, in all passes, or has the medium erase them; durable afterwards.
     fn overwrite(&self, runs: &[Run]) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
         }
+        let all: Vec<_> = runs.iter().map(|run| (run.block, run.blocks)).collect();
+        if self.medium.overwrites() {
+            self.overwrite_in_passes(runs)?;
+        } else {
+            self.medium.free(&all);
+        }
+        self.medium.erase(&all).map_err(Error::io("have the medium erase", runs[0].block))
+    }
+
+    fn overwrite_in_passes(&self, runs: &[Run]) -> Result<()> {
         let longest = runs.iter().map(|run| run.blocks).max().unwrap_or(0).min(ERASE_BLOCKS);
         let mut bytes = AlignedBuf::zeroed(longest as usize * PAGE_BYTES);
         // Zeros are what an opening after a crash knows to be erased.
@@ -123,12 +129,16 @@ impl Store {
             // Else a cache on the way may keep all passes but the last to itself.
             self.medium.flush("sync what is erased")?;
         }
-        let all: Vec<_> = runs.iter().map(|run| (run.block, run.blocks)).collect();
-        self.medium.erase(&all).map_err(Error::io("have the medium erase", runs[0].block))
+        Ok(())
     }
 
     /// Finds the blocks of a run that are not zero. The others are not written: those that never were may have no room on the medium.
     fn find_bytes(&self, run: Run, found: &mut Vec<Run>) {
+        if !self.medium.overwrites() {
+            // What a read gets says nothing of older copies.
+            found.push(run);
+            return;
+        }
         let mut raw = AlignedBuf::zeroed(run.blocks.min(ERASE_BLOCKS) as usize * PAGE_BYTES);
         for part in run.parts(ERASE_BLOCKS) {
             let raw = &mut raw[..part.blocks as usize * PAGE_BYTES];

@@ -204,12 +204,11 @@ impl FunctionPages {
         let State { mapper, slots } = &mut *state;
         let per_block = self.pages_per_block();
         let is_stale = |mapper: &PageMapper, slots: &Slots, number: u32| {
-            let first = number * per_block;
-            (first..first + per_block).any(|slot| {
-                let page = slots.pages[slot as usize] & !LOST;
-                slots.pages[slot as usize] != NO_PAGE
-                    && wanted.contains(&page)
-                    && mapper.slot_of(page) != Some(slot)
+            let (first, (_, filled)) = (number * per_block, mapper.block_use(number).unwrap_or_default());
+            (first..first + filled).any(|slot| {
+                let page = slots.pages[slot as usize];
+                // What power or an error interrupted may be of any page.
+                mapper.page_in(slot).is_none() && (page == NO_PAGE || wanted.contains(&(page & !LOST)))
             })
         };
         let blocks: Vec<u32> =
@@ -329,6 +328,10 @@ impl PageStore for FunctionPages {
             // The map has the page.
             let _ = state.mapper.trim::<LevelError>(page as u32);
         }
+    }
+
+    fn overwrites(&self) -> bool {
+        false
     }
 
     fn erase(&self, runs: &[(u64, u64)]) -> io::Result<()> {

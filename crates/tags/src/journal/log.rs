@@ -488,7 +488,7 @@ mod tests {
             self.0.read(block, out)
         }
 
-        fn write(&self, _: u64, _: &Tag, _: &[IoSlice<'_>]) -> std::io::Result<()> {
+        fn write(&self, _: u64, _: &weft_core::Tag, _: &[IoSlice<'_>]) -> std::io::Result<()> {
             Err(std::io::Error::other("a bad block"))
         }
 

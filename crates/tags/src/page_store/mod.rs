@@ -87,6 +87,12 @@ pub trait PageStore: Send + Sync {
     /// them any more; a file keeps them as they are.
     fn free(&self, _runs: &[(u64, u64)]) {}
 
+    /// Whether an overwrite replaces what was in a block, so that it helps to erase it. On flash it does not: blocks are [freed](PageStore::free)
+    /// there and [erased](PageStore::erase).
+    fn overwrites(&self) -> bool {
+        true
+    }
+
     /// Makes what these runs of blocks, each its first block and their number, ever held unreadable below the medium too, for one that can:
     /// flash writes elsewhere what is overwritten, and has an erasure of its own for the copies. Called after the blocks were overwritten,
     /// where that [helps](PageStore::overwrites), and before they count as erased. They may be read as anything afterwards.
@@ -211,6 +217,7 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         fn discard(&self, block: u64, blocks: u64) -> ();
         fn uses_free(&self) -> bool;
         fn free(&self, runs: &[(u64, u64)]) -> ();
+        fn overwrites(&self) -> bool;
         fn erase(&self, runs: &[(u64, u64)]) -> io::Result<()>;
         fn blocks(&self) -> u64;
         fn grow(&self, blocks: u64) -> io::Result<()>;
