@@ -154,9 +154,9 @@ impl FunctionPages {
         let state = self.state.read();
         state.mapper.verify()?;
         for (number, held) in state.slots.held.iter().enumerate() {
-            let (_, filled) = state.mapper.block_use(number as u32).unwrap_or_default();
-            if filled > 0 && held.is_none() {
-                return Err(format!("block {number} has {filled} pages and no flash"));
+            let (valid, _) = state.mapper.block_use(number as u32).unwrap_or_default();
+            if valid > 0 && held.is_none() {
+                return Err(format!("block {number} has {valid} pages and no flash"));
             }
         }
         Ok(())
