@@ -40,11 +40,11 @@ fn what_was_put_is_there_after_the_store_was_opened_again() {
 
 #[test]
 fn random_transactions_do_what_the_oracle_does_while_the_flash_is_cleaned() {
-    let (seeds, operations) = if campaign() { (20, 100_000) } else { (2, 6_000) };
+    let (seeds, operations, blocks) = if campaign() { (20, 100_000, 90) } else { (2, 6_000, 40) };
     for level in LEVELS {
         let mut erased = 0;
         for seed in 0..seeds {
-            let medium = level.create_on(device(geometry(2, 1, 40, 32)), streams(seed));
+            let medium = level.create_on(device(geometry(2, 1, blocks, 32)), streams(seed));
             oracle::run(seed, operations, medium.shared());
             medium.verify();
             erased += medium.erased();

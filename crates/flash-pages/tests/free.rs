@@ -82,6 +82,58 @@ fn blocks_that_the_store_frees_are_not_moved_by_the_cleaner() {
     }
 }
 
+/// Blocks that have something on the flash, those of the journal alone, and those that the store uses.
+fn in_use(medium: &Medium, store: &Store) -> (u64, u64, u64) {
+    let tags = tags_of(medium);
+    let all = tags.values().filter(|(tag, _)| *tag != Tag::default()).map(|(_, blocks)| blocks).sum();
+    let of_journal = |tag: &Tag| (tag.origin, tag.class) == (Origin::Metadata, DataClass::Log);
+    let journal = tags.values().filter(|(tag, _)| of_journal(tag)).map(|(_, blocks)| blocks).sum();
+    let report = store.report();
+    (all, journal, (report.medium_bytes - report.free_bytes) / PAGE_BYTES as u64)
+}
+
+#[test]
+fn an_opening_frees_what_the_flash_has_not_learnt_and_a_checkpoint_the_journal() {
+    for level in LEVELS {
+        let device = device(geometry(2, 1, 60, 32));
+        let medium = level.create_on(device.clone(), StreamChoice::ByTag);
+        update(&medium, false, 200);
+        let options = options();
+        let journal_blocks = options.journal_bytes / PAGE_BYTES as u64;
+        let commits = |store: &Store| {
+            for _ in 0..20 {
+                let mut tx = store.begin();
+                tx.create_snode(&SnodeTags { class: DataClass::Small, ..SnodeTags::default() }).unwrap();
+                tx.commit().unwrap();
+            }
+        };
+        // Of what is in the flash most is free, and nobody has said so: neither before nor in commits whose records are in the journal.
+        let store = Store::open(Box::new(Deaf(medium.clone())), &options).unwrap();
+        commits(&store);
+        let (before, journal, used) = in_use(&medium, &store);
+        assert!(
+            before > used + 50 && journal >= 20,
+            "{level}: {before} in the flash, {used} used, {journal} of the journal"
+        );
+        drop(store);
+        let store = Store::open(medium.boxed(), &options).unwrap();
+        let (after, journal, used) = in_use(&medium, &store);
+        assert!(
+            after <= used - journal_blocks && journal == 0,
+            "{level}: {after} in the flash, {used} used, {journal} of the journal"
+        );
+        commits(&store);
+        assert!(in_use(&medium, &store).1 >= 20, "{level}");
+        store.checkpoint().unwrap();
+        let (after, journal, used) = in_use(&medium, &store);
+        assert!(
+            after <= used - journal_blocks && journal == 0,
+            "{level}: {after} in the flash, {used} used, {journal} of the journal"
+        );
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+    }
+}
+
 /// A tag and how many of the store's blocks have it.
 fn tags_of(medium: &Medium) -> BTreeMap<String, (Tag, u64)> {
     let mut found: BTreeMap<String, (Tag, u64)> = BTreeMap::new();
