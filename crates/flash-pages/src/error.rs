@@ -1,6 +1,8 @@
 //! The errors of making and opening a medium, and what errors of the levels are to a store.
 
 use std::io;
+use std::path::PathBuf;
+use weft_device::nand::FlashError;
 use weft_flash::LevelError;
 use weft_tags::PAGE_BYTES;
 
@@ -9,7 +11,7 @@ use weft_tags::PAGE_BYTES;
 pub enum FlashPagesError {
     /// Pages of the flash are not blocks of the store.
     #[error(
-        "the flash has pages of {page_bytes} bytes and a tag store writes blocks of {PAGE_BYTES}; make a device with pages of that size"
+        "the flash has pages of {page_bytes} bytes, and a tag store writes blocks of {PAGE_BYTES}; take a device with pages of that size"
     )]
     PageSize {
         /// Bytes of a page of the flash.
@@ -42,6 +44,23 @@ pub enum FlashPagesError {
         /// What there is, and what is wanted.
         what: String,
     },
+    /// The grant is there.
+    #[error("{}: a grant named '{grant}' exists; open the store in it, take another name, or overwrite it", image.display())]
+    Exists {
+        /// Name of the grant.
+        grant: String,
+        /// The image of the device.
+        image: PathBuf,
+    },
+    /// The device has data, and no monitor.
+    #[error("{}: the device holds data and no flash monitor; take a device that is blank, or overwrite it", image.display())]
+    NotBlank {
+        /// The image of the device.
+        image: PathBuf,
+    },
+    /// The image of the device.
+    #[error(transparent)]
+    Image(#[from] FlashError),
     /// The level below.
     #[error(transparent)]
     Level(#[from] LevelError),

@@ -17,9 +17,11 @@ mod clock;
 mod error;
 mod function;
 mod policy;
+mod spec;
 mod stream;
 
 pub use error::FlashPagesError;
 pub use function::{FunctionPages, FunctionPagesSetup};
 pub use policy::{PolicyPages, PolicyPagesSetup};
+pub use spec::{CreateRequest, FlashSpec, GRANT_DEFAULT};
 pub use stream::StreamChoice;

@@ -13,16 +13,20 @@ use std::io::{self, IoSlice};
 use weft_core::{Nanos, Tag};
 use weft_device::gc::VictimPolicy;
 use weft_flash::policy::RangeCounts;
-use weft_flash::{Grant, LevelError, PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
+use weft_flash::{Grant, GrantGeometry, LevelError, PolicyLevel, PolicySetup, RangeMapping, RangePolicy};
 use weft_tags::{PAGE_BYTES, PageStore};
 
 /// First page of the range.
 const START: u64 = 0;
 
+/// Units that a stripe which nobody asked for leaves: a dozen are open or kept free.
+const UNITS_MIN: u32 = 128;
+
 /// How a store lies on the policy level.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PolicyPagesSetup {
-    /// The level's own: LUNs of a unit, streams that have units of their own, how often it writes a checkpoint.
+    /// The level's own: LUNs of a unit (0: as many as leave 128 units), streams that have units of their own, how often it writes a
+    /// checkpoint.
     pub level: PolicySetup,
     /// Which unit is cleaned next.
     pub gc: VictimPolicy,
@@ -58,7 +62,8 @@ impl PolicyPages {
         let name = grant.name().to_string();
         let over_provisioning_permille = grant.geometry().over_provisioning_permille;
         let clock = Clock::at(grant.now()?);
-        let level = PolicyLevel::create(grant, setup.level)?;
+        let stripe = stripe_of(grant.geometry(), setup.level.stripe);
+        let level = PolicyLevel::create(grant, PolicySetup { stripe, ..setup.level })?;
         let policy = RangePolicy {
             start: START,
             pages: 1,
@@ -135,9 +140,24 @@ impl PolicyPages {
     }
 }
 
+/// LUNs of a unit: those that were asked for, or as many as leave enough units for open ones and a reserve to be a small part.
+fn stripe_of(geometry: &GrantGeometry, asked: u32) -> u32 {
+    let luns = geometry.luns();
+    let units = |stripe: &u32| geometry.blocks() / (stripe * geometry.planes);
+    let fits = |stripe: &u32| luns.is_multiple_of(*stripe) && units(stripe) >= UNITS_MIN;
+    match asked {
+        0 => (1..=luns).rev().find(fits).unwrap_or(1),
+        asked => asked,
+    }
+}
+
 /// Refuses flash whose pages are not blocks of a store.
 pub(crate) fn check_pages(grant: &Grant) -> Result<(), FlashPagesError> {
-    match grant.geometry().page_bytes {
+    check_page_bytes(grant.geometry().page_bytes)
+}
+
+pub(crate) fn check_page_bytes(page_bytes: u32) -> Result<(), FlashPagesError> {
+    match page_bytes {
         page_bytes if page_bytes as usize == PAGE_BYTES => Ok(()),
         page_bytes => Err(FlashPagesError::PageSize { page_bytes }),
     }
