@@ -8,6 +8,8 @@ use weft_core::units::BadSize;
 use weft_device::DeviceError;
 use weft_device::nand::FlashError;
 use weft_device::ssd::SsdError;
+use weft_flash::LevelError;
+use weft_flash_pages::FlashPagesError;
 use weft_lfs::LfsError;
 use weft_server::ServerError;
 use weft_sim::flash::SimError;
@@ -41,6 +43,14 @@ pub enum CliError {
         store: String,
         /// Why.
         source: weft_tags::Error,
+    },
+    /// The medium of a tag store on flash was not made or not opened.
+    #[error("{store}: {source}")]
+    FlashPages {
+        /// The store's name.
+        store: String,
+        /// Why.
+        source: FlashPagesError,
     },
     /// The server did not start.
     #[error(transparent)]
@@ -322,6 +332,21 @@ impl CliError {
             CliError::Tags { source: weft_tags::Error::Damaged { .. }, .. } => {
                 "'weft tags check STORE' lists the problems; 'weft tags salvage STORE NEW' copies all readable data"
             }
+            CliError::FlashPages { source: FlashPagesError::PageSize { .. }, .. } => {
+                "'weft flash create --preset bbssd IMAGE' makes a device with pages of 4 KiB"
+            }
+            CliError::FlashPages {
+                source:
+                    FlashPagesError::NotAStore { .. }
+                    | FlashPagesError::Level(LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_)),
+                ..
+            } => {
+                "'weft tags create STORE' makes a store; 'weft flash grants IMAGE' lists the grants of a device"
+            }
+            CliError::FlashPages {
+                source: FlashPagesError::Exists { .. } | FlashPagesError::NotBlank { .. },
+                ..
+            } => "give --force to overwrite it: all data in it will be lost",
             CliError::Said { remedy, .. } => return (!remedy.is_empty()).then(|| remedy.clone()),
             _ => return None,
         };

@@ -148,7 +148,7 @@ impl Store {
         for blob in [superblock.leaves, superblock.catalog] {
             blob.copies().into_iter().for_each(|run| space.release(run.block, run.blocks, None));
         }
-        let to_erase = space.settle();
+        let to_erase = space.settle(&*self.medium);
         space.check_counts();
         drop(space);
         *superblock = next;
@@ -157,7 +157,18 @@ impl Store {
         tracing::debug!(epoch = next.epoch, pages = dirty.len(), "checkpoint");
         self.call_in_leaves(&mut leaves);
         drop(leaves);
-        self.erase(to_erase, used)
+        self.erase(to_erase, used)?;
+        self.free_journal(used);
+        Ok(())
+    }
+
+    /// Tells the medium that the first blocks of the journal's area hold nothing any more. The caller has the gate alone, and a checkpoint with
+    /// all records is durable.
+    pub(crate) fn free_journal(&self, blocks: u64) {
+        if blocks > 0 && self.medium.uses_free() {
+            let area = self.journal.area_at_rest();
+            self.medium.free(&[(area.block, blocks)]);
+        }
     }
 
     /// Writes the changed pages to blocks that only memory refers to, so that their frames can be taken away.

@@ -99,11 +99,21 @@ impl Store {
         Ok(())
     }
 
-    /// Overwrites blocks, in all passes; durable afterwards.
+    /// Overwrites blocks, in all passes, or has the medium erase them; durable afterwards.
     fn overwrite(&self, runs: &[Run]) -> Result<()> {
         if runs.is_empty() {
             return Ok(());
         }
+        let all: Vec<_> = runs.iter().map(|run| (run.block, run.blocks)).collect();
+        if self.medium.overwrites() {
+            self.overwrite_in_passes(runs)?;
+        } else {
+            self.medium.free(&all);
+        }
+        self.medium.erase(&all).map_err(Error::io("have the medium erase", runs[0].block))
+    }
+
+    fn overwrite_in_passes(&self, runs: &[Run]) -> Result<()> {
         let longest = runs.iter().map(|run| run.blocks).max().unwrap_or(0).min(ERASE_BLOCKS);
         let mut bytes = AlignedBuf::zeroed(longest as usize * PAGE_BYTES);
         // Zeros are what an opening after a crash knows to be erased.
@@ -119,13 +129,16 @@ impl Store {
             // Else a cache on the way may keep all passes but the last to itself.
             self.medium.flush("sync what is erased")?;
         }
-        runs.iter().try_for_each(|run| {
-            self.medium.erase(run.block, run.blocks).map_err(Error::io("have the medium erase", run.block))
-        })
+        Ok(())
     }
 
     /// Finds the blocks of a run that are not zero. The others are not written: those that never were may have no room on the medium.
     fn find_bytes(&self, run: Run, found: &mut Vec<Run>) {
+        if !self.medium.overwrites() {
+            // What a read gets says nothing of older copies.
+            found.push(run);
+            return;
+        }
         let mut raw = AlignedBuf::zeroed(run.blocks.min(ERASE_BLOCKS) as usize * PAGE_BYTES);
         for part in run.parts(ERASE_BLOCKS) {
             let raw = &mut raw[..part.blocks as usize * PAGE_BYTES];

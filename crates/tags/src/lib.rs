@@ -65,7 +65,9 @@ pub use kv::{Kv, KvScan, KvSnapshot};
 pub use layout::node::NODE_BYTES_MAX;
 pub use options::{Durability, EdgeRule, ErasePass, Options};
 pub use owners::{Owners, PageUse};
-pub use page_store::{FileStore, Mapping, MemoryStore, PageAddress, PageStore, PendingWrite, ReadPath};
+pub use page_store::{
+    FileStore, JOURNAL_TAG, Mapping, MemoryStore, PageAddress, PageStore, PendingWrite, ReadPath,
+};
 pub use pages::classes::{ClassReport, PageClass, PerClass};
 pub use pages::eviction::{ClassPriorities, ClassShare, EvictionPolicy, SecondChance};
 pub use salvage::{SalvageReport, salvage};

@@ -183,6 +183,7 @@ impl Store {
         if !other.is_ok_and(|other| other == sb) {
             store.write_superblock(COPIES - 1 - copy, &sb)?;
         }
+        store.free_unused();
         let erased = if sb.has(LEAVES_BYTES) { store.erase_free() } else { Ok(()) };
         for record in &records[..replayed] {
             crate::replay::apply(&store, &area[record.entries.clone()])?;
@@ -210,6 +211,15 @@ impl Store {
         Ok(store)
     }
 
+    /// Tells the medium which blocks are free: before power went, it may not have learnt it, and there are blocks that were written for commits
+    /// that did not come. The caller has claimed all blocks that the checkpoint and the journal refer to, and nothing was given out yet.
+    fn free_unused(&self) {
+        if self.medium.uses_free() {
+            let runs = self.space.lock().free_runs();
+            self.medium.free(&runs.into_iter().map(|run| (run.block, run.blocks)).collect::<Vec<_>>());
+        }
+    }
+
     /// Writes what was replayed, and erases what the journal and slots have of commits that are gone.
     fn end_recovery(&self, is_changed: bool, leaves_bytes: bool) -> Result<()> {
         if leaves_bytes {
@@ -218,6 +228,8 @@ impl Store {
         if is_changed || leaves_bytes {
             self.checkpoint()?;
         }
+        // Records of before, which no checkpoint of this process has counted.
+        self.free_journal(self.superblock.lock().journal_blocks);
         self.end_opening()
     }
 }

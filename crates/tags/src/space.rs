@@ -319,16 +319,20 @@ impl Space {
         self.copies == 0
     }
 
-    /// A checkpoint is durable: what was released until then is free, unless a copy is under way. What is to be erased before
-    /// is returned, and not free yet.
+    /// A checkpoint is durable: what was released until then is free, unless a copy is under way. The medium is told so before anybody can
+    /// write there again. What is to be erased before is returned, and not free yet.
     #[must_use]
-    pub(crate) fn settle(&mut self) -> Vec<Run> {
+    pub(crate) fn settle(&mut self, store: &dyn PageStore) -> Vec<Run> {
         self.scratch.clear();
         if !self.settles() {
             return Vec::new();
         }
         let (to_erase, free): (Vec<_>, Vec<_>) =
             self.given_up.drain(..).partition(|(_, erase)| erase.is_some());
+        if store.uses_free() {
+            let runs: Vec<_> = free.iter().map(|(run, _)| (run.block, run.blocks)).collect();
+            store.free(&runs);
+        }
         free.into_iter().for_each(|(run, _)| self.put_back(run));
         let mut to_erase: Vec<Run> = to_erase.into_iter().map(|(run, _)| run).collect();
         for (block, _) in std::mem::take(&mut self.scratch_to_erase) {
@@ -522,7 +526,7 @@ mod tests {
         assert!(matches!(space.take(1, &store), Err(Error::Full { .. })));
         space.release(12, 3, None);
         assert!(space.take(1, &store).is_err());
-        assert!(space.settle().is_empty());
+        assert!(space.settle(&store).is_empty());
         assert_eq!(space.take(30, &store).unwrap(), Run { block: 12, blocks: 3 });
     }
 
@@ -537,7 +541,7 @@ mod tests {
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 7, blocks: 1 });
         space.release(7, 1, None);
         assert!(space.take(1, &store).is_err(), "what was taken again is not known to be scratch");
-        assert!(space.settle().is_empty());
+        assert!(space.settle(&store).is_empty());
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 7, blocks: 1 });
         space.release(8, 1, None);
         assert!(space.take(1, &store).is_err(), "the checkpoint refers to it");
@@ -551,7 +555,7 @@ mod tests {
         let run = space.take(64, &store).unwrap();
         space.release(7, 1, Some(HomeId::FIRST));
         space.release(8, 1, Some(HomeId::FIRST));
-        let runs = space.settle();
+        let runs = space.settle(&store);
         assert_eq!((run.blocks, &runs[..]), (64, &[Run { block: 7, blocks: 2 }][..]));
         assert!(space.take(1, &store).is_err() && space.free_runs().is_empty());
         space.put_back(runs[0]);
@@ -562,7 +566,7 @@ mod tests {
         space.release(9, 1, Some(HomeId::FIRST));
         space.release(20, 1, Some(HomeId::FIRST));
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 9, blocks: 1 });
-        assert_eq!(space.settle(), [Run { block: 20, blocks: 1 }]);
+        assert_eq!(space.settle(&store), [Run { block: 20, blocks: 1 }]);
         assert!(space.take(1, &store).is_err());
     }
 
@@ -616,10 +620,10 @@ mod tests {
             "none before is free"
         );
         (112..=198).step_by(2).for_each(|block| space.release(block, 1, None));
-        assert!(space.settle().is_empty());
+        assert!(space.settle(&store).is_empty());
         assert_eq!(space.used_end(), 112);
         space.release(9, 1, None);
-        assert!(space.settle().is_empty());
+        assert!(space.settle(&store).is_empty());
         assert_eq!(
             space.take(40, &store).unwrap(),
             Run { block: 112, blocks: 40 },

@@ -241,7 +241,10 @@ fn no_such_key(args: &KeyArgs<TreeArgs>) -> CliError {
 
 fn create(args: &CreateArgs) -> Result<(), CliError> {
     let path = &args.tree.store.path;
-    let store = if path.exists() { tags::open(&args.tree.store)? } else { args.tree.store.create()? };
+    let store = match args.tree.store.exists() {
+        true => tags::open(&args.tree.store)?,
+        false => args.tree.store.create()?,
+    };
     let form = match args.form {
         Form::Bytes => BTreeForm::Bytes,
         Form::Fixed => BTreeForm::Fixed,

@@ -45,6 +45,7 @@ mod salvage;
 mod server;
 #[cfg(test)]
 mod tags;
+mod tags_on_flash;
 #[cfg(test)]
 mod tutorial;
 #[cfg(test)]

@@ -245,6 +245,13 @@ impl PageMapper {
         }
     }
 
+    /// Closes a block, if it is the open one of a front.
+    pub fn close_block(&mut self, block: u32) {
+        if let Some(front) = self.open.iter().position(|open| *open == block) {
+            self.close(front);
+        }
+    }
+
     /// Writes a logical page through a front; returns its slot. May clean first.
     pub fn write<M: Media>(
         &mut self,

@@ -5,7 +5,8 @@
 //! [`flash_read`], [`flash_write`], [`flash_trim`], [`wear_leveler`], [`set_ops`].
 //!
 //! ```text
-//!  out-of-band bytes of each page:  magic 4 | flags 1 | mapping 1 | moves 2 | id 8 | label 8 | page 4 | crc 4
+//!  out-of-band bytes of each page:  magic 4 | flags 1 | mapping 1 | moves 2 | id 8 | label 8 | page 4 | order 4 | crc 4
+//!                                                                              of log blocks alone ----'
 //! ```
 //!
 //! Each block that is taken has an **id** and a **label** of the application's. The id is larger than those of all blocks that
@@ -53,6 +54,10 @@ pub enum Mapping {
     Block,
     /// By number, in any order and again and again until the block has no page left; a read gets what was written last.
     Page,
+    /// Written in order, each to the next place, with a number of the application's, which pages of several blocks may have; read by
+    /// place. The level numbers the writes to all log blocks, so after a restart [`log_pages`](FunctionLevel::log_pages) tells which page
+    /// with a number was written last. For translation layers.
+    Log,
 }
 
 /// A block that was taken.
@@ -69,7 +74,7 @@ pub struct Mapped {
 pub struct BlockWrite<'a> {
     /// Block in the addresses of the grant.
     pub block: GrantBlock,
-    /// The page, by place or by number as the block is mapped.
+    /// The page, by place or by number as the block is mapped; of a log block the number that it gets.
     pub page: u32,
     /// A whole page of data.
     pub data: &'a [u8],
@@ -82,7 +87,7 @@ pub struct BlockWrite<'a> {
 pub struct BlockRead<'a> {
     /// Block in the addresses of the grant.
     pub block: GrantBlock,
-    /// The page, by place or by number as the block is mapped.
+    /// The page, by number in a block that is mapped by pages, else by place.
     pub page: u32,
     /// First byte of the page's data to read.
     pub offset: u32,
@@ -104,6 +109,17 @@ pub struct FoundBlock {
     pub mapping: Mapping,
     /// Pages written.
     pub written: u32,
+}
+
+/// A page of a log block as it was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogPage {
+    /// Place in the block.
+    pub place: u32,
+    /// The application's number of the page; `None` when it cannot be read: it may have had any.
+    pub number: Option<u32>,
+    /// Number of the write; of two pages with one number, that of the later one is larger.
+    pub sequence: u64,
 }
 
 /// What a block is used for.
@@ -133,6 +149,8 @@ struct Holder {
     /// For [`Mapping::Page`]: the last place of which nobody knows what number it has. It may be newer than all before it.
     unread: Option<u32>,
     moves: u16,
+    /// For [`Mapping::Log`]: the number of the last write that was found when the level was opened, for others the id.
+    last: u64,
 }
 
 const NO_PAGE: u32 = u32::MAX;
@@ -158,6 +176,7 @@ struct State {
     trims: u64,
     mapped: u32,
     retired: u32,
+    /// The id of the block that is taken next, and the number of the next write to a log block: both only grow.
     next_id: u64,
     over_provisioning_permille: u32,
 }
@@ -272,6 +291,7 @@ impl FunctionLevel {
         label: u64,
     ) -> Result<Mapped, LevelError> {
         self.geometry().check_block(GrantBlock { channel, lun: 0, block: 0 })?;
+        self.check_mapping(mapping)?;
         let mut state = self.state.lock();
         loop {
             let limit = self.mapped_max(&state, state.over_provisioning_permille);
@@ -318,6 +338,7 @@ impl FunctionLevel {
                 "a row of {luns} LUNs of a grant with {has}; give 1 to {has}"
             )));
         }
+        self.check_mapping(mapping)?;
         let wanted = luns * self.geometry().planes;
         let mut state = self.state.lock();
         loop {
@@ -340,6 +361,17 @@ impl FunctionLevel {
                 return Err(LevelError::NoFreeRow { luns });
             }
         }
+    }
+
+    fn check_mapping(&self, mapping: Mapping) -> Result<(), LevelError> {
+        let bytes = self.geometry().oob_bytes as usize;
+        if mapping != Mapping::Log || bytes >= oob::LOG_BYTES {
+            return Ok(());
+        }
+        Err(LevelError::BadRequest(format!(
+            "pages have {bytes} out-of-band bytes and those of a log block need {}; make a device with more",
+            oob::LOG_BYTES
+        )))
     }
 
     /// Takes the free row whose turn it is.
@@ -401,10 +433,10 @@ impl FunctionLevel {
     /// The same, with the tag of the data.
     pub fn flash_write_tagged(&self, issued: Nanos, write: &BlockWrite) -> Result<Done, LevelError> {
         let BlockWrite { block, page, data, tag } = *write;
-        self.geometry().check_page(block.page(page))?;
+        self.geometry().check_block(block)?;
         let number = self.number(block);
         let _guard = self.lock_to_write(number, block)?;
-        let (at, note) = self.place(&self.state.lock(), block, page, 0)?;
+        let (at, note) = self.place(&mut self.state.lock(), block, page, 0)?;
         let programmed = RawWrite { page: block.page(at), data, oob: &note.encode(), tag };
         let done = self.grant.program_tagged(issued, &programmed)?;
         let mut state = self.state.lock();
@@ -429,13 +461,13 @@ impl FunctionLevel {
         let _guards: Vec<_> =
             blocks.into_iter().filter_map(|(number, block)| self.lock_to_write(number, block).ok()).collect();
         let places: Vec<Result<_, LevelError>> = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
             // By block: those that get a page. One that is refused takes no place from those after it.
             let mut placed: BTreeMap<u32, u32> = BTreeMap::new();
             let place = |write: &BlockWrite| {
-                self.geometry().check_page(write.block.page(write.page))?;
+                self.geometry().check_block(write.block)?;
                 let before = placed.entry(self.number(write.block)).or_default();
-                let (at, note) = self.place(&state, write.block, write.page, *before)?;
+                let (at, note) = self.place(&mut state, write.block, write.page, *before)?;
                 let note = note.encode();
                 self.check_write(write.block.page(at), write, &note)?;
                 *before += 1;
@@ -483,7 +515,7 @@ impl FunctionLevel {
             let mapping = holder(&self.state.lock(), number, block)?.mapping;
             let held = match mapping {
                 Mapping::Block => BlockGuard::Shared { _guard: lock.read() },
-                Mapping::Page => BlockGuard::Alone { _guard: lock.write() },
+                Mapping::Page | Mapping::Log => BlockGuard::Alone { _guard: lock.write() },
             };
             // Nobody gives the block back from here on.
             if holder(&self.state.lock(), number, block)?.mapping == mapping {
@@ -495,21 +527,31 @@ impl FunctionLevel {
     /// Where in its block a page is to be programmed, behind so many others that are under way, and what is written beside it.
     fn place(
         &self,
-        state: &State,
+        state: &mut State,
         block: GrantBlock,
         page: u32,
         before: u32,
     ) -> Result<(u32, PageNote), LevelError> {
+        let sequence = state.next_id;
         let holder = holder(state, self.number(block), block)?;
+        if holder.mapping != Mapping::Log {
+            self.geometry().check_page(block.page(page))?;
+        }
         let at = match holder.mapping {
-            Mapping::Page if holder.written + before >= self.geometry().pages_per_block => {
+            Mapping::Block => page,
+            Mapping::Page | Mapping::Log if holder.written + before >= self.geometry().pages_per_block => {
                 return Err(LevelError::BlockFull(block));
             }
-            Mapping::Page => holder.written + before,
-            Mapping::Block => page,
+            Mapping::Page | Mapping::Log => holder.written + before,
         };
-        let note = PageNote::of(holder.id, holder.label, holder.mapping, page);
-        Ok((at, PageNote { moves: holder.moves, ..note }))
+        let mut note = PageNote::of(holder.id, holder.label, holder.mapping, page);
+        note.moves = holder.moves;
+        if holder.mapping == Mapping::Log {
+            // A block that is so old takes no page any more.
+            note.order = u32::try_from(sequence - holder.id).map_err(|_| LevelError::BlockFull(block))?;
+            state.next_id += 1;
+        }
+        Ok((at, note))
     }
 
     /// Reads a part of a page of a block, from `offset` on.
@@ -528,6 +570,70 @@ impl FunctionLevel {
         let _guard = self.block_locks[self.number(block) as usize].read();
         let at = self.find(&self.state.lock(), issued, block, page)?;
         self.grant.read(issued, block.page(at), offset, data, &mut [])
+    }
+
+    /// The pages of a log block, in the order of their places. Those are left out of which nothing can be wanted: programs that were
+    /// interrupted. For an application that opens the level; all out-of-band bytes of the block are read.
+    ///
+    /// [`LevelError::NotMapped`]; [`LevelError::BadRequest`] for a block that is no log block.
+    pub fn log_pages(&self, issued: Nanos, block: GrantBlock) -> Result<Vec<LogPage>, LevelError> {
+        self.geometry().check_block(block)?;
+        let number = self.number(block);
+        let _guard = self.block_locks[number as usize].read();
+        let (mapping, written) = {
+            let state = self.state.lock();
+            let holder = holder(&state, number, block)?;
+            (holder.mapping, holder.written)
+        };
+        if mapping != Mapping::Log {
+            return Err(LevelError::BadRequest(format!("{block} is no log block; its pages have no order")));
+        }
+        let mut found = Vec::with_capacity(written as usize);
+        let mut sequence = 0;
+        for place in 0..written {
+            let mut raw = [0; oob::LOG_BYTES];
+            let note = match self.grant.read(issued, block.page(place), 0, &mut [], &mut raw) {
+                Ok(_) => PageNote::decode(&raw),
+                Err(LevelError::Unreadable { why, .. }) if why.is_interrupted() => continue,
+                Err(LevelError::Unreadable { .. }) => None,
+                Err(other) => return Err(other),
+            };
+            if note.is_some_and(|note| note.flags & oob::EMPTY != 0) {
+                continue;
+            }
+            sequence = note.map_or(sequence, |note| note.sequence());
+            let number = note.filter(|note| note.flags & oob::LOST == 0).map(|note| note.page);
+            found.push(LogPage { place, number, sequence });
+        }
+        Ok(found)
+    }
+
+    /// Reads a whole page of a block with its tag.
+    ///
+    /// As [`flash_read`](FunctionLevel::flash_read); [`LevelError::Damaged`] when what is stored is no tag.
+    pub fn flash_read_tagged(
+        &self,
+        issued: Nanos,
+        block: GrantBlock,
+        page: u32,
+        data: &mut [u8],
+    ) -> Result<(Done, Tag), LevelError> {
+        self.geometry().check_block(block)?;
+        let _guard = self.block_locks[self.number(block) as usize].read();
+        let at = self.find(&self.state.lock(), issued, block, page)?;
+        let (done, tag) = self.grant.read_tagged(issued, block.page(at), 0, data, &mut [])?;
+        let damaged = || LevelError::Damaged(format!("{} has a tag that cannot be read", block.page(at)));
+        Ok((done, tag.ok_or_else(damaged)?))
+    }
+
+    /// Makes what was written survive a crash of the host. Trims wait for [`flush`](FunctionLevel::flush).
+    pub fn sync(&self) -> Result<(), LevelError> {
+        self.grant.sync()
+    }
+
+    /// The device's clock: the end of everything that was issued, by whichever application.
+    pub fn now(&self) -> Result<Nanos, LevelError> {
+        self.grant.now()
     }
 
     /// The tag that a page was written with; one that says nothing when it was written without.
@@ -568,7 +674,7 @@ impl FunctionLevel {
         self.geometry().check_page(block.page(page))?;
         let holder = holder(state, self.number(block), block)?;
         let at = match holder.mapping {
-            Mapping::Block => page,
+            Mapping::Block | Mapping::Log => page,
             Mapping::Page => match holder.place_of(page) {
                 Some(at) if holder.unread.is_none_or(|unread| at > unread) => at,
                 _ if holder.unread.is_some() => {
@@ -667,6 +773,11 @@ impl FunctionLevel {
     /// When the LUN of a block is free: everything that was issued to it is over then.
     pub fn free_at(&self, block: GrantBlock) -> Result<Nanos, LevelError> {
         self.grant.free_at(block)
+    }
+
+    /// Whether the flash of a block is bad and no spare has taken its place: what it holds can at most be read.
+    pub fn is_retired(&self, block: GrantBlock) -> Result<bool, LevelError> {
+        Ok(self.grant.look(block)?.retired)
     }
 
     /// Every block that is mapped, by number.
@@ -834,7 +945,7 @@ fn no_result() -> Result<Done, LevelError> {
 impl Holder {
     fn new(id: u64, label: u64, mapping: Mapping, moves: u16) -> Holder {
         let (pages, lost) = (Vec::new(), Vec::new());
-        Holder { id, label, mapping, written: 0, pages, lost, unread: None, moves }
+        Holder { id, label, mapping, written: 0, pages, lost, unread: None, moves, last: id }
     }
 
     /// Where a page is, by its number.

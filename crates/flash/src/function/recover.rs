@@ -64,7 +64,7 @@ impl FunctionLevel {
             match found {
                 Some(holder) => {
                     let id = holder.id;
-                    state.next_id = state.next_id.max(id + 1);
+                    state.next_id = state.next_id.max(holder.last + 1);
                     state.blocks[number as usize] = Use::Mapped(holder);
                     state.mapped += 1;
                     if let Some(other) = known.insert(id, number) {
@@ -108,8 +108,9 @@ impl FunctionLevel {
         let mut found: Option<Holder> = None;
         let mut unread = None;
         for at in 0..programmed {
-            let mut raw = [0; oob::BYTES];
-            match self.grant.read(Nanos(0), self.block(number).page(at), 0, &mut [], &mut raw) {
+            let mut raw = [0; oob::LOG_BYTES];
+            let raw = &mut raw[..oob::LOG_BYTES.min(self.geometry().oob_bytes as usize)];
+            match self.grant.read(Nanos(0), self.block(number).page(at), 0, &mut [], raw) {
                 Ok(_) => {}
                 Err(LevelError::Unreadable { why, .. }) => {
                     unread = if why.is_interrupted() { unread } else { Some(at) };
@@ -117,9 +118,10 @@ impl FunctionLevel {
                 }
                 Err(other) => return Err(other),
             }
-            let Some(note) = PageNote::decode(&raw) else { continue };
+            let Some(note) = PageNote::decode(raw) else { continue };
             let holder =
                 found.get_or_insert_with(|| Holder::new(note.id, note.label, note.mapping, note.moves));
+            holder.last = holder.last.max(note.sequence());
             if note.flags & LOST != 0 {
                 holder.lost.push(at);
             }

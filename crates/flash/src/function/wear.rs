@@ -198,17 +198,22 @@ impl FunctionLevel {
     ) -> Result<bool, LevelError> {
         let mut data = vec![0; self.geometry().page_bytes as usize];
         for page in 0..holder.written {
-            let mut raw = [0; super::oob::BYTES];
-            let read = self.grant.read_tagged(*now, source.page(page), 0, &mut data, &mut raw);
+            let mut raw = [0; super::oob::LOG_BYTES];
+            let raw = &mut raw[..super::oob::LOG_BYTES.min(self.geometry().oob_bytes as usize)];
+            let read = self.grant.read_tagged(*now, source.page(page), 0, &mut data, raw);
             let (mut note, tag) = match read {
                 Ok((done, tag)) => {
                     *now = done.done;
-                    let note = PageNote::decode(&raw).unwrap_or_else(|| holder.note_without_data(page));
+                    let note = PageNote::decode(raw).unwrap_or_else(|| holder.note_without_data(page));
                     (note, oob::tag_for_copy(source.page(page), tag))
                 }
-                Err(LevelError::Unreadable { done, .. }) => {
+                Err(LevelError::Unreadable { done, why, .. }) => {
                     *now = done;
-                    (holder.note_without_data(page), Tag::default())
+                    let mut note = holder.note_without_data(page);
+                    if holder.mapping == Mapping::Log && why.is_interrupted() {
+                        note.flags |= EMPTY;
+                    }
+                    (note, Tag::default())
                 }
                 Err(other) => return Err(other),
             };

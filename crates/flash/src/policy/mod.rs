@@ -746,6 +746,46 @@ impl PolicyLevel {
         if many { self.record_trims(end) } else { Ok(end) }
     }
 
+    /// Erases every unit that has something of these pages that does not count any more: what they held before they were written again or
+    /// trimmed. What counts in those units is moved. Afterwards only flash that has become bad may hold it, and pages that still hold it.
+    /// Each run is its first page and their number; all are in one page-mapped range. Records trims first. Looks at all units of the
+    /// range, and reads out-of-band bytes of pages written before the level was opened.
+    ///
+    /// [`LevelError::BadRequest`] for a block-mapped range; [`LevelError::NoRoom`] when there is no room to move what counts.
+    pub fn erase_stale(&self, issued: Nanos, runs: &[(u64, u64)]) -> Result<Nanos, LevelError> {
+        let mut sorted: Vec<(u64, u64)> = runs.iter().copied().filter(|(_, pages)| *pages > 0).collect();
+        sorted.sort_unstable();
+        let (Some((first, _)), Some((last, pages))) = (sorted.first(), sorted.last()) else {
+            return Ok(issued);
+        };
+        let (first, all) = (*first, last.saturating_add(*pages) - first);
+        loop {
+            let now = self.record_trims(issued)?;
+            let cell = self.find(first, all)?;
+            let Some(mut range) = RangeCell::write(&cell, first, all) else { continue };
+            let Range { policy, units, kind, trims, .. } = &mut *range;
+            // Somebody has trimmed meanwhile.
+            if !trims.is_empty() {
+                continue;
+            }
+            let Kind::Page(kind) = kind else {
+                let start = policy.start;
+                return Err(LevelError::BadRequest(format!(
+                    "the range from page {start} on is block-mapped; stale copies are erased in page-mapped ranges"
+                )));
+            };
+            let start = policy.start;
+            let is_wanted = |page: u32| {
+                let page = start + u64::from(page);
+                let before = sorted.partition_point(|(first, _)| *first <= page);
+                before > 0 && page - sorted[before - 1].0 < sorted[before - 1].1
+            };
+            let mut batch = units::IoBatch::new(&self.flash, units, cell.number, now);
+            kind.erase_stale(&mut batch, is_wanted).map_err(|error| page::level_error(error, start))?;
+            return Ok(batch.settled);
+        }
+    }
+
     /// Makes trims durable, and everything else too against a crash of the host. That includes a trim of a block-mapped range that
     /// returned an error of the host: what reads get now, they get when the level is opened again.
     pub fn flush(&self, issued: Nanos) -> Result<Nanos, LevelError> {

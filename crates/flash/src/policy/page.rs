@@ -1,7 +1,7 @@
 //! A page-mapped range: a [`PageMapper`] over the range's units.
 
 use super::stream::StreamTable;
-use super::units::{Flash, IoBatch, LOST, OobRecord};
+use super::units::{Flash, IoBatch, LOST, OobRead, OobRecord};
 use super::{PolicySetup, RangeCounts, RangePolicy};
 use crate::error::LevelError;
 use weft_core::Tag;
@@ -16,12 +16,17 @@ pub(super) struct PageRange {
     streams: StreamTable,
     /// By unit of the range: the sequence number when it was begun.
     pub unit_sequences: Vec<u64>,
+    /// By slot: the page that was programmed there since its erase, valid or not; [`UNKNOWN`] where only the flash knows.
+    slot_pages: Vec<u32>,
     page_bytes: u64,
     /// What was counted before the range was changed.
     before: RangeCounts,
     /// Erases when wear was looked at last.
     looked_at: u64,
 }
+
+/// No page has this number.
+const UNKNOWN: u32 = u32::MAX;
 
 /// Erases by which units may differ before the data of the least worn one is moved.
 const WEAR_GAP: u32 = 32;
@@ -105,10 +110,12 @@ impl PageRange {
             .map_err(|error| level_error(error, policy.start))?;
         let streams = StreamTable::new(streams);
         let page_bytes = u64::from(flash.geometry.page_bytes);
+        let slot_pages = vec![UNKNOWN; blocks.len() * flash.slots_per_unit as usize];
         Ok(PageRange {
             mapper,
             streams,
             unit_sequences,
+            slot_pages,
             page_bytes,
             before: RangeCounts::default(),
             looked_at: 0,
@@ -127,7 +134,7 @@ impl PageRange {
     ) -> Result<u32, GcError<MapError>> {
         let front = self.streams.front_of(tag, self.mapper.counts().written * self.page_bytes);
         let slots_per_unit = batch.flash.slots_per_unit;
-        let unit_sequences = &mut self.unit_sequences;
+        let (unit_sequences, slot_pages) = (&mut self.unit_sequences, &mut self.slot_pages);
         let pages = (data.len() as u64 / self.page_bytes) as u32;
         let mut media = RangeMedia {
             batch,
@@ -135,6 +142,7 @@ impl PageRange {
             data,
             tag,
             unit_sequences,
+            slot_pages,
             slots_per_unit,
             copy: Vec::new(),
             trims,
@@ -190,13 +198,14 @@ impl PageRange {
     /// Cleans until the range can do without so many units, or nothing is gained any more. Its trims have been recorded.
     pub fn free_up(&mut self, batch: &mut IoBatch, units: u64) -> Result<(), GcError<LevelError>> {
         let slots_per_unit = batch.flash.slots_per_unit;
-        let unit_sequences = &mut self.unit_sequences;
+        let (unit_sequences, slot_pages) = (&mut self.unit_sequences, &mut self.slot_pages);
         let mut media = RangeMedia {
             batch,
             first: 0,
             data: &[],
             tag: Tag::default(),
             unit_sequences,
+            slot_pages,
             slots_per_unit,
             copy: Vec::new(),
             trims: false,
@@ -208,6 +217,68 @@ impl PageRange {
             Ok(_) | Err(GcError::OutOfSpace { .. }) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Erases the units in which something of these pages is that does not count any more, once what counts in them has moved. Its trims
+    /// have been recorded. What power or an error interrupted may be of any page.
+    pub fn erase_stale(
+        &mut self,
+        batch: &mut IoBatch,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Result<(), GcError<LevelError>> {
+        let mut found = Vec::new();
+        for unit in 0..batch.units.len() as u32 {
+            if self.has_stale(batch, unit, &is_wanted).map_err(GcError::Media)? {
+                self.mapper.close_block(unit);
+                found.push(unit);
+            }
+        }
+        let slots_per_unit = batch.flash.slots_per_unit;
+        let (unit_sequences, slot_pages) = (&mut self.unit_sequences, &mut self.slot_pages);
+        let mut media = RangeMedia {
+            batch,
+            first: 0,
+            data: &[],
+            tag: Tag::default(),
+            unit_sequences,
+            slot_pages,
+            slots_per_unit,
+            copy: Vec::new(),
+            trims: false,
+            taken: Vec::new(),
+        };
+        for unit in found {
+            let collected = self.mapper.collect_this(&mut media, unit);
+            collected.map_err(|error| error.map_media(MapError::into_level))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a unit has something stale of these pages.
+    fn has_stale(
+        &mut self,
+        batch: &IoBatch,
+        unit: u32,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Result<bool, LevelError> {
+        let slots = batch.flash.slots_per_unit;
+        for place in 0..self.filled(unit) {
+            let slot = unit * slots + place;
+            if self.mapper.page_in(slot).is_some() {
+                continue;
+            }
+            let known = &mut self.slot_pages[slot as usize];
+            if *known == UNKNOWN {
+                match batch.flash.note(batch.units[unit as usize], place)? {
+                    OobRead::Record(note) => *known = note.page as u32,
+                    OobRead::Nothing | OobRead::Unreadable => return Ok(true),
+                }
+            }
+            if is_wanted(*known) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Units that the range can do without now, so many at most.
@@ -289,6 +360,7 @@ struct RangeMedia<'a, 'b> {
     /// What the caller says of the data.
     tag: Tag,
     unit_sequences: &'a mut [u64],
+    slot_pages: &'a mut [u32],
     slots_per_unit: u32,
     /// What is copied.
     copy: Vec<u8>,
@@ -329,6 +401,8 @@ impl<'a> RangeMedia<'a, '_> {
         if slot.is_multiple_of(self.slots_per_unit) {
             *unit = sequence;
         }
+        // However the program ends: a part of it may be there.
+        self.slot_pages[slot as usize] = page;
         let (range, page) = (self.batch.range, u64::from(page));
         OobRecord { range, front: front as u8, flags, page, sequence, unit: *unit, tag }
     }
@@ -401,6 +475,9 @@ impl Media for RangeMedia<'_, '_> {
         if self.trims {
             return Err(MapError::TrimsFirst);
         }
-        Ok(self.batch.erase(block)?)
+        let outcome = self.batch.erase(block)?;
+        let first = (block * self.slots_per_unit) as usize;
+        self.slot_pages[first..first + self.slots_per_unit as usize].fill(UNKNOWN);
+        Ok(outcome)
     }
 }

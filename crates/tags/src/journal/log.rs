@@ -12,12 +12,11 @@ use super::writes::Writes;
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::superblock::JOURNAL_BYTES_MIN;
-use crate::page_store::PageStore;
+use crate::page_store::{JOURNAL_TAG, PageStore};
 use crate::space::{Run, reason};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
-use weft_core::Tag;
 use weft_core::checksum::{crc32c, crc32c_append};
 use weft_sys::AlignedBuf;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -250,7 +249,7 @@ impl Journal {
         }
         let done = match &pages[..bytes] {
             [] => Ok(()),
-            bytes => store.put("write the journal", block, &Tag::METADATA, bytes),
+            bytes => store.put("write the journal", block, &JOURNAL_TAG, bytes),
         };
         let done = done.and_then(|()| then());
         let mut state = self.state.lock();
@@ -489,7 +488,7 @@ mod tests {
             self.0.read(block, out)
         }
 
-        fn write(&self, _: u64, _: &Tag, _: &[IoSlice<'_>]) -> std::io::Result<()> {
+        fn write(&self, _: u64, _: &weft_core::Tag, _: &[IoSlice<'_>]) -> std::io::Result<()> {
             Err(std::io::Error::other("a bad block"))
         }
 

@@ -1,4 +1,4 @@
-//! The medium of a store: a file, a block device, or memory.
+//! The medium of a store: a file, a block device, memory, or flash (which is another crate's: it implements [`PageStore`]).
 //!
 //! The store asks little of it: blocks of 4096 bytes by number, writes that may stay in a volatile cache and may reach
 //! the medium in any order until the next [`PageStore::sync`], growth, and to be cut off behind what is in use. It never overwrites a block that the last
@@ -16,10 +16,13 @@ use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use weft_core::Tag;
+use weft_core::{DataClass, Tag};
 
 /// Where a page can be read.
 pub type PageAddress = *const [u8; PAGE_BYTES];
+
+/// The tag of the journal's blocks: they live until the next checkpoint, and die together.
+pub const JOURNAL_TAG: Tag = Tag { class: DataClass::Log, ..Tag::METADATA };
 
 /// A medium of blocks of [`PAGE_BYTES`](crate::PAGE_BYTES).
 pub trait PageStore: Send + Sync {
@@ -74,13 +77,30 @@ pub trait PageStore: Send + Sync {
     /// They may be read as anything afterwards, and have their room still: a write of them does not find the medium full.
     fn discard(&self, _block: u64, _blocks: u64) {}
 
-    /// Makes what these blocks ever held unreadable below the medium too, for one that can: flash writes elsewhere what is overwritten, and
-    /// has an erasure of its own for the copies. Called after the blocks were overwritten, and before that counts as erased. They may
-    /// be read as anything afterwards. By default nothing: then no more is promised than that they are overwritten.
+    /// Whether the medium makes use of [`PageStore::free`]. To list free blocks takes time that is spent only then.
+    fn uses_free(&self) -> bool {
+        false
+    }
+
+    /// Tells the medium that nothing refers to these runs of blocks any more, each its first block and their number: no durable checkpoint,
+    /// and no record of the journal. They may be read as anything until they are written again, and have their room still. Flash need not move
+    /// them any more; a file keeps them as they are.
+    fn free(&self, _runs: &[(u64, u64)]) {}
+
+    /// Whether an overwrite replaces what was in a block, so that it helps to erase it. On flash it does not: blocks are [freed](PageStore::free)
+    /// there and [erased](PageStore::erase).
+    fn overwrites(&self) -> bool {
+        true
+    }
+
+    /// Makes what these runs of blocks, each its first block and their number, ever held unreadable below the medium too, for one that can:
+    /// flash writes elsewhere what is overwritten, and has an erasure of its own for the copies. Called after the blocks were overwritten,
+    /// where that [helps](PageStore::overwrites), and before they count as erased. They may be read as anything afterwards.
+    /// By default nothing: then no more is promised than that they are overwritten.
     ///
     /// # Errors
     /// What the medium reports; the store stops then.
-    fn erase(&self, _block: u64, _blocks: u64) -> io::Result<()> {
+    fn erase(&self, _runs: &[(u64, u64)]) -> io::Result<()> {
         Ok(())
     }
 
@@ -195,7 +215,10 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         fn mapping(&self) -> Option<Arc<Mapping>>;
         fn sync(&self) -> io::Result<()>;
         fn discard(&self, block: u64, blocks: u64) -> ();
-        fn erase(&self, block: u64, blocks: u64) -> io::Result<()>;
+        fn uses_free(&self) -> bool;
+        fn free(&self, runs: &[(u64, u64)]) -> ();
+        fn overwrites(&self) -> bool;
+        fn erase(&self, runs: &[(u64, u64)]) -> io::Result<()>;
         fn blocks(&self) -> u64;
         fn grow(&self, blocks: u64) -> io::Result<()>;
         fn reserve(&self, block: u64, blocks: u64) -> io::Result<()>;

@@ -198,7 +198,7 @@ impl KvArgs {
         create: bool,
         work: impl FnOnce(&Store, &mut Kv<'_>) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
-        let store = if create && !self.store.path.exists() {
+        let store = if create && !self.store.exists() {
             self.store.create()?
         } else {
             tags::open(&self.store).map_err(|error| match error {

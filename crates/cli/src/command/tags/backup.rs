@@ -1,6 +1,6 @@
 //! `weft tags backup`: copies a store and verifies every page.
 
-use super::store::{StoreArgs, failed, make_file, make_whole, open_to_copy};
+use super::store::{StoreArgs, failed, make_file, make_whole, need_file, open_to_copy};
 use crate::error::CliError;
 use crate::progress;
 use crate::say;
@@ -96,6 +96,7 @@ fn replace(
 
 /// Copies a store.
 pub fn run(args: &BackupArgs) -> Result<(), CliError> {
+    need_file(&args.target, "the copy")?;
     let there = fs::metadata(&args.target).ok();
     CliError::unless_forced(&args.target, there.is_some(), args.force)?;
     // A device may have several nodes.

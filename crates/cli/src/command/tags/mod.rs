@@ -25,6 +25,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::PathBuf;
 use weft_core::units::{format_size, parse_size};
+use weft_flash_pages::CreateRequest;
 use weft_tags::{CheckReport, ClassReport, Error, InfoForm, Kv, NodeId, Options, PAGE_BYTES, SnodeId, Store};
 
 /// `weft tags`
@@ -68,7 +69,14 @@ pub struct CreateArgs {
     /// Overwrite an existing file or a block device. All data in the file or on the device is lost.
     #[arg(long)]
     force: bool,
-    /// The file to make.
+    /// On flash: the size of the store's grant [default: all flash that no grant has].
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    size: Option<u64>,
+    /// On flash: over-provisioning in percent, flash on top of the size of the grant [default: 7].
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    op: Option<u32>,
+    /// The file to make; or policy:IMAGE#GRANT or function:IMAGE#GRANT to make a store on modelled flash, at this level of
+    /// the grant (without #GRANT, the grant 'tags'). 'weft flash create --preset bbssd IMAGE' makes the device.
     store: PathBuf,
 }
 
@@ -114,9 +122,30 @@ pub fn run(command: &TagsCommand) -> Result<(), CliError> {
 }
 
 fn create(args: &CreateArgs) -> Result<(), CliError> {
-    CliError::unless_forced(&args.store, args.store.exists(), args.force)?;
     let options = Options { journal_bytes: args.journal, ..Options::default() };
-    let made = store::create(&args.store, &options, args.force).map_err(|error| match error {
+    let made = match store::on_flash(&args.store) {
+        Some(spec) => {
+            let request = CreateRequest {
+                bytes: args.size.unwrap_or(0),
+                over_provisioning_permille: args.op.map_or(store::OP_PERMILLE, |percent| percent * 10),
+                force: args.force,
+            };
+            store::create_on_flash(&spec, &args.store, &options, &request)
+        }
+        None if args.size.is_some() || args.op.is_some() => {
+            let what = "--size and --op are for a store on flash";
+            return Err(CliError::of(
+                &args.store,
+                what,
+                "leave them out, or name policy:IMAGE or function:IMAGE",
+            ));
+        }
+        None => {
+            CliError::unless_forced(&args.store, args.store.exists(), args.force)?;
+            store::create(&args.store, &options, args.force)
+        }
+    };
+    let made = made.map_err(|error| match error {
         CliError::Tags { source: Error::Io { ref source, .. }, .. }
             if source.kind() == io::ErrorKind::StorageFull =>
         {

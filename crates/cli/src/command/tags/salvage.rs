@@ -1,6 +1,6 @@
 //! `weft tags salvage`: copies the readable data of a damaged store to a new one.
 
-use super::store::{StoreArgs, failed, make_file, make_whole, open_to_read};
+use super::store::{StoreArgs, failed, make_file, make_whole, need_file, open_medium};
 use crate::error::CliError;
 use crate::kind::Kind;
 use crate::progress;
@@ -46,12 +46,13 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
     let path = &args.store.path;
     let name = path.display().to_string();
     let unsalvageable = |why: weft_tags::Error| CliError::unsalvageable(&name, Kind::TagStore, why);
+    need_file(&args.target, "the new store")?;
     CliError::unless_new(&args.target, args.target.exists())?;
-    let source = open_to_read(path).map_err(unsalvageable)?;
+    let source = open_medium(path, unsalvageable)?;
     let report = make_whole(&args.target, |part| {
         let target = make_file(part).map_err(|e| failed(&args.target, e))?;
         let done = progress::shown("salvage", args.quiet || args.json, |tell| {
-            salvage(&source, Box::new(target), &args.store.options(), tell)
+            salvage(&*source, Box::new(target), &args.store.options(), tell)
         });
         done.map_err(|error| match error {
             weft_tags::Error::Damaged { .. }

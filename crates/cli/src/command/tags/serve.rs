@@ -1,6 +1,6 @@
 //! `weft tags serve`: serves sessions of a store to other processes until a signal stops it.
 
-use super::store::{StoreArgs, open_with};
+use super::store::{StoreArgs, on_flash, open_with};
 use crate::error::CliError;
 use crate::say;
 use crate::sys::file::with_suffix;
@@ -81,7 +81,11 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     };
     store.view(root, 0).map_err(|e| args.store.fail(e))?;
     warn_of_readers(path);
-    let socket = args.socket.clone().unwrap_or_else(|| with_suffix(path, ".sock"));
+    let socket = args.socket.clone().unwrap_or_else(|| match on_flash(path) {
+        // Beside the image.
+        Some(spec) => with_suffix(&spec.image, &format!(".{}.sock", spec.grant)),
+        None => with_suffix(path, ".sock"),
+    });
     let setup = SessionSetup {
         limits: SessionLimits {
             idle: Duration::from_secs(args.idle),

@@ -10,10 +10,13 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::units::{format_size, parse_size};
+use weft_flash_pages::{CreateRequest, FlashPagesError, FlashSpec};
 use weft_tags::{
-    ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, ReadPath, Store,
+    ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, PageStore, ReadPath, Store,
 };
 
+/// Over-provisioning of a store on flash, in thousandths, unless the user gives one.
+pub const OP_PERMILLE: u32 = 70;
 /// Bytes of the journal of a store that is made for one structure.
 const JOURNAL_BYTES: u64 = 64 << 20;
 /// Cache for a look at whether a file is a store.
@@ -43,7 +46,8 @@ pub struct StoreArgs {
     #[arg(long = "erase-pass", value_name = "PASS", value_parser = parse_pass)]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub erase_passes: Vec<ErasePass>,
-    /// The store's file or block device.
+    /// The store's file or block device; or policy:IMAGE#GRANT or function:IMAGE#GRANT for a store on modelled flash, at
+    /// this level of the grant (without #GRANT, the grant 'tags').
     #[arg(value_name = "STORE")]
     pub path: PathBuf,
 }
@@ -57,6 +61,14 @@ impl StoreArgs {
     /// Makes a store for one structure of pairs.
     pub fn create(&self) -> Result<Store, CliError> {
         create(&self.path, &Options { journal_bytes: JOURNAL_BYTES, ..self.options() }, false)
+    }
+
+    /// Whether there is a store of this name, or something else in its place. On flash, that an image has the grant.
+    pub fn exists(&self) -> bool {
+        match on_flash(&self.path) {
+            Some(spec) => spec.exists(),
+            None => self.path.exists(),
+        }
     }
 
     /// How the store is opened.
@@ -110,6 +122,27 @@ fn parse_share(text: &str) -> Result<(PageClass, ClassShare), String> {
     }
 }
 
+/// The name of a store on flash, if a path is one.
+pub fn on_flash(path: &Path) -> Option<FlashSpec> {
+    path.to_str().and_then(FlashSpec::parse)
+}
+
+fn of_flash(path: &Path) -> impl Fn(FlashPagesError) -> CliError {
+    move |source| match source {
+        // It names the image.
+        FlashPagesError::Image(error) => CliError::Flash(error),
+        source => CliError::FlashPages { store: path.display().to_string(), source },
+    }
+}
+
+/// Refuses a store on flash where a command needs a file.
+pub fn need_file(path: &Path, what: &str) -> Result<(), CliError> {
+    match on_flash(path) {
+        Some(_) => Err(CliError::of(path, format!("{what} is on flash, not in a file"), "name a file")),
+        None => Ok(()),
+    }
+}
+
 /// An error of the store in `path`.
 pub fn failed(path: &Path, source: weft_tags::Error) -> CliError {
     CliError::Tags { store: path.display().to_string(), source }
@@ -123,6 +156,10 @@ pub fn open(args: &StoreArgs) -> Result<Store, CliError> {
 /// As [`open`], with these options.
 pub fn open_with(args: &StoreArgs, options: Options) -> Result<Store, CliError> {
     let path = &args.path;
+    if let Some(spec) = on_flash(path) {
+        let medium = spec.open().map_err(of_flash(path))?;
+        return Store::open(medium, &options).map_err(|e| failed(path, e));
+    }
     check_kind(path).map_err(|e| failed(path, e))?;
     let store = match FileStore::open(path, ReadPath::Kernel) {
         Err(Error::Open { source, .. }) if is_of_writing(&source) => read_only(path, &options),
@@ -140,6 +177,8 @@ pub fn open_to_copy(args: &StoreArgs) -> Result<Store, CliError> {
     let store = open(args)?;
     match store.check_recovered() {
         Ok(()) => Ok(store),
+        // On flash it is read as it is.
+        Err(_) if on_flash(&args.path).is_some() => Ok(store),
         Err(_) => {
             drop(store);
             read_only(&args.path, &args.options()).map_err(|e| args.fail(e))
@@ -148,9 +187,20 @@ pub fn open_to_copy(args: &StoreArgs) -> Result<Store, CliError> {
 }
 
 /// Opens a store's file or block device that is only read.
-pub fn open_to_read(path: &Path) -> weft_tags::Result<FileStore> {
+fn open_to_read(path: &Path) -> weft_tags::Result<FileStore> {
     check_kind(path)?;
     FileStore::open_read_only(path)
+}
+
+/// Opens the medium of a store that is only read, for a salvage; `on_error` says what an error of a file is.
+pub fn open_medium(
+    path: &Path,
+    on_error: impl FnOnce(Error) -> CliError,
+) -> Result<Box<dyn PageStore>, CliError> {
+    match on_flash(path) {
+        Some(spec) => spec.open().map_err(of_flash(path)),
+        None => open_to_read(path).map(|medium| Box::new(medium) as _).map_err(on_error),
+    }
 }
 
 /// Refuses what is neither a file nor a block device. A FIFO, say, would wait for a writer.
@@ -202,8 +252,23 @@ fn is_of_writing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
 }
 
+/// Makes an empty store on flash.
+pub fn create_on_flash(
+    spec: &FlashSpec,
+    path: &Path,
+    options: &Options,
+    request: &CreateRequest,
+) -> Result<Store, CliError> {
+    let medium = spec.create(request).map_err(of_flash(path))?;
+    Store::create(medium, options).map_err(|e| failed(path, e))
+}
+
 /// Makes an empty store; with `over` in what is there already.
 pub fn create(path: &Path, options: &Options, over: bool) -> Result<Store, CliError> {
+    if let Some(spec) = on_flash(path) {
+        let request = CreateRequest { bytes: 0, over_provisioning_permille: OP_PERMILLE, force: over };
+        return create_on_flash(&spec, path, options, &request);
+    }
     let exists = over && path.exists();
     let medium = if exists { FileStore::open(path, ReadPath::Kernel) } else { make_file(path) };
     let medium = medium.map_err(|e| failed(path, e))?;
