@@ -75,7 +75,8 @@ impl Editor<'_> {
         self.inode.chunks = Some(chunks.clone());
         let (first, end) = (from / CHUNK_BLOCKS, to.div_ceil(CHUNK_BLOCKS));
         let begin = chunks.partition_point(|chunk| *chunk < first);
-        let mut found: BTreeSet<u64> = chunks[begin..].iter().copied().take_while(|chunk| *chunk < end).collect();
+        let mut found: BTreeSet<u64> =
+            chunks[begin..].iter().copied().take_while(|chunk| *chunk < end).collect();
         if first < end {
             let new = self.heads.range((self.ino, first)..(self.ino, end));
             found.extend(new.map(|((_, chunk), _)| *chunk));
@@ -235,7 +236,8 @@ impl Editor<'_> {
         let is_whole = offset.is_multiple_of(BLOCK) && len.is_multiple_of(BLOCK);
         match mode {
             FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::ZeroRange { .. } => {
-                let keeps = matches!(mode, FallocateMode::KeepSize | FallocateMode::ZeroRange { keep_size: true });
+                let keeps =
+                    matches!(mode, FallocateMode::KeepSize | FallocateMode::ZeroRange { keep_size: true });
                 refuse(self.missing(offset, end)? > room, FsError::NoSpace)?;
                 if matches!(mode, FallocateMode::ZeroRange { .. }) {
                     self.punch(offset, end)?;

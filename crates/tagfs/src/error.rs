@@ -14,7 +14,9 @@ pub enum TagFsError {
     #[error("a tag store without a file system in it; make one with 'weft format --core tagfs'")]
     NoFileSystem,
     /// The file system was written in another version of the format.
-    #[error("the file system has format version {found}, this program reads {known}; use a program of that version")]
+    #[error(
+        "the file system has format version {found}, this program reads {known}; use a program of that version"
+    )]
     Version {
         /// The version found.
         found: u32,

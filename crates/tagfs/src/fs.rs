@@ -348,12 +348,7 @@ impl FileSystem for TagFs {
         self.look(dir, |inode| Ok(inode.directory()?.parent))
     }
 
-    fn readdir(
-        &self,
-        dir: Ino,
-        mut cookie: u64,
-        each: &mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> FsResult<()> {
+    fn readdir(&self, dir: Ino, mut cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()> {
         loop {
             let mut entries: Vec<(Vec<u8>, Entry)> = Vec::new();
             let more = self.look(dir, |inode| {

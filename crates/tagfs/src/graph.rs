@@ -10,9 +10,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_tags::{
-    BTree, BTreeForm, Direction, EdgePlace, Error, Info, NodeId, SnodeId, Store,
-};
+use weft_tags::{BTree, BTreeForm, Direction, EdgePlace, Error, Info, NodeId, SnodeId, Store};
 use weft_vfs::{FsError, FsResult};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -232,7 +230,11 @@ impl Graph {
     /// Reads whole blocks of a chunk's node from a slot on.
     pub(crate) fn read_slots(&self, node: NodeId, slot: u16, from: u64, out: &mut [u8]) -> FsResult<()> {
         let read = self.store.read_at(node, CHUNK, slot_at(slot) + from, out).map_err(failed)?;
-        if read == out.len() { Ok(()) } else { Err(damaged(format!("node {node} ends before slot {slot} does"))) }
+        if read == out.len() {
+            Ok(())
+        } else {
+            Err(damaged(format!("node {node} ends before slot {slot} does")))
+        }
     }
 
     /// A block as it is stored, if it has data there.

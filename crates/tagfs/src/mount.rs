@@ -34,8 +34,10 @@ impl TagFs {
     pub fn format(medium: Box<dyn PageStore>, options: &FormatOptions) -> Result<(), TagFsError> {
         let bytes = options.label.len();
         refuse(bytes > LABEL_MAX, TagFsError::Label { bytes, max: LABEL_MAX })?;
-        medium.grow(options.capacity_bytes / BLOCK_BYTES as u64).map_err(|source| {
-            weft_tags::Error::Io { what: "make room for the volume", block: 0, source }
+        medium.grow(options.capacity_bytes / BLOCK_BYTES as u64).map_err(|source| weft_tags::Error::Io {
+            what: "make room for the volume",
+            block: 0,
+            source,
         })?;
         let store_options = store_options(&*medium, 16 << 20);
         let store = Store::create(medium, &store_options)?;
@@ -87,7 +89,8 @@ impl TagFs {
         }
         let count = graph.store.report().snodes;
         let mut state = State::new(superblock, node, count);
-        state.ended = graph.numbered(graph.first, graph.types.orphan)?.into_iter().map(|(ino, _)| Ino(ino)).collect();
+        state.ended =
+            graph.numbered(graph.first, graph.types.orphan)?.into_iter().map(|(ino, _)| Ino(ino)).collect();
         let read_only = options.read_only;
         let fs = TagFs::new(graph, state, options);
         if !read_only {

@@ -183,7 +183,8 @@ impl Step<'_> {
                     (false, true) => return Err(FsError::IsDirectory),
                     (true, false) => return Err(FsError::NotDirectory),
                     (true, true)
-                        if moved.ino != replaced.ino && self.inode(replaced.ino)?.directory()?.entries > 0 =>
+                        if moved.ino != replaced.ino
+                            && self.inode(replaced.ino)?.directory()?.entries > 0 =>
                     {
                         return Err(FsError::NotEmpty);
                     }

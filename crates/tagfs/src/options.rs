@@ -24,7 +24,7 @@ impl Default for FormatOptions {
 /// How a volume is mounted.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// Memory for pages of the store, in bytes. At least 1 MiB.
+    /// Memory for pages of the store, in bytes. At least [`MountOptions::CACHE_BYTES_MIN`].
     pub cache_bytes: u64,
     /// Buffered file data beyond which writers store it, in bytes.
     pub dirty_bytes_max: u64,
@@ -32,6 +32,11 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// Refuse every change of the volume. What a recovery would write stays in memory.
     pub read_only: bool,
+}
+
+impl MountOptions {
+    /// The least memory for pages, in bytes.
+    pub const CACHE_BYTES_MIN: u64 = 16 << 20;
 }
 
 impl Default for MountOptions {

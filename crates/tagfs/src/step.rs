@@ -9,8 +9,8 @@ use crate::error::{damaged, failed};
 use crate::graph::{Graph, Head};
 use crate::inode::{Block, Inode};
 use crate::layout::{
-    CHUNK, CHUNK_BLOCKS, ENTRY, Entry, FileForm, Form, HEAD_BYTES, INLINE_BYTES_MAX, PROMISED, RECORD, Record,
-    SLOTS_AT, SUPER, Super, XATTRS, encode_xattrs, slot_at,
+    CHUNK, CHUNK_BLOCKS, ENTRY, Entry, FileForm, Form, HEAD_BYTES, INLINE_BYTES_MAX, PROMISED, RECORD,
+    Record, SLOTS_AT, SUPER, Super, XATTRS, encode_xattrs, slot_at,
 };
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
@@ -310,7 +310,8 @@ impl<'s> Step<'s> {
 
     /// Stores what is buffered of a file, and its changed heads.
     fn store_data(&mut self, ino: Ino, inode: &mut Inode) -> FsResult<()> {
-        let new: Vec<u64> = self.heads.range((ino, 0)..=(ino, u64::MAX)).map(|((_, chunk), _)| *chunk).collect();
+        let new: Vec<u64> =
+            self.heads.range((ino, 0)..=(ino, u64::MAX)).map(|((_, chunk), _)| *chunk).collect();
         if inode.buffer.is_empty() && new.is_empty() {
             return Ok(());
         }
