@@ -8,7 +8,7 @@ use crate::layout::Entry;
 use crate::namespace::check_name;
 use crate::options::MountOptions;
 use crate::state::State;
-use crate::step::{Step, free_blocks};
+use crate::step::{Step, buffer_blocks, free_blocks, has_room};
 use parking_lot::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
@@ -19,8 +19,6 @@ use weft_vfs::{
 };
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Blocks of a file that are buffered before they are stored: some chunks, so that most are written once.
-const FILE_BUFFER_BLOCKS: usize = 1024;
 /// Inodes that are stored with one transaction when many are due.
 const INODES_AT_ONCE: usize = 64;
 /// Entries that are listed under one lock.
@@ -33,13 +31,17 @@ pub struct TagFs {
     pub(crate) graph: Graph,
     pub(crate) state: RwLock<State>,
     options: MountOptions,
+    /// Blocks of a file that are buffered before they are stored.
+    buffer_blocks: usize,
     /// When everything was made durable last.
     synced: Mutex<Instant>,
 }
 
 impl TagFs {
     pub(crate) fn new(graph: Graph, state: State, options: MountOptions) -> TagFs {
-        TagFs { graph, state: RwLock::new(state), options, synced: Mutex::new(Instant::now()) }
+        let buffer_blocks = buffer_blocks(graph.store.report().medium_bytes / BLOCK) as usize;
+        let synced = Mutex::new(Instant::now());
+        TagFs { graph, state: RwLock::new(state), options, buffer_blocks, synced }
     }
 
     /// Does what `steps` does in one transaction.
@@ -115,7 +117,7 @@ impl TagFs {
             for ino in &inos {
                 blocks += state.inodes.get(ino).map_or(0, |inode| inode.buffer.len());
                 count += 1;
-                if blocks >= FILE_BUFFER_BLOCKS || count >= INODES_AT_ONCE {
+                if blocks >= self.buffer_blocks || count >= INODES_AT_ONCE {
                     break;
                 }
             }
@@ -146,16 +148,14 @@ impl TagFs {
         let mut heads = Heads::new();
         let mut editor = Editor { graph: &self.graph, ino, inode, heads: &mut heads };
         let missing = editor.missing(offset, end)?;
-        if missing > free_blocks(&self.graph, state) {
-            // What is buffered takes less than what is kept for it.
+        refuse(missing > free_blocks(&self.graph, state), FsError::NoSpace)?;
+        if missing > 0 && !has_room(&self.graph, state, missing) {
+            // What is in memory takes less when it is stored than what is kept for it.
             self.flush_all(state, Duration::ZERO)?;
-            return match state.inode(&self.graph, ino)?.buffer.is_empty() {
-                true if missing <= free_blocks(&self.graph, state) => {
-                    drop(guard);
-                    self.write_at(ino, offset, data, when, through)
-                }
-                _ => Err(FsError::NoSpace),
-            };
+            self.graph.store.checkpoint().map_err(failed)?;
+            refuse(!has_room(&self.graph, state, missing), FsError::NoSpace)?;
+            drop(guard);
+            return self.write_at(ino, offset, data, when, through);
         }
         let clock = state.superblock.volume_bytes;
         let inode = state.inode(&self.graph, ino)?;
@@ -176,7 +176,7 @@ impl TagFs {
         state.note_dirty(ino);
         if state.buffered * BLOCK > self.options.dirty_bytes_max {
             self.flush_all(state, Duration::ZERO)?;
-        } else if now.0 >= FILE_BUFFER_BLOCKS || through && now.0 >= FILE_BUFFER_BLOCKS / 4 {
+        } else if now.0 >= self.buffer_blocks || through && now.0 >= self.buffer_blocks / 4 {
             self.flush(state, ino)?;
         }
         Ok(())

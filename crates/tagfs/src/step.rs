@@ -95,7 +95,7 @@ impl<'s> Step<'s> {
         edit: impl FnOnce(&mut Editor<'_>, u64) -> FsResult<T>,
     ) -> FsResult<T> {
         self.inode(ino)?.file()?;
-        let room = self.room()?;
+        let room = self.room();
         let graph = self.graph;
         let work = self.work.get_mut(&ino).ok_or(FsError::Stale)?;
         work.is_changed = true;
@@ -103,11 +103,11 @@ impl<'s> Step<'s> {
     }
 
     /// Blocks that files can still take.
-    fn room(&self) -> FsResult<u64> {
+    fn room(&self) -> u64 {
         let reserved = |inode: &Inode| inode.reserved as i64;
         let before = |ino: &Ino| self.state.inodes.get(ino).map_or(0, reserved);
         let more: i64 = self.work.iter().map(|(ino, work)| reserved(&work.now) - before(ino)).sum();
-        Ok(free_blocks(self.graph, self.state).saturating_add_signed(-(more + self.promised())))
+        free_blocks(self.graph, self.state).saturating_add_signed(-(more + self.promised()))
     }
 
     /// Promised blocks more than before.
@@ -525,12 +525,34 @@ impl<'s> Step<'s> {
     }
 }
 
-/// Blocks that files can still take: what is kept for metadata, for promises and for what is buffered is not among them.
+/// Blocks that files can still take, as users are told: what is kept for transactions, for promises and for what is buffered is not
+/// among them.
 pub(crate) fn free_blocks(graph: &Graph, state: &State) -> u64 {
     let report = graph.store.report();
-    let free = report.free_bytes / BLOCK;
-    let total = report.medium_bytes / BLOCK;
-    // What changes is written to other blocks before its own are free, and a file takes more than its data.
-    let kept = 64 + total / 64;
-    free.saturating_sub(kept + state.superblock.promised + state.reserved + state.reserved / 64)
+    let (free, total) = (report.free_bytes / BLOCK, report.medium_bytes / BLOCK);
+    // What the store keeps for deletions, as long as it is full.
+    let deletions = total / 64 + 256.min(total / 32);
+    let rest = free.saturating_sub(deletions + kept_blocks(total));
+    // What leads to a page takes the 32nd part of it.
+    (rest - rest / 32).saturating_sub(state.superblock.promised + state.reserved)
+}
+
+/// Whether the next transactions have room for so many new blocks: what the store has in memory takes some, too, until its next
+/// checkpoint.
+pub(crate) fn has_room(graph: &Graph, state: &State, blocks: u64) -> bool {
+    let total = graph.store.report().medium_bytes / BLOCK;
+    let taken = state.superblock.promised + state.reserved + blocks;
+    graph.store.room_bytes() / BLOCK >= taken + taken / 16 + kept_blocks(total)
+}
+
+/// Blocks that are kept for transactions, since what is written goes to new blocks before those that held it are free: a full
+/// buffer, two chunks that are moved, and what the store wants to be free while one of these is written: as many again, and the
+/// leaves that lead to them, twice.
+fn kept_blocks(total: u64) -> u64 {
+    buffer_blocks(total) + 3 * CHUNK_BLOCKS + 2 * (2 * CHUNK_BLOCKS + 2).min(total / 64 + 4)
+}
+
+/// Blocks of a file that are buffered before they are stored: some chunks, so that most are written once; of a small volume less.
+pub(crate) fn buffer_blocks(total: u64) -> u64 {
+    (total / 128).clamp(64, 4 * CHUNK_BLOCKS)
 }
