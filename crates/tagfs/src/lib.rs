@@ -30,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod check;
 mod data;
 mod error;
 mod fs;
@@ -42,6 +43,7 @@ mod options;
 mod state;
 mod step;
 
+pub use check::CheckReport;
 pub use error::TagFsError;
 pub use fs::TagFs;
 pub use options::{FormatOptions, MountOptions};
