@@ -39,7 +39,7 @@ pub struct TagFs {
 
 impl TagFs {
     pub(crate) fn new(graph: Graph, state: State, options: MountOptions) -> TagFs {
-        let buffer_blocks = buffer_blocks(graph.store.report().medium_bytes / BLOCK) as usize;
+        let buffer_blocks = buffer_blocks(state.capacity()) as usize;
         let synced = Mutex::new(Instant::now());
         TagFs { graph, state: RwLock::new(state), options, buffer_blocks, synced }
     }
@@ -487,9 +487,8 @@ impl FileSystem for TagFs {
 
     fn statfs(&self) -> FsResult<FsStats> {
         let state = self.state.read();
-        let report = self.graph.store.report();
         Ok(FsStats {
-            total_bytes: report.medium_bytes,
+            total_bytes: state.superblock.capacity,
             free_bytes: free_blocks(&self.graph, &state) * BLOCK,
             inodes: state.count,
             free_inodes: INODES_MAX.saturating_sub(state.count),

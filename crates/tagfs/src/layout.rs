@@ -80,6 +80,8 @@ impl EdgeTypes {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Super {
     pub uuid: [u8; 16],
+    /// Bytes that the medium has, or may grow to.
+    pub capacity: u64,
     /// Blocks with space and without data, in all files.
     pub promised: u64,
     /// Bytes that programs have written.
@@ -89,9 +91,10 @@ pub(crate) struct Super {
 
 impl Super {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(40 + self.label.len());
+        let mut out = Vec::with_capacity(48 + self.label.len());
         out.put_u32(VERSION);
         out.extend_from_slice(&self.uuid);
+        out.put_u64(self.capacity);
         out.put_u64(self.promised);
         out.put_u64(self.volume_bytes);
         out.put_string(&self.label);
@@ -105,8 +108,9 @@ impl Super {
         if version != VERSION {
             return Ok((version, Super::default()));
         }
-        let (uuid, promised, volume_bytes) = (r.array()?, r.u64()?, r.u64()?);
-        Ok((version, Super { uuid, promised, volume_bytes, label: r.string()?.to_vec() }))
+        let (uuid, capacity) = (r.array()?, r.u64()?);
+        let (promised, volume_bytes) = (r.u64()?, r.u64()?);
+        Ok((version, Super { uuid, capacity, promised, volume_bytes, label: r.string()?.to_vec() }))
     }
 }
 
@@ -352,7 +356,13 @@ mod tests {
         let xattrs = Xattrs::from([(b"user.a".to_vec(), vec![0; 70_000]), (b"user.b".to_vec(), Vec::new())]);
         assert_eq!(decode_xattrs(&encode_xattrs(&xattrs)).unwrap(), xattrs);
         assert!(decode_xattrs(&encode_xattrs(&xattrs)[..100]).is_err());
-        let superblock = Super { uuid: [3; 16], promised: 5, volume_bytes: 9, label: b"label".to_vec() };
+        let superblock = Super {
+            uuid: [3; 16],
+            capacity: 1 << 40,
+            promised: 5,
+            volume_bytes: 9,
+            label: b"label".to_vec(),
+        };
         let raw = superblock.encode();
         assert_eq!(Super::decode(&raw).unwrap(), (VERSION, superblock));
         assert_eq!(Super::decode(&[9, 0, 0, 0]).unwrap().0, 9);

@@ -39,12 +39,14 @@ impl TagFs {
             block: 0,
             source,
         })?;
-        let store_options = store_options(&*medium, 16 << 20);
+        let store_options = store_options(&*medium, MountOptions::CACHE_BYTES_MIN);
+        let capacity = store_options.store_bytes_max;
         let store = Store::create(medium, &store_options)?;
         let types = EdgeTypes::of(&store)?;
         BTree::open(&store, SnodeId::FIRST, LISTING, BTreeForm::Bytes)?;
         let uuid = if options.uuid == [0; 16] { rand::random() } else { options.uuid };
-        let superblock = Super { uuid, label: options.label.clone().into_bytes(), ..Super::default() };
+        let label = options.label.clone().into_bytes();
+        let superblock = Super { uuid, capacity, label, ..Super::default() };
         let (uid, gid) = options.owner;
         let args = CreateArgs { uid, gid, ..CreateArgs::new(NewNode::Directory, 0o755) };
         let (tags, mut record) = new_record(Ino::ROOT, &args, 0)?;
@@ -83,6 +85,8 @@ impl TagFs {
         let (found, superblock) =
             Super::decode(&raw).map_err(|_| TagFsError::Damaged("the node of the volume".into()))?;
         refuse(found != VERSION, TagFsError::Version { found, known: VERSION })?;
+        // A copy of the store is as long as what it holds, and the volume is as large as ever.
+        graph.store.set_bytes_max(superblock.capacity);
         let root = graph.load(Ino::ROOT)?;
         if !matches!(root.record.form, Form::Directory(DirectoryForm { parent: Ino::ROOT, .. })) {
             return Err(TagFsError::Fs(damaged("the root directory")));

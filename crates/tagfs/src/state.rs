@@ -9,7 +9,7 @@ use crate::layout::Super;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::time::Instant;
-use weft_core::Ino;
+use weft_core::{BLOCK_BYTES, Ino};
 use weft_tags::NodeId;
 use weft_vfs::{DeathObserver, FsResult, GroupStats};
 
@@ -79,6 +79,11 @@ impl State {
     /// Notes that something of an inode is not stored.
     pub(crate) fn note_dirty(&mut self, ino: Ino) {
         self.dirty.entry(ino).or_insert_with(Instant::now);
+    }
+
+    /// Blocks of the volume, used or not.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.superblock.capacity / BLOCK_BYTES as u64
     }
 
     /// The counts of a stream and group.

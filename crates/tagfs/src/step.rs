@@ -529,7 +529,8 @@ impl<'s> Step<'s> {
 /// among them.
 pub(crate) fn free_blocks(graph: &Graph, state: &State) -> u64 {
     let report = graph.store.report();
-    let (free, total) = (report.free_bytes / BLOCK, report.medium_bytes / BLOCK);
+    let (used, total) = (report.medium_bytes - report.free_bytes, state.capacity());
+    let free = total.saturating_sub(used / BLOCK);
     // What the store keeps for deletions, as long as it is full.
     let deletions = total / 64 + 256.min(total / 32);
     let rest = free.saturating_sub(deletions + kept_blocks(total));
@@ -540,7 +541,7 @@ pub(crate) fn free_blocks(graph: &Graph, state: &State) -> u64 {
 /// Whether the next transactions have room for so many new blocks: what the store has in memory takes some, too, until its next
 /// checkpoint.
 pub(crate) fn has_room(graph: &Graph, state: &State, blocks: u64) -> bool {
-    let total = graph.store.report().medium_bytes / BLOCK;
+    let total = state.capacity();
     let taken = state.superblock.promised + state.reserved + blocks;
     graph.store.room_bytes() / BLOCK >= taken + taken / 16 + kept_blocks(total)
 }

@@ -24,6 +24,8 @@ fn the_core_does_what_the_oracle_does_across_remounts() {
     // The core has been synced and is not closed, so nothing may be missing.
     let remount = |old: Box<dyn FileSystem>| -> Box<dyn FileSystem> {
         drop(old);
+        let report = TagFs::check(Box::new(medium.borrow().clone())).unwrap();
+        assert!(report.is_clean(), "{:#?}", report.problems);
         Box::new(TagFs::mount(Box::new(medium.borrow().clone()), options()).unwrap())
     };
     a_core_does_what_the_oracle_does(&make, &remount, Effort { cases: 200, ops_max: 200, seed: 3 });

@@ -101,7 +101,8 @@ impl Store {
     /// Bytes of the medium that new data can take: what the next checkpoint writes, and what is kept for deletions, is not among them. A
     /// commit of new data needs a little more than its data, for what leads to it.
     pub fn room_bytes(&self) -> u64 {
-        let checkpoint = self.checkpoint_blocks(Blocks { taken: 0, rewritten: 0, freed: 0, only_takes: false });
+        let checkpoint =
+            self.checkpoint_blocks(Blocks { taken: 0, rewritten: 0, freed: 0, only_takes: false });
         let space = self.space.lock();
         let (end, free) = space.totals();
         let free = free + (space.limit() - end);

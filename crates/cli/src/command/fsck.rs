@@ -95,7 +95,9 @@ fn check_tag_store(args: &FsckArgs, image: &str) -> Result<(), CliError> {
     let Some(problems) = problems(report.problems.len() as u64 + report.more_problems) else { return Ok(()) };
     Err(CliError::said(
         format!("{image}: {problems} found"),
-        format!("'weft tags salvage {image} NEW' copies all readable nodes to a new store; restore files from a backup"),
+        format!(
+            "'weft tags salvage {image} NEW' copies all readable nodes to a new store; restore files from a backup"
+        ),
     ))
 }
 
