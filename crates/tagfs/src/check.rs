@@ -182,7 +182,7 @@ fn check_file(
 ) -> FsResult<u64> {
     let found = graph.numbered(inode.root, graph.types.data)?;
     let (mut blocks, mut promised) = (u64::from(file.inline.is_some()), 0);
-    let inline = file.inline.as_ref().map_or(0, Vec::len);
+    let inline = file.inline.as_ref().map_or(0, |inline| inline.len());
     let is_fit = inline as u64 <= file.size.min(BLOCK) && (file.inline.is_none() || found.is_empty());
     report.expect(is_fit, || format!("inode {ino}: {inline} bytes lie in its record, which do not fit it"));
     for (chunk, node) in &found {

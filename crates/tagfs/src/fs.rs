@@ -101,7 +101,7 @@ impl TagFs {
     /// Stores what is not stored of an inode.
     fn flush(&self, state: &mut State, ino: Ino) -> FsResult<()> {
         if state.dirty.contains_key(&ino) {
-            self.step_in(state, |step| step.inode_mut(ino).map(drop))?;
+            self.step_in(state, |step| step.flush(ino))?;
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl TagFs {
                 }
             }
             let group: Vec<Ino> = inos.drain(..count).collect();
-            self.step_in(state, |step| group.into_iter().try_for_each(|ino| step.inode_mut(ino).map(drop)))?;
+            self.step_in(state, |step| group.into_iter().try_for_each(|ino| step.flush(ino)))?;
         }
         Ok(())
     }

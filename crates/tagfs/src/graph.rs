@@ -3,14 +3,14 @@
 use crate::error::{damaged, failed};
 use crate::inode::{Block, Inode};
 use crate::layout::{
-    CHUNK, CHUNK_BLOCKS, ENTRY, EdgeTypes, Entry, HEAD_BYTES, LISTING, PROMISED, RECORD, Record, SLOTS_AT,
+    CHUNK, CHUNK_BLOCKS, ENTRY, EdgeTypes, Entry, FileForm, Form, HEAD_BYTES, LISTING, PROMISED, RECORD, Record, SLOTS_AT,
     XATTRS, Xattrs, decode_xattrs, listing_key, slot_at,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_tags::{BTree, BTreeForm, Direction, EdgePlace, Error, Info, NodeId, SnodeId, Store};
+use weft_tags::{BTree, BTreeForm, BTreePlace, Direction, EdgePlace, Error, Info, NodeId, SnodeId, Store};
 use weft_vfs::{FsError, FsResult};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -71,18 +71,20 @@ pub(crate) struct Graph {
     pub types: EdgeTypes,
     /// The root of the first s-node.
     pub first: NodeId,
+    listing: BTreePlace,
     heads: Mutex<FxHashMap<(Ino, u64), Arc<Head>>>,
 }
 
 impl Graph {
     pub(crate) fn new(store: Store) -> weft_tags::Result<Graph> {
         let (types, first) = (EdgeTypes::of(&store)?, store.root(SnodeId::FIRST)?);
-        Ok(Graph { store, types, first, heads: Mutex::default() })
+        let listing = BTree::open(&store, SnodeId::FIRST, LISTING, BTreeForm::Bytes)?.place();
+        Ok(Graph { store, types, first, listing, heads: Mutex::default() })
     }
 
     /// The entries of all directories, in the order of their cookies.
-    pub(crate) fn listing(&self) -> FsResult<BTree<'_>> {
-        BTree::open(&self.store, SnodeId::FIRST, LISTING, BTreeForm::Bytes).map_err(failed)
+    pub(crate) fn listing(&self) -> BTree<'_> {
+        self.listing.of(&self.store)
     }
 
     /// An i-node as it is stored; `Stale` where there is none.
@@ -99,10 +101,15 @@ impl Graph {
         let record = Record::decode(&raw).ok_or_else(|| damaged(format!("the record of inode {ino}")))?;
         let tags = store.snode_tags(snode).map_err(failed)?;
         let xattrs = if record.has_xattrs { self.xattrs(ino, root)? } else { Xattrs::new() };
+        let stored_form = match &record.form {
+            Form::File(file) => file.clone(),
+            _ => FileForm::default(),
+        };
         Ok(Inode {
             root,
             stored,
             tags,
+            stored_form,
             is_orphan: record.links == 0,
             record,
             xattrs: Arc::new(xattrs),
@@ -149,7 +156,7 @@ impl Graph {
     ) -> FsResult<bool> {
         let from = listing_key(dir, cookie.saturating_add(1));
         let to = listing_key(dir, u64::MAX);
-        let tree = self.listing()?;
+        let tree = self.listing();
         let mut range = tree.range(from..=to, Direction::Up).map_err(failed)?;
         for _ in 0..max {
             let Some(pair) = range.next().transpose().map_err(failed)? else { return Ok(false) };

@@ -20,6 +20,8 @@ pub(crate) struct Inode {
     pub tags: SnodeTags,
     pub record: Record,
     pub xattrs: Arc<Xattrs>,
+    /// Of a file, what its record says of its data where that is stored: without what is buffered.
+    pub stored_form: FileForm,
     /// Blocks that were written and are not stored.
     pub buffer: Arc<BTreeMap<u64, Arc<Block>>>,
     /// Of these, blocks that take space which they did not have before.

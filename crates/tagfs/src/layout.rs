@@ -12,6 +12,7 @@
 //! `docs/formats/tagfs.md` describes every byte.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use weft_core::codec::{Reader, Truncated, WriteFields};
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_tags::{EdgeType, InfoForm, NodeType, Store};
@@ -151,7 +152,7 @@ pub(crate) struct FileForm {
     /// The byte clock when the content began.
     pub born: u64,
     /// The bytes of the only block with data, the first, without the zeros at its end.
-    pub inline: Option<Vec<u8>>,
+    pub inline: Option<Arc<[u8]>>,
 }
 
 /// A directory.
@@ -215,7 +216,7 @@ impl Record {
                 let (size, blocks, chunks) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
                 let (promised, born) = (r.u64().ok()?, r.u64().ok()?);
                 let rest = r.bytes(r.remaining()).ok()?;
-                let inline = (flags & INLINE != 0).then(|| rest.to_vec());
+                let inline = (flags & INLINE != 0).then(|| rest.into());
                 Form::File(FileForm { size, blocks, chunks, promised, born, inline })
             }
             FileKind::Directory => Form::Directory(DirectoryForm {
@@ -321,8 +322,8 @@ mod tests {
         let directory = DirectoryForm { parent: Ino(5), next_cookie: 8, entries: 3 };
         for form in [
             Form::File(file.clone()),
-            Form::File(FileForm { inline: Some(Vec::new()), ..file.clone() }),
-            Form::File(FileForm { inline: Some(vec![1, 2, 3]), ..file }),
+            Form::File(FileForm { inline: Some([].into()), ..file.clone() }),
+            Form::File(FileForm { inline: Some([1, 2, 3].into()), ..file }),
             Form::Directory(directory),
             Form::Symlink(b"../there".to_vec()),
             Form::Special(FileKind::CharDevice, 0x0103),
@@ -337,7 +338,7 @@ mod tests {
 
     #[test]
     fn the_largest_inline_file_and_its_record_fit_a_page_of_the_store() {
-        let inline = Some(vec![1; INLINE_BYTES_MAX]);
+        let inline = Some([1; INLINE_BYTES_MAX].into());
         let record = record(Form::File(FileForm { inline, ..FileForm::default() }));
         assert!(record.encode().len() <= BLOCK_BYTES - 8);
     }

@@ -31,6 +31,8 @@ struct Work {
     /// It was made by the step.
     is_new: bool,
     is_changed: bool,
+    /// Its data has changed, or what is buffered of it is due: all of that is stored.
+    is_edited: bool,
     /// Nothing leads to it, and nobody has it open.
     ends: bool,
 }
@@ -68,7 +70,7 @@ impl<'s> Step<'s> {
     fn load(&mut self, ino: Ino) -> FsResult<&mut Work> {
         if !self.work.contains_key(&ino) {
             let now = self.state.inode(self.graph, ino)?.clone();
-            self.work.insert(ino, Work { now, is_new: false, is_changed: false, ends: false });
+            self.work.insert(ino, Work { now, is_new: false, is_changed: false, is_edited: false, ends: false });
         }
         self.work.get_mut(&ino).ok_or(FsError::Stale)
     }
@@ -82,6 +84,13 @@ impl<'s> Step<'s> {
         let work = self.load(ino)?;
         work.is_changed = true;
         Ok(&mut work.now)
+    }
+
+    /// Stores all that is buffered of an inode with the step.
+    pub(crate) fn flush(&mut self, ino: Ino) -> FsResult<()> {
+        let work = self.load(ino)?;
+        (work.is_changed, work.is_edited) = (true, true);
+        Ok(())
     }
 
     pub(crate) fn attr(&mut self, ino: Ino) -> FsResult<Attr> {
@@ -98,7 +107,7 @@ impl<'s> Step<'s> {
         let room = self.room();
         let graph = self.graph;
         let work = self.work.get_mut(&ino).ok_or(FsError::Stale)?;
-        work.is_changed = true;
+        (work.is_changed, work.is_edited) = (true, true);
         edit(&mut Editor { graph, ino, inode: &mut work.now, heads: &mut self.heads }, room)
     }
 
@@ -141,13 +150,14 @@ impl<'s> Step<'s> {
             tags,
             record,
             xattrs: Arc::default(),
+            stored_form: FileForm::default(),
             buffer: Arc::default(),
             reserved: 0,
             chunks: None,
             opens: 0,
             is_orphan: false,
         };
-        self.work.insert(Ino(snode.0), Work { now, is_new: true, is_changed: true, ends: false });
+        self.work.insert(Ino(snode.0), Work { now, is_new: true, is_changed: true, is_edited: true, ends: false });
         Ok(Ino(snode.0))
     }
 
@@ -177,7 +187,7 @@ impl<'s> Step<'s> {
         let raw = Entry { cookie, ino, kind }.encode(name);
         let node = self.tx.create_node(SnodeId(dir.0), ENTRY, &raw).map_err(failed)?;
         self.tx.create_edge(root, self.graph.types.entry, Info::Key(name), node).map_err(failed)?;
-        let (tree, key) = (self.graph.listing()?, crate::layout::listing_key(dir, cookie));
+        let (tree, key) = (self.graph.listing(), crate::layout::listing_key(dir, cookie));
         tree.insert_in(&mut self.tx, &key, &node.0.to_le_bytes()).map_err(failed)?;
         Ok(())
     }
@@ -187,7 +197,7 @@ impl<'s> Step<'s> {
         self.inode_mut(dir)?.directory_mut()?.entries -= 1;
         let root = self.inode(dir)?.root;
         self.tx.delete_edge(root, self.graph.types.entry, Info::Key(name)).map_err(failed)?;
-        let (tree, key) = (self.graph.listing()?, crate::layout::listing_key(dir, entry.cookie));
+        let (tree, key) = (self.graph.listing(), crate::layout::listing_key(dir, entry.cookie));
         tree.delete_in(&mut self.tx, &key).map_err(failed)?;
         Ok(())
     }
@@ -222,7 +232,12 @@ impl<'s> Step<'s> {
                 before.map_or((0, 0), |inode| (inode.buffer.len() as u64, inode.reserved));
             state.buffered -= buffered;
             state.reserved -= reserved;
-            state.dirty.remove(&ino);
+            if work.is_edited || work.ends {
+                state.dirty.remove(&ino);
+            } else {
+                state.buffered += buffered;
+                state.reserved += reserved;
+            }
             if work.ends {
                 state.inodes.remove(&ino);
                 state.count -= u64::from(!work.is_new);
@@ -256,8 +271,10 @@ impl<'s> Step<'s> {
     /// Stores an inode that stays.
     fn store(&mut self, ino: Ino, work: &mut Work) -> FsResult<()> {
         let (inode, types) = (&mut work.now, self.graph.types);
-        if let Form::File(_) = inode.record.form {
+        let is_edited = work.is_edited;
+        if is_edited && let Form::File(_) = inode.record.form {
             self.store_data(ino, inode)?;
+            inode.stored_form = inode.file()?.clone();
         }
         if inode.is_orphan != (inode.record.links == 0) {
             inode.is_orphan = !inode.is_orphan;
@@ -278,7 +295,13 @@ impl<'s> Step<'s> {
             self.tx.set_snode_tags(SnodeId(ino.0), &inode.tags).map_err(failed)?;
         }
         inode.record.has_xattrs = !inode.xattrs.is_empty();
-        let raw = inode.record.encode();
+        let raw = match &inode.record.form {
+            // Data that stays in the buffer is not told of.
+            Form::File(_) if !is_edited => {
+                Record { form: Form::File(inode.stored_form.clone()), ..inode.record.clone() }.encode()
+            }
+            _ => inode.record.encode(),
+        };
         match inode.stored {
             Some((node, len)) if raw.len() <= len => {
                 self.tx.update_node(node, RECORD, &raw).map_err(failed)?;
@@ -320,7 +343,7 @@ impl<'s> Step<'s> {
         if is_small && let Some(bytes) = inode.buffer.get(&0) {
             let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             if used <= INLINE_BYTES_MAX {
-                let inline = Some(bytes[..used].to_vec());
+                let inline = Some(bytes[..used].into());
                 inode.file_mut()?.inline = inline;
                 (inode.buffer, inode.reserved) = (Arc::default(), 0);
                 return Ok(());
@@ -487,6 +510,7 @@ impl<'s> Step<'s> {
             }
             (inode.buffer, inode.reserved) = (Arc::default(), 0);
             self.heads.retain(|(of, _), _| *of != ino);
+            work.is_edited = true;
             return self.store(ino, work);
         }
         let types = self.graph.types;
