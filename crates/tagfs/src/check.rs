@@ -4,7 +4,7 @@ use crate::error::TagFsError;
 use crate::fs::TagFs;
 use crate::graph::{Graph, Head};
 use crate::inode::Inode;
-use crate::layout::{CHUNK_BLOCKS, Entry, FileForm, Form};
+use crate::layout::{CHUNK_BLOCKS, Entry, FileForm, Form, PIECE_BYTES};
 use crate::options::MountOptions;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -180,8 +180,18 @@ fn check_file(
     file: &FileForm,
     report: &mut CheckReport,
 ) -> FsResult<u64> {
-    let found = graph.numbered(inode.root, graph.types.data)?;
-    let (mut blocks, mut promised) = (u64::from(file.inline.is_some()), 0);
+    let mut found = graph.numbered(inode.root, graph.types.data)?;
+    let (mut blocks, mut promised) = (file.small_blocks(), 0);
+    if file.packed > 0 {
+        let mut bytes = vec![0; file.packed as usize];
+        graph.read_pieces(inode, 0, &mut bytes)?;
+        let pieces = file.packed.div_ceil(PIECE_BYTES as u64);
+        let mut numbers: Vec<u64> = found.drain(..).map(|(number, _)| number).collect();
+        numbers.sort_unstable();
+        report.expect(numbers.into_iter().eq(0..pieces), || {
+            format!("inode {ino}: other pieces than the {pieces} of its {} bytes", file.packed)
+        });
+    }
     let inline = file.inline.as_ref().map_or(0, |inline| inline.len());
     let is_fit = inline as u64 <= file.size.min(BLOCK) && (file.inline.is_none() || found.is_empty());
     report.expect(is_fit, || format!("inode {ino}: {inline} bytes lie in its record, which do not fit it"));

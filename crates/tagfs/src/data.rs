@@ -55,18 +55,30 @@ impl Editor<'_> {
         Ok(self.heads.entry(key).or_default())
     }
 
-    fn is_inline(&self, block: u64) -> FsResult<bool> {
-        Ok(block == 0 && self.inode.file()?.inline.is_some())
+    /// Whether a block lies in the record or in pieces.
+    fn is_small(&self, block: u64) -> FsResult<bool> {
+        Ok(block < self.inode.file()?.small_blocks())
+    }
+
+    /// Takes what lies in pieces into the buffer: a file with holes and promises has chunks.
+    pub(crate) fn unpack(&mut self) -> FsResult<()> {
+        let packed = self.inode.file()?.packed.div_ceil(BLOCK);
+        for block in 0..packed {
+            self.buffered(block)?;
+        }
+        self.inode.file_mut()?.packed = 0;
+        self.inode.reserved += packed;
+        Ok(())
     }
 
     /// Whether a block has data.
     fn has_data(&self, block: u64) -> FsResult<bool> {
-        Ok(self.inode.buffer.contains_key(&block) || self.is_inline(block)? || Head::holds(self.slot(block)?))
+        Ok(self.inode.buffer.contains_key(&block) || self.is_small(block)? || Head::holds(self.slot(block)?))
     }
 
     /// Whether a block takes space.
     fn takes_space(&self, block: u64) -> FsResult<bool> {
-        Ok(self.inode.buffer.contains_key(&block) || self.is_inline(block)? || self.slot(block)? != 0)
+        Ok(self.inode.buffer.contains_key(&block) || self.is_small(block)? || self.slot(block)? != 0)
     }
 
     /// The chunks in a range of blocks that are stored, or have a new head.
@@ -94,7 +106,8 @@ impl Editor<'_> {
             }
             return Ok(missing);
         }
-        let mut taken = u64::from(from == 0 && self.is_inline(0)? && !self.inode.buffer.contains_key(&0));
+        let small = from..to.min(self.inode.file()?.small_blocks());
+        let mut taken = small.filter(|block| !self.inode.buffer.contains_key(block)).count() as u64;
         for chunk in self.chunks_in(from, to)? {
             for block in (chunk * CHUNK_BLOCKS).max(from)..((chunk + 1) * CHUNK_BLOCKS).min(to) {
                 taken += u64::from(self.slot(block)? != 0 && !self.inode.buffer.contains_key(&block));
@@ -152,7 +165,7 @@ impl Editor<'_> {
     /// Takes the data, and with `whole` the promise, of a block away.
     fn drop_block(&mut self, block: u64) -> FsResult<()> {
         let is_buffered = Arc::make_mut(&mut self.inode.buffer).remove(&block).is_some();
-        let (slot, is_inline) = (self.slot(block)?, self.is_inline(block)?);
+        let (slot, is_inline) = (self.slot(block)?, self.is_small(block)?);
         if slot != 0 {
             self.inode.file_mut()?.promised -= u64::from(slot == PROMISED);
             self.head_mut(block / CHUNK_BLOCKS)?.slots[index(block)] = 0;
@@ -173,8 +186,11 @@ impl Editor<'_> {
         if from >= to {
             return Ok(());
         }
+        if from < self.inode.file()?.packed.div_ceil(BLOCK) {
+            self.unpack()?;
+        }
         let mut blocks: BTreeSet<u64> = self.inode.buffer.range(from..to).map(|(block, _)| *block).collect();
-        if from == 0 && self.is_inline(0)? {
+        if from == 0 && self.is_small(0)? {
             blocks.insert(0);
         }
         for chunk in self.chunks_in(from, to)? {
@@ -277,9 +293,10 @@ impl Editor<'_> {
 
     /// Moves what lies from block `from` on to block `to`.
     fn move_rest(&mut self, from: u64, to: u64) -> FsResult<()> {
+        self.unpack()?;
         let mut moved: Vec<(u64, Option<Arc<Block>>)> = Vec::new();
         let mut blocks: BTreeSet<u64> = self.inode.buffer.range(from..).map(|(block, _)| *block).collect();
-        if from == 0 && self.is_inline(0)? {
+        if from == 0 && self.is_small(0)? {
             blocks.insert(0);
         }
         for chunk in self.chunks_in(from, u64::MAX)? {
@@ -318,8 +335,8 @@ impl Editor<'_> {
             return Ok(Some(offset.max(hole * BLOCK).min(size)));
         }
         let mut found = self.inode.buffer.range(first..).next().map(|(block, _)| *block);
-        if first == 0 && self.is_inline(0)? {
-            found = Some(0);
+        if self.is_small(first)? {
+            found = Some(first);
         }
         let end = found.unwrap_or_else(|| size.div_ceil(BLOCK));
         'chunks: for chunk in self.chunks_in(first, end)? {

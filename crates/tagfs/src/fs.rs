@@ -148,7 +148,7 @@ impl TagFs {
         let mut heads = Heads::new();
         let mut editor = Editor { graph: &self.graph, ino, inode, heads: &mut heads };
         let missing = editor.missing(offset, end)?;
-        refuse(missing > free_blocks(&self.graph, state), FsError::NoSpace)?;
+        refuse(missing > 0 && missing > free_blocks(&self.graph, state), FsError::NoSpace)?;
         if missing > 0 && !has_room(&self.graph, state, missing) {
             // What is in memory takes less when it is stored than what is kept for it.
             self.flush_all(state, Duration::ZERO)?;
@@ -235,12 +235,11 @@ fn set_attr(step: &mut Step<'_>, ino: Ino, set: &SetAttr) -> FsResult<()> {
     if let Some(size) = set.size {
         step.inode(ino)?.file()?;
         end_of(size, 0)?;
-        let clock = step.clock();
+        if size == 0 {
+            step.note_death(ino)?;
+        }
         step.edit(ino, |editor, _| {
             editor.resize(size)?;
-            if size == 0 {
-                editor.inode.file_mut()?.born = clock;
-            }
             editor.inode.touch_data();
             Ok(())
         })?;
@@ -496,6 +495,10 @@ impl FileSystem for TagFs {
     }
 
     fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
+        // Files are mostly opened again with the tag that they have.
+        if self.tag(ino)? == tag {
+            return Ok(());
+        }
         self.change(ino, |inode| {
             set_tag_of(inode, tag);
             Ok(())

@@ -3,8 +3,8 @@
 use crate::error::{damaged, failed};
 use crate::inode::{Block, Inode};
 use crate::layout::{
-    CHUNK, CHUNK_BLOCKS, ENTRY, EdgeTypes, Entry, FileForm, Form, HEAD_BYTES, LISTING, PROMISED, RECORD, Record, SLOTS_AT,
-    XATTRS, Xattrs, decode_xattrs, listing_key, slot_at,
+    CHUNK, CHUNK_BLOCKS, ENTRY, EdgeTypes, Entry, FileForm, Form, HEAD_BYTES, LISTING, PIECE, PIECE_BYTES,
+    PROMISED, RECORD, Record, SLOTS_AT, XATTRS, Xattrs, decode_xattrs, listing_key, slot_at,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -188,7 +188,7 @@ impl Graph {
         if let Some(chunks) = &inode.chunks {
             return Ok(chunks.clone());
         }
-        if inode.file()?.chunks == 0 {
+        if inode.stored_form.chunks == 0 {
             return Ok(Arc::default());
         }
         let found = self.numbered(inode.root, self.types.data)?;
@@ -199,7 +199,7 @@ impl Graph {
 
     /// The head of a chunk, if there is such a chunk.
     pub(crate) fn head(&self, ino: Ino, inode: &Inode, chunk: u64) -> FsResult<Option<Arc<Head>>> {
-        if inode.file()?.chunks == 0 {
+        if inode.stored_form.chunks == 0 {
             return Ok(None);
         }
         if let Some(head) = self.heads.lock().get(&(ino, chunk)) {
@@ -244,6 +244,22 @@ impl Graph {
         }
     }
 
+    /// Reads bytes that lie in pieces.
+    pub(crate) fn read_pieces(&self, inode: &Inode, mut at: u64, mut out: &mut [u8]) -> FsResult<()> {
+        while !out.is_empty() {
+            let (piece, from) = (at / PIECE_BYTES as u64, at % PIECE_BYTES as u64);
+            let (now, rest) = out.split_at_mut(out.len().min(PIECE_BYTES - from as usize));
+            let strange = || damaged(format!("piece {piece} of the file with root {}", inode.root));
+            let node = self.store.edge(inode.root, self.types.data, Info::Number(piece)).map_err(failed)?;
+            let read = self.store.read_at(node.ok_or_else(strange)?, PIECE, from, now).map_err(failed)?;
+            if read < now.len() {
+                return Err(strange());
+            }
+            (at, out) = (at + read as u64, rest);
+        }
+        Ok(())
+    }
+
     /// A block as it is stored, if it has data there.
     pub(crate) fn stored_block(
         &self,
@@ -254,6 +270,12 @@ impl Graph {
         let mut out = Box::new([0; BLOCK_BYTES]);
         if let (0, Some(inline)) = (block, &inode.file()?.inline) {
             out[..inline.len()].copy_from_slice(inline);
+            return Ok(Some(out));
+        }
+        let packed = inode.file()?.packed;
+        if block * BLOCK < packed {
+            let len = BLOCK.min(packed - block * BLOCK) as usize;
+            self.read_pieces(inode, block * BLOCK, &mut out[..len])?;
             return Ok(Some(out));
         }
         let slot = head.map_or(0, |head| head.slots[(block % CHUNK_BLOCKS) as usize]);
@@ -288,6 +310,20 @@ impl Graph {
                 let held = rest.len().min(piece);
                 out[place..place + held].copy_from_slice(&rest[..held]);
                 out[place + held..place + piece].fill(0);
+                continue;
+            }
+            let packed = inode.file()?.packed;
+            if block * BLOCK < packed {
+                let mut run_end = at;
+                while run_end < end.min(packed) && !inode.buffer.contains_key(&(run_end / BLOCK)) {
+                    run_end = (run_end / BLOCK * BLOCK + BLOCK).min(end);
+                }
+                let (held, begun) = (run_end.min(packed), at - piece as u64);
+                let (read, zeros) =
+                    out[place..(run_end.max(at) - offset) as usize].split_at_mut((held - begun) as usize);
+                self.read_pieces(inode, begun, read)?;
+                zeros.fill(0);
+                at = run_end.max(at);
                 continue;
             }
             let chunk = block / CHUNK_BLOCKS;

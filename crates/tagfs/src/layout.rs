@@ -3,7 +3,7 @@
 //! ```text
 //! root of an s-node --record--> what the i-node is; a symlink's target; the first block of a small file
 //!                   --xattrs--> its extended attributes
-//!                   --data, i--> chunk i of a file: 256 blocks
+//!                   --data, i--> chunk i of a file: 256 blocks; of a small file, piece i
 //!                   --entry, "name"--> an entry of a directory
 //! first s-node      --orphan, ino--> the root of an i-node without a name
 //!                   --super--> what the volume is
@@ -28,6 +28,8 @@ pub(crate) const RECORD: NodeType = NodeType(0x7466_0002);
 pub(crate) const XATTRS: NodeType = NodeType(0x7466_0003);
 /// The type of the nodes of file data.
 pub(crate) const CHUNK: NodeType = NodeType(0x7466_0004);
+/// The type of the nodes of a small file's data.
+pub(crate) const PIECE: NodeType = NodeType(0x7466_0006);
 /// The type of the entries of directories.
 pub(crate) const ENTRY: NodeType = NodeType(NodeType::KEYED | 0x7466_0005);
 
@@ -50,6 +52,12 @@ pub(crate) const INLINE_BYTES_MAX: usize = 3_968;
 const LINKABLE: u8 = 1;
 const INLINE: u8 = 2;
 const HAS_XATTRS: u8 = 4;
+const PACKED: u8 = 8;
+
+/// Bytes of a piece: with that, its node fills a page of those that the store writes many at a time.
+pub(crate) const PIECE_BYTES: usize = BLOCK_BYTES - 8;
+/// The most bytes of a file that lie in pieces.
+pub(crate) const PACKED_BYTES_MAX: u64 = 64 << 10;
 
 /// The types of edges.
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +161,15 @@ pub(crate) struct FileForm {
     pub born: u64,
     /// The bytes of the only block with data, the first, without the zeros at its end.
     pub inline: Option<Arc<[u8]>>,
+    /// Bytes from the beginning on that lie in pieces: all there are, where they do.
+    pub packed: u64,
+}
+
+impl FileForm {
+    /// Blocks that lie in the record or in pieces.
+    pub(crate) fn small_blocks(&self) -> u64 {
+        if self.inline.is_some() { 1 } else { self.packed.div_ceil(BLOCK_BYTES as u64) }
+    }
 }
 
 /// A directory.
@@ -176,9 +193,11 @@ impl Record {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128);
         let is_inline = matches!(&self.form, Form::File(FileForm { inline: Some(_), .. }));
+        let is_packed = matches!(&self.form, Form::File(file) if file.packed > 0);
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         out.put_u8(self.kind() as u8);
-        out.put_u8(bit(self.linkable, LINKABLE) | bit(is_inline, INLINE) | bit(self.has_xattrs, HAS_XATTRS));
+        let flags = bit(self.linkable, LINKABLE) | bit(self.has_xattrs, HAS_XATTRS);
+        out.put_u8(flags | bit(is_inline, INLINE) | bit(is_packed, PACKED));
         out.put_u16(0);
         out.put_u32(self.links);
         for time in [self.atime, self.mtime, self.ctime, self.btime] {
@@ -216,8 +235,9 @@ impl Record {
                 let (size, blocks, chunks) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
                 let (promised, born) = (r.u64().ok()?, r.u64().ok()?);
                 let rest = r.bytes(r.remaining()).ok()?;
+                let packed = if flags & PACKED != 0 { size } else { 0 };
                 let inline = (flags & INLINE != 0).then(|| rest.into());
-                Form::File(FileForm { size, blocks, chunks, promised, born, inline })
+                Form::File(FileForm { size, blocks, chunks, promised, born, inline, packed })
             }
             FileKind::Directory => Form::Directory(DirectoryForm {
                 parent: Ino(r.u64().ok()?),
@@ -318,12 +338,21 @@ mod tests {
 
     #[test]
     fn a_record_of_every_kind_comes_back_and_half_of_one_does_not() {
-        let file = FileForm { size: u64::MAX >> 1, blocks: 2, chunks: 1, promised: 1, born: 9, inline: None };
+        let file = FileForm {
+            size: u64::MAX >> 1,
+            blocks: 2,
+            chunks: 1,
+            promised: 1,
+            born: 9,
+            inline: None,
+            packed: 0,
+        };
         let directory = DirectoryForm { parent: Ino(5), next_cookie: 8, entries: 3 };
         for form in [
             Form::File(file.clone()),
             Form::File(FileForm { inline: Some([].into()), ..file.clone() }),
-            Form::File(FileForm { inline: Some([1, 2, 3].into()), ..file }),
+            Form::File(FileForm { inline: Some([1, 2, 3].into()), ..file.clone() }),
+            Form::File(FileForm { size: 50_000, packed: 50_000, ..file }),
             Form::Directory(directory),
             Form::Symlink(b"../there".to_vec()),
             Form::Special(FileKind::CharDevice, 0x0103),

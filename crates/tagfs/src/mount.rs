@@ -34,11 +34,12 @@ impl TagFs {
     pub fn format(medium: Box<dyn PageStore>, options: &FormatOptions) -> Result<(), TagFsError> {
         let bytes = options.label.len();
         refuse(bytes > LABEL_MAX, TagFsError::Label { bytes, max: LABEL_MAX })?;
-        medium.grow(options.capacity_bytes / BLOCK_BYTES as u64).map_err(|source| weft_tags::Error::Io {
-            what: "make room for the volume",
-            block: 0,
-            source,
-        })?;
+        let blocks = options.capacity_bytes / BLOCK_BYTES as u64;
+        // All of it now, so that the volume does not run out of it later.
+        medium
+            .reserve(0, blocks)
+            .and_then(|()| medium.grow(blocks))
+            .map_err(|source| weft_tags::Error::Io { what: "make room for the volume", block: 0, source })?;
         let store_options = store_options(&*medium, MountOptions::CACHE_BYTES_MIN);
         let capacity = store_options.store_bytes_max;
         let store = Store::create(medium, &store_options)?;

@@ -9,8 +9,8 @@ use crate::error::{damaged, failed};
 use crate::graph::{Graph, Head};
 use crate::inode::{Block, Inode};
 use crate::layout::{
-    CHUNK, CHUNK_BLOCKS, ENTRY, Entry, FileForm, Form, HEAD_BYTES, INLINE_BYTES_MAX, PROMISED, RECORD,
-    Record, SLOTS_AT, SUPER, Super, XATTRS, encode_xattrs, slot_at,
+    CHUNK, CHUNK_BLOCKS, ENTRY, Entry, FileForm, Form, HEAD_BYTES, INLINE_BYTES_MAX, PACKED_BYTES_MAX, PIECE,
+    PIECE_BYTES, PROMISED, RECORD, Record, SLOTS_AT, SUPER, Super, XATTRS, encode_xattrs, slot_at,
 };
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,8 @@ impl<'s> Step<'s> {
     fn load(&mut self, ino: Ino) -> FsResult<&mut Work> {
         if !self.work.contains_key(&ino) {
             let now = self.state.inode(self.graph, ino)?.clone();
-            self.work.insert(ino, Work { now, is_new: false, is_changed: false, is_edited: false, ends: false });
+            self.work
+                .insert(ino, Work { now, is_new: false, is_changed: false, is_edited: false, ends: false });
         }
         self.work.get_mut(&ino).ok_or(FsError::Stale)
     }
@@ -135,6 +136,16 @@ impl<'s> Step<'s> {
         self.written += bytes;
     }
 
+    /// Notes that a file's content goes, and that another begins.
+    pub(crate) fn note_death(&mut self, ino: Ino) -> FsResult<()> {
+        let clock = self.clock();
+        let inode = self.inode_mut(ino)?;
+        let death = death_of(ino, inode, inode.file()?, clock);
+        inode.file_mut()?.born = clock;
+        self.deaths.extend((death.size > 0).then_some(death));
+        Ok(())
+    }
+
     /// The byte clock.
     pub(crate) fn clock(&self) -> u64 {
         self.state.superblock.volume_bytes + self.written
@@ -157,7 +168,8 @@ impl<'s> Step<'s> {
             opens: 0,
             is_orphan: false,
         };
-        self.work.insert(Ino(snode.0), Work { now, is_new: true, is_changed: true, is_edited: true, ends: false });
+        self.work
+            .insert(Ino(snode.0), Work { now, is_new: true, is_changed: true, is_edited: true, ends: false });
         Ok(Ino(snode.0))
     }
 
@@ -335,20 +347,30 @@ impl<'s> Step<'s> {
     fn store_data(&mut self, ino: Ino, inode: &mut Inode) -> FsResult<()> {
         let new: Vec<u64> =
             self.heads.range((ino, 0)..=(ino, u64::MAX)).map(|((_, chunk), _)| *chunk).collect();
-        if inode.buffer.is_empty() && new.is_empty() {
+        let file = inode.file()?;
+        let is_packed_so = file.packed == inode.stored_form.packed && [0, file.size].contains(&file.packed);
+        if inode.buffer.is_empty() && new.is_empty() && is_packed_so {
             return Ok(());
         }
         let file = inode.file()?;
-        let is_small = file.chunks == 0 && new.is_empty() && inode.buffer.keys().all(|block| *block == 0);
-        if is_small && let Some(bytes) = inode.buffer.get(&0) {
-            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            if used <= INLINE_BYTES_MAX {
-                let inline = Some(bytes[..used].into());
-                inode.file_mut()?.inline = inline;
-                (inode.buffer, inode.reserved) = (Arc::default(), 0);
-                return Ok(());
+        let has_chunks = file.chunks > 0 || !new.is_empty();
+        if !has_chunks && file.packed == 0 && inode.buffer.keys().all(|block| *block == 0) {
+            if let Some(bytes) = inode.buffer.get(&0) {
+                let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+                if used <= INLINE_BYTES_MAX {
+                    let inline = Some(bytes[..used].into());
+                    inode.file_mut()?.inline = inline;
+                    (inode.buffer, inode.reserved) = (Arc::default(), 0);
+                    return self.drop_pieces(inode, 0);
+                }
             }
         }
+        let is_whole = file.blocks == file.size.div_ceil(BLOCK) && file.promised == 0;
+        if !has_chunks && is_whole && (1..=PACKED_BYTES_MAX).contains(&file.size) {
+            return self.pack(ino, inode);
+        }
+        Editor { graph: self.graph, ino, inode, heads: &mut self.heads }.unpack()?;
+        self.drop_pieces(inode, 0)?;
         let mut blocks: BTreeMap<u64, Vec<(usize, Arc<Block>)>> = BTreeMap::new();
         if let Some(inline) = inode.file_mut()?.inline.take()
             && !inode.buffer.contains_key(&0)
@@ -365,6 +387,51 @@ impl<'s> Step<'s> {
         let chunks: BTreeSet<u64> = new.into_iter().chain(blocks.keys().copied()).collect();
         for chunk in chunks {
             self.store_chunk(ino, inode, chunk, blocks.remove(&chunk).unwrap_or_default())?;
+        }
+        Ok(())
+    }
+
+    /// Stores a file without holes in pieces. Those that are as before stay.
+    fn pack(&mut self, ino: Ino, inode: &mut Inode) -> FsResult<()> {
+        let (size, before) = (inode.file()?.size as usize, inode.file()?.packed as usize);
+        let mut old = vec![0; before];
+        self.graph.read_pieces(inode, 0, &mut old)?;
+        let mut bytes = old.clone();
+        bytes.resize(size.next_multiple_of(BLOCK_BYTES), 0);
+        if let Some(inline) = inode.file_mut()?.inline.take() {
+            bytes[..inline.len()].copy_from_slice(&inline);
+        }
+        for (block, data) in inode.buffer.iter() {
+            bytes[*block as usize * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&data[..]);
+        }
+        bytes.truncate(size);
+        let (source, etype) = (inode.root, self.graph.types.data);
+        for (at, piece) in (0..).zip(bytes.chunks(PIECE_BYTES)) {
+            let from = at as usize * PIECE_BYTES;
+            let was = old.get(from..before.min(from + PIECE_BYTES)).unwrap_or_default();
+            if was == piece {
+                continue;
+            }
+            if was.len() == piece.len() {
+                let node = self.tx.edge(source, etype, Info::Number(at)).map_err(failed)?;
+                let node = node.ok_or_else(|| damaged(format!("piece {at} of inode {ino}")))?;
+                self.tx.update_node(node, PIECE, piece).map_err(failed)?;
+            } else {
+                let node = self.tx.create_node(SnodeId(ino.0), PIECE, piece).map_err(failed)?;
+                self.tx.set_edge(source, etype, Info::Number(at), node).map_err(failed)?;
+            }
+        }
+        inode.file_mut()?.packed = size as u64;
+        (inode.buffer, inode.reserved) = (Arc::default(), 0);
+        self.drop_pieces(inode, size as u64)
+    }
+
+    /// Takes the pieces away that are stored behind the first `kept` bytes.
+    fn drop_pieces(&mut self, inode: &Inode, kept: u64) -> FsResult<()> {
+        let pieces = |bytes: u64| bytes.div_ceil(PIECE_BYTES as u64);
+        for piece in pieces(kept)..pieces(inode.stored_form.packed) {
+            let edge = self.tx.delete_edge(inode.root, self.graph.types.data, Info::Number(piece));
+            edge.map_err(failed)?;
         }
         Ok(())
     }
@@ -515,9 +582,9 @@ impl<'s> Step<'s> {
         }
         let types = self.graph.types;
         if let Form::File(file) = &inode.record.form {
-            let FileForm { size, born, chunks, .. } = *file;
-            let died_at_bytes = self.clock();
-            self.deaths.push(Death { ino, tag: inode.record.tag, size, born_at_bytes: born, died_at_bytes });
+            let chunks = file.chunks;
+            self.deaths.push(death_of(ino, inode, file, self.clock()));
+            self.drop_pieces(inode, 0)?;
             if chunks > 0 {
                 for chunk in self.graph.chunks(inode)?.iter() {
                     self.drop_chunk(ino, inode, *chunk)?;
@@ -547,6 +614,11 @@ impl<'s> Step<'s> {
         self.kept.push(((ino, chunk), None));
         Ok(())
     }
+}
+
+fn death_of(ino: Ino, inode: &Inode, file: &FileForm, died_at_bytes: u64) -> Death {
+    let FileForm { size, born: born_at_bytes, .. } = *file;
+    Death { ino, tag: inode.record.tag, size, born_at_bytes, died_at_bytes }
 }
 
 /// Blocks that files can still take, as users are told: what is kept for transactions, for promises and for what is buffered is not

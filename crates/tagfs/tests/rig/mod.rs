@@ -10,7 +10,7 @@ pub use power_cut::PowerCutStore;
 
 use std::sync::Arc;
 use weft_conformance::crash::Rig;
-use weft_tagfs::{FormatOptions, MountOptions, TagFs};
+use weft_tagfs::{FormatOptions, MountOptions, TagFs, TagFsError};
 use weft_tags::MemoryStore;
 use weft_vfs::{FileSystem, FsError, FsResult};
 
@@ -26,12 +26,6 @@ pub fn formatted(capacity_bytes: u64) -> Vec<u8> {
         FormatOptions { label: "test".into(), uuid: [7; 16], capacity_bytes, ..FormatOptions::default() };
     TagFs::format(Box::new(medium.clone()), &options).unwrap();
     medium.to_bytes()
-}
-
-/// Fails unless the check finds nothing in a medium with these bytes.
-pub fn assert_sound(bytes: Vec<u8>) {
-    let report = TagFs::check(Box::new(MemoryStore::from_bytes(bytes))).unwrap();
-    assert!(report.is_clean(), "{:#?}", report.problems);
 }
 
 /// Volumes for [`weft_conformance::crash::survive_cuts`].
@@ -53,18 +47,44 @@ impl CutRig {
     fn mount(&mut self, bytes: Vec<u8>, operations: u64) -> FsResult<TagFs> {
         // What the mount itself does is not of the workload: it is counted first, on a copy.
         let probe = Arc::new(PowerCutStore::new(bytes.clone(), u64::MAX));
-        let failed = |e: weft_tagfs::TagFsError| FsError::Device(e.to_string());
         drop(TagFs::mount(Box::new(probe.clone()), options()).map_err(failed)?);
         self.base = probe.operations();
         let medium = Arc::new(PowerCutStore::new(bytes, operations.saturating_add(self.base)));
         self.medium = Some(medium.clone());
         TagFs::mount(Box::new(medium), options()).map_err(failed)
     }
+
+    /// [`start`](Rig::start), of a volume that is known to be one.
+    pub fn start_volume(&mut self, operations: u64) -> TagFs {
+        self.mount(self.empty.clone(), operations).unwrap()
+    }
+
+    /// The medium of the volume that was started, and that was dropped as a crash does.
+    pub fn lost(&mut self) -> Arc<PowerCutStore> {
+        self.medium.take().unwrap()
+    }
+
+    /// One of the volumes that the cut of a medium may have left, checked.
+    pub fn look(&mut self, cut: &PowerCutStore, seed: u64) -> FsResult<TagFs> {
+        let after = cut.after_power_cut(seed);
+        self.recoveries += 1;
+        let bytes = after.to_bytes();
+        let report = TagFs::check(Box::new(after)).map_err(failed)?;
+        if let Some(problem) = report.problems.first() {
+            let rest = report.problems.len() - 1;
+            return Err(FsError::Device(format!("the check finds: {problem} and {rest} more")));
+        }
+        self.mount(bytes, u64::MAX)
+    }
+}
+
+fn failed(error: TagFsError) -> FsError {
+    FsError::Device(error.to_string())
 }
 
 impl Rig for CutRig {
     fn start(&mut self, operations: u64) -> Box<dyn FileSystem> {
-        Box::new(self.mount(self.empty.clone(), operations).unwrap())
+        Box::new(self.start_volume(operations))
     }
 
     fn operations(&self) -> u64 {
@@ -74,16 +94,7 @@ impl Rig for CutRig {
     fn recover(&mut self, core: Box<dyn FileSystem>) -> FsResult<Box<dyn FileSystem>> {
         drop(core);
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let cut = self.medium.take().unwrap();
-        let after = cut.after_power_cut(self.seed);
-        self.recoveries += 1;
-        let bytes = after.to_bytes();
-        let failed = |e: weft_tagfs::TagFsError| FsError::Device(e.to_string());
-        let report = TagFs::check(Box::new(after)).map_err(failed)?;
-        if let Some(problem) = report.problems.first() {
-            let rest = report.problems.len() - 1;
-            return Err(FsError::Device(format!("the check finds: {problem} and {rest} more")));
-        }
-        Ok(Box::new(self.mount(bytes, u64::MAX)?))
+        let cut = self.lost();
+        Ok(Box::new(self.look(&cut, self.seed)?))
     }
 }
