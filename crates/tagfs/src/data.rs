@@ -151,8 +151,8 @@ impl Editor<'_> {
             let (block, from) = (at / BLOCK, (at % BLOCK) as usize);
             let piece = (BLOCK_BYTES - from).min((end - at) as usize);
             let bytes = &data[(at - offset) as usize..][..piece];
-            match bytes.try_into() {
-                Ok(whole) => self.put(block, Arc::new(*<&Block>::from(whole)))?,
+            match <&Block>::try_from(bytes) {
+                Ok(whole) => self.put(block, Arc::new(*whole))?,
                 Err(_) => self.buffered(block)?[from..from + piece].copy_from_slice(bytes),
             }
             at += piece as u64;

@@ -8,6 +8,7 @@ use crate::inode::Inode;
 use crate::layout::Super;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
 use std::time::Instant;
 use weft_core::{BLOCK_BYTES, Ino};
 use weft_tags::NodeId;
@@ -59,11 +60,10 @@ impl State {
 
     /// An inode, from the store if it is not in memory.
     pub(crate) fn inode(&mut self, graph: &Graph, ino: Ino) -> FsResult<&mut Inode> {
-        if !self.inodes.contains_key(&ino) {
-            let inode = graph.load(ino)?;
-            self.inodes.insert(ino, inode);
-        }
-        self.inodes.get_mut(&ino).ok_or(weft_vfs::FsError::Stale)
+        Ok(match self.inodes.entry(ino) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(graph.load(ino)?),
+        })
     }
 
     /// Lets go of inodes that are as the store has them and that nobody has open, when there are many.

@@ -25,6 +25,9 @@ const CHUNKS_AT_ONCE: u64 = 4096;
 /// Slots without a block that a chunk keeps, at least, before it is written anew.
 const SPARE_SLOTS: usize = 16;
 
+/// The head of a chunk after the commit; none where the chunk has gone.
+type KeptHead = ((Ino, u64), Option<Arc<Head>>);
+
 /// An inode of a step.
 struct Work {
     now: Inode,
@@ -45,7 +48,7 @@ pub(crate) struct Step<'s> {
     work: BTreeMap<Ino, Work>,
     heads: Heads,
     /// Heads as they are after the commit.
-    kept: Vec<((Ino, u64), Option<Arc<Head>>)>,
+    kept: Vec<KeptHead>,
     written: u64,
     deaths: Vec<Death>,
 }
@@ -354,15 +357,14 @@ impl<'s> Step<'s> {
         }
         let file = inode.file()?;
         let has_chunks = file.chunks > 0 || !new.is_empty();
-        if !has_chunks && file.packed == 0 && inode.buffer.keys().all(|block| *block == 0) {
-            if let Some(bytes) = inode.buffer.get(&0) {
-                let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-                if used <= INLINE_BYTES_MAX {
-                    let inline = Some(bytes[..used].into());
-                    inode.file_mut()?.inline = inline;
-                    (inode.buffer, inode.reserved) = (Arc::default(), 0);
-                    return self.drop_pieces(inode, 0);
-                }
+        let is_one = !has_chunks && file.packed == 0 && inode.buffer.keys().all(|block| *block == 0);
+        if is_one && let Some(bytes) = inode.buffer.get(&0) {
+            let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            if used <= INLINE_BYTES_MAX {
+                let inline = Some(bytes[..used].into());
+                inode.file_mut()?.inline = inline;
+                (inode.buffer, inode.reserved) = (Arc::default(), 0);
+                return self.drop_pieces(inode, 0);
             }
         }
         let is_whole = file.blocks == file.size.div_ceil(BLOCK) && file.promised == 0;
@@ -504,23 +506,31 @@ impl<'s> Step<'s> {
         head: &mut Head,
         blocks: &[(usize, Arc<Block>)],
     ) -> FsResult<NodeId> {
-        let mut new: BTreeMap<usize, &Block> = blocks.iter().map(|(at, bytes)| (*at, &**bytes)).collect();
-        let live = (0..head.slots.len()).filter(|at| new.contains_key(at) || Head::holds(head.slots[*at]));
-        let live: Vec<usize> = live.collect();
-        let len = if live.is_empty() { HEAD_BYTES } else { SLOTS_AT + live.len() * BLOCK_BYTES };
-        let mut data = vec![0; len];
-        for (place, at) in live.into_iter().enumerate() {
-            let out = &mut data[SLOTS_AT + place * BLOCK_BYTES..][..BLOCK_BYTES];
-            match (new.remove(&at), old.node) {
-                (Some(bytes), _) => out.copy_from_slice(bytes),
-                (None, Some(node)) => self.graph.read_slots(node, head.slots[at], 0, out)?,
-                (None, None) => return Err(damaged("a chunk with slots and without a node")),
+        let new: BTreeMap<usize, &Block> = blocks.iter().map(|(at, bytes)| (*at, &**bytes)).collect();
+        let mut kept: BTreeMap<usize, Box<Block>> = BTreeMap::new();
+        for (at, slot) in head.slots.iter().enumerate() {
+            if !Head::holds(*slot) || new.contains_key(&at) {
+                continue;
             }
-            head.slots[at] = place as u16 + 1;
+            let node = old.node.ok_or_else(|| damaged("a chunk with slots and without a node"))?;
+            let mut bytes = Box::new([0; BLOCK_BYTES]);
+            self.graph.read_slots(node, *slot, 0, &mut bytes[..])?;
+            kept.insert(at, bytes);
         }
-        head.used = (len.saturating_sub(SLOTS_AT) / BLOCK_BYTES) as u16;
-        data[..HEAD_BYTES].copy_from_slice(&head.encode());
-        let node = self.tx.create_node(SnodeId(ino.0), CHUNK, &data).map_err(failed)?;
+        let live = (0..head.slots.len()).filter_map(|at| {
+            let bytes = new.get(&at).copied().or_else(|| kept.get(&at).map(|bytes| &**bytes));
+            bytes.map(|bytes| (at, bytes))
+        });
+        let live: Vec<(usize, &Block)> = live.collect();
+        for (place, (at, _)) in live.iter().enumerate() {
+            head.slots[*at] = place as u16 + 1;
+        }
+        head.used = live.len() as u16;
+        let mut front = head.encode();
+        front.resize(if live.is_empty() { HEAD_BYTES } else { SLOTS_AT }, 0);
+        let data: Vec<&[u8]> =
+            std::iter::once(&front[..]).chain(live.iter().map(|(_, bytes)| &bytes[..])).collect();
+        let node = self.tx.create_node_of(SnodeId(ino.0), CHUNK, &data).map_err(failed)?;
         head.node = Some(node);
         Ok(node)
     }

@@ -1,4 +1,5 @@
-//! Random operations do to this core what they do to the oracle, across remounts.
+//! Random operations do to this core what they do to the oracle, across remounts. `WEFT_CASES=N` tries N sequences instead of 200,
+//! `WEFT_SEED=N` others.
 
 // What a test unwraps is what it asserts.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -28,5 +29,8 @@ fn the_core_does_what_the_oracle_does_across_remounts() {
         assert!(report.is_clean(), "{:#?}", report.problems);
         Box::new(TagFs::mount(Box::new(medium.borrow().clone()), options()).unwrap())
     };
-    a_core_does_what_the_oracle_does(&make, &remount, Effort { cases: 200, ops_max: 200, seed: 3 });
+    let number = |name| std::env::var(name).ok().map(|value| value.parse().unwrap());
+    let cases = number("WEFT_CASES").unwrap_or(200) as u32;
+    let seed = number("WEFT_SEED").unwrap_or(3u64);
+    a_core_does_what_the_oracle_does(&make, &remount, Effort { cases, ops_max: 200, seed });
 }
