@@ -12,7 +12,7 @@ for tool in db_bench ldb sst_dump rsync; do command -v $tool >/dev/null || { ech
 IMAGE=$SCRATCH/image MOUNT=$SCRATCH/mount SEEN=$SCRATCH/seen
 away() { ! mountpoint -q "$MOUNT" || "$WEFT" unmount --lazy "$MOUNT" 2>/dev/null || true; finish; }
 trap away EXIT
-"$WEFT" format --quiet --size 768M --zone-size 4M "$IMAGE"
+new_volume 768M 4M "$IMAGE"
 mkdir "$MOUNT"
 "$WEFT" mount --daemon --quiet --log "$SCRATCH/log" "$IMAGE" "$MOUNT"
 native() { "$@"; }

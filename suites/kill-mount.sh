@@ -45,7 +45,7 @@ begun() { # until each kind has been done by somebody, in this round
 for title in $MOUNTS; do
   case $title in plain) how= ;; writeback) how=writeback ;; *) continue ;; esac
   rm -f "$IMAGE" "$COUNTERS"
-  "$WEFT" format --quiet --size 192M --zone-size 2M "$IMAGE"
+  new_volume 192M 2M "$IMAGE"
   lost=0 dirty=0 status=0 refused=0 stuck=0 round=0
   for round in $(seq "$ROUNDS"); do
     mounted ${how:+-o "$how"}
@@ -76,7 +76,7 @@ done
 for how in $MOUNTS; do
   case $how in restart*) ;; *) continue ;; esac
   rm -f "$IMAGE" "$COUNTERS"
-  "$WEFT" format --quiet --size 192M --zone-size 2M "$IMAGE"
+  new_volume 192M 2M "$IMAGE"
   lost=0 dirty=0 status=0 refused=0 gone=0 round=0
   begin() {
     mounted -o "$how"

@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 ROUNDS=${1:-200}
 IMAGE=$SCRATCH/image
 P=$(program append_records.c)
-"$WEFT" format --size 512M --zone-size 4M "$IMAGE" >/dev/null 2>&1
+new_volume 512M 4M "$IMAGE" >/dev/null 2>&1
 : >"$SCRATCH/serve.log"
 "$WEFT" serve --volume "$IMAGE" >"$SCRATCH/serve.log" 2>&1 & SERVER=$!
 for _ in $(seq 100); do grep -q . "$SCRATCH/serve.log" && break; sleep 0.05; done

@@ -6,7 +6,7 @@ source "$(dirname "$0")/lib.sh"
 ROUNDS=${1:-50}
 IMAGE=$SCRATCH/image
 P=$(program append_records.c)
-"$WEFT" format --size 256M --zone-size 4M "$IMAGE" >/dev/null 2>&1
+new_volume 256M 4M "$IMAGE" >/dev/null 2>&1
 serve() {
   : >"$SCRATCH/serve.log"
   "$WEFT" serve --volume "$IMAGE" >"$SCRATCH/serve.log" 2>&1 & SERVER=$!

@@ -4,7 +4,7 @@ source "$(dirname "$0")/lib.sh"
 KEYS=${1:-200000}
 IMAGE=$SCRATCH/image
 P=$(program leveldb_roundtrip.cc -lleveldb -lpthread)
-"$WEFT" format --size 512M --zone-size 4M "$IMAGE" >/dev/null 2>&1
+new_volume 512M 4M "$IMAGE" >/dev/null 2>&1
 want=$("$P" "$SCRATCH/native" write "$KEYS")
 same "write and check" "$want" "$(weft_run "$P" /weft/db write "$KEYS")"
 same "reopened in a new process" "$want" "$(weft_run "$P" /weft/db check "$KEYS")"

@@ -43,6 +43,13 @@ program() { # program NAME.c|NAME.cc [FLAGS...]: compiles a program of suites/pr
   esac
   echo "$out"
 }
+# new_volume SIZE ZONE IMAGE [OPTION...]: formats a volume for the core CORE: lfs (the default), on zones of so many bytes, or tagfs.
+new_volume() {
+  case ${CORE:-lfs} in
+    lfs) "$WEFT" format --quiet --size "$1" --zone-size "$2" "${@:4}" "$3" ;;
+    *) "$WEFT" format --quiet --core "$CORE" --size "$1" "${@:4}" "$3" ;;
+  esac
+}
 # volume_for BYTES ZONE IMAGE: formats a volume in which programs can store just about BYTES (as df counts).
 volume_for() {
   python3 - "$1" "$2" "$3" "$WEFT" <<'PY'

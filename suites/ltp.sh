@@ -47,7 +47,7 @@ run() {
   echo "$status" >"$SCRATCH/$1.status"
 }
 for mode in $MODES; do
-  "$WEFT" format --quiet --force --size 3G --zone-size 4M "$IMAGE"
+  new_volume 3G 4M "$IMAGE" --force
   fallocate --dig-holes "$IMAGE" 2>/dev/null || true
   options=suid,dev
   [ "$mode" = default ] || options=$options,$mode

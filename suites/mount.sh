@@ -13,7 +13,7 @@ stop() { echo "mount.sh: $*" >&2; exit 2; }
 [ -e /dev/fuse ] || stop "this kernel has no /dev/fuse"
 chmod 755 "$SCRATCH"
 IMAGE=$SCRATCH/image MOUNT=$SCRATCH/mount
-"$WEFT" format --quiet --size 2G --zone-size 4M "$IMAGE"
+new_volume 2G 4M "$IMAGE"
 mkdir "$MOUNT"
 unmount() { [ ! -e "$IMAGE" ] || "$WEFT" unmount --lazy "$MOUNT" 2>/dev/null || true; finish; }
 trap unmount EXIT
@@ -123,7 +123,7 @@ done
 
 check "unmount" "$WEFT" unmount "$MOUNT"
 rm -rf "$IMAGE"
-"$WEFT" format --quiet --size 2G --zone-size 4M "$IMAGE"
+new_volume 2G 4M "$IMAGE"
 "$WEFT" mount --daemon --quiet --log "$SCRATCH/log" -o "writeback,$OPTIONS" "$IMAGE" "$MOUNT"
 suites "writeback"
 # A tree with its times comes back from the volume as it was.

@@ -15,7 +15,7 @@ how="get pjdfstest (the C one, by Pawel Jakub Dawidek), build it as its README s
 DIR=$(cd "$DIR" && pwd)
 chmod 755 "$SCRATCH"
 IMAGE=$SCRATCH/image
-"$WEFT" format --quiet --size 2G --zone-size 4M "$IMAGE"
+new_volume 2G 4M "$IMAGE"
 
 list() { # the tests of all parts
   local part

@@ -3,7 +3,7 @@
 source "$(dirname "$0")/lib.sh"
 ROWS=${1:-100000}
 IMAGE=$SCRATCH/image
-"$WEFT" format --size 512M --zone-size 4M "$IMAGE" >/dev/null 2>&1
+new_volume 512M 4M "$IMAGE" >/dev/null 2>&1
 script() { # journal mode
   cat <<SQL
 PRAGMA journal_mode=$1;

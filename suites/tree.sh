@@ -3,7 +3,7 @@
 source "$(dirname "$0")/lib.sh"
 FILES=${1:-10000}
 IMAGE=$SCRATCH/image
-"$WEFT" format --size 512M --zone-size 4M "$IMAGE" >/dev/null 2>&1
+new_volume 512M 4M "$IMAGE" >/dev/null 2>&1
 T=$SCRATCH/tree
 python3 - "$T" "$FILES" <<'PY'
 import os, random, sys

@@ -15,7 +15,7 @@ AT=$SCRATCH/at IMAGE=$SCRATCH/image
 away() { ! mountpoint -q "$AT" || "$WEFT" unmount --lazy "$AT" 2>/dev/null || true; finish; }
 trap away EXIT
 cc -O2 -Wall -o "$SCRATCH/acl" crates/shim/tests/probes/acl.c
-"$WEFT" format --quiet --size 256M --zone-size 4M "$IMAGE"
+new_volume 256M 4M "$IMAGE"
 mkdir "$AT"
 made=0 refused=0 different=0 sequences=0
 while [ "$made" -lt "$CALLS" ]; do

@@ -138,7 +138,7 @@ for mode in $MODES; do
       mount -o loop "$place/$device.ext4" "$place/$device.img.files"
       continue
     fi
-    "$WEFT" format --quiet --size 3G --zone-size 4M "$place/$device.img"
+    new_volume 3G 4M "$place/$device.img"
     # The tests write little of it.
     fallocate --dig-holes "$place/$device.img" 2>/dev/null || true
   done

@@ -13,6 +13,7 @@ use weft_flash_pages::FlashPagesError;
 use weft_lfs::LfsError;
 use weft_server::ServerError;
 use weft_sim::flash::SimError;
+use weft_tagfs::TagFsError;
 use weft_volume::VolumeError;
 
 /// Why a command failed.
@@ -267,9 +268,27 @@ impl CliError {
                     look_closer(volume)
                 ));
             }
-            CliError::Volume(VolumeError::Lfs { .. } | VolumeError::Unrecordable(_)) => {
-                "'weft fsck IMAGE' checks the volume"
+            CliError::Volume(VolumeError::TagFs { volume, source: TagFsError::NoFileSystem }) => {
+                return Kind::Volume.other_at(Path::new(volume));
             }
+            CliError::Volume(VolumeError::TagFs { source: TagFsError::Label { .. }, .. }) => {
+                "give a shorter --label"
+            }
+            CliError::Volume(VolumeError::TagFs {
+                source: TagFsError::Store(weft_tags::Error::Full { .. }),
+                ..
+            }) => "give a larger --size",
+            CliError::Volume(VolumeError::TagFs {
+                volume,
+                source: TagFsError::Store(weft_tags::Error::Damaged { .. }),
+            }) => {
+                return Some(format!(
+                    "'weft tags check {volume}' lists the damage; 'weft tags salvage {volume} NEW' copies all readable nodes to a new store"
+                ));
+            }
+            CliError::Volume(
+                VolumeError::Lfs { .. } | VolumeError::TagFs { .. } | VolumeError::Unrecordable(_),
+            ) => "'weft fsck IMAGE' checks the volume",
             CliError::Volume(VolumeError::NotWritable { .. }) => {
                 "read permission is enough for 'weft run --read-only' and for the commands that only read: ls, stat, cat, \
                  cp from it, export, df, stats, zones, fsck, salvage, and do with a program that changes nothing; 'weft mount' \

@@ -161,6 +161,7 @@ impl fmt::Display for SnapshotText<'_> {
                 format_size(v.zone_bytes),
                 percent(used, told.space.total_bytes)
             )?,
+            false if v.device_bytes > 0 => write!(f, "{} in a tag store (", format_size(v.device_bytes))?,
             false => write!(f, "files in memory (")?,
         }
         writeln!(f, "{} used, {} free)", format_size(used), format_size(told.space.free_bytes))?;

@@ -54,7 +54,7 @@ mod views;
 mod watchers;
 
 pub use backup::BackupReport;
-pub use btree::{BTree, BTreeForm, BTreeReport, BTreeSnapshot, Pair, Range};
+pub use btree::{BTree, BTreeForm, BTreePlace, BTreeReport, BTreeSnapshot, Pair, Range};
 pub use check::CheckReport;
 pub use edges::Edge;
 pub use edges::order::{Direction, EdgePlace, PlacedEdge};

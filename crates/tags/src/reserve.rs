@@ -14,6 +14,7 @@ use crate::journal::log::JournalReservation;
 use crate::layout::leaves::{LEAF_ENTRY_BYTES, LEAF_PAGES};
 use crate::layout::superblock::Superblock;
 use crate::pages::pool::{CacheFull, CacheReservation};
+use crate::space::Space;
 use crate::store::Store;
 use crate::sync::RwLockReadGuard;
 
@@ -97,13 +98,19 @@ impl Store {
         }
     }
 
-    /// Keeps blocks for a change of pages that the pool has room for. `None` where there are not enough: a checkpoint may make room.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the medium cannot grow for another reason than that it is full.
-    fn reserve_blocks(&self, blocks: Blocks) -> Result<Option<BlockReservation<'_>>> {
-        let Blocks { taken, rewritten, freed, only_takes } = blocks;
-        self.expect_erasures()?;
+    /// Bytes of the medium that new data can take: what the next checkpoint writes, and what is kept for deletions, is not among them. A
+    /// commit of new data needs a little more than its data, for what leads to it.
+    pub fn room_bytes(&self) -> u64 {
+        let checkpoint =
+            self.checkpoint_blocks(Blocks { taken: 0, rewritten: 0, freed: 0, only_takes: false });
+        let space = self.space.lock();
+        let (end, free) = space.totals();
+        let free = free + (space.limit() - end);
+        free.saturating_sub(checkpoint + deletions_blocks(&space)) * PAGE_BYTES as u64
+    }
+
+    /// Blocks that the next checkpoint writes after a change.
+    fn checkpoint_blocks(&self, Blocks { taken, rewritten, freed, .. }: Blocks) -> u64 {
         let changed = (self.pool.dirty() + self.pool.reserved()) as u64 + rewritten;
         let stale = self.leaves.lock().stale.len() as u64;
         let tables = u64::from(self.pool.numbers.tables.lock().end() - DATA_PAGES_MAX);
@@ -111,15 +118,30 @@ impl Store {
         // No more than the pages could fill, and a few that they begin.
         let leaves = (stale + freed + changed).min(pages / u64::from(LEAF_PAGES) + 4);
         // All but pages is written twice.
-        let checkpoint = changed + 2 * (leaves + lists_blocks(&self.superblock.lock(), leaves));
+        changed + 2 * (leaves + lists_blocks(&self.superblock.lock(), leaves))
+    }
+
+    /// Keeps blocks for a change of pages that the pool has room for. `None` where there are not enough: a checkpoint may make room.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when the medium cannot grow for another reason than that it is full.
+    fn reserve_blocks(&self, blocks: Blocks) -> Result<Option<BlockReservation<'_>>> {
+        let Blocks { taken, only_takes, .. } = blocks;
+        self.expect_erasures()?;
+        let checkpoint = self.checkpoint_blocks(blocks);
         let mut space = self.space.lock();
-        // What takes away changes no more pages than there are. The superblocks and the journal do not count.
-        let used = if only_takes { 0 } else { space.used().saturating_sub(space.front().first) };
-        let reserve = used / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART).min(used);
+        let reserve = if only_takes { 0 } else { deletions_blocks(&space) };
         let is_reserved = space.reserve(taken, checkpoint + reserve, &*self.medium)?;
         drop(space);
         Ok(is_reserved.then(|| BlockReservation { store: self, blocks: taken }))
     }
+}
+
+/// Blocks that are kept for commits that only take away.
+fn deletions_blocks(space: &Space) -> u64 {
+    // What takes away changes no more pages than there are. The superblocks and the journal do not count.
+    let used = space.used().saturating_sub(space.front().first);
+    used / RESERVE_PART + RESERVE_BLOCKS_MAX.min(space.limit() / LIMIT_PART).min(used)
 }
 
 /// Blocks of the list of leaves and of the catalog, at most, if there are so many more leaves.

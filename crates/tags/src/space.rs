@@ -154,6 +154,11 @@ impl Space {
         self.limit
     }
 
+    /// Changes the most blocks that the medium may have; those that it has stay.
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit.max(self.end);
+    }
+
     /// The error of a medium that has no room left.
     pub(crate) fn full(&self) -> Error {
         Error::Full { what: self.refused.unwrap_or("all blocks of its largest size are in use") }

@@ -170,6 +170,11 @@ impl Store {
         done.map_err(|error| self.periodic.reason(error))
     }
 
+    /// Says how many bytes the medium may grow to from here on, for who reads that in the store; what it has stays.
+    pub fn set_bytes_max(&self, bytes: u64) {
+        self.space.lock().set_limit(bytes / crate::PAGE_BYTES as u64);
+    }
+
     /// The edge type of this name, registered if it is new.
     ///
     /// # Errors

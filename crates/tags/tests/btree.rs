@@ -452,3 +452,18 @@ fn many_keys_are_found_where_they_are_after_leaves_were_parted_while_these_were_
         meddler.join().unwrap();
     });
 }
+
+#[test]
+fn a_tree_is_found_again_by_its_place_whatever_has_become_of_it() {
+    let store = Store::create(Box::new(MemoryStore::new()), &options()).unwrap();
+    let place = tree(&store, BTreeForm::Bytes).place();
+    for number in 0..5_000u32 {
+        place.of(&store).insert(&number.to_be_bytes(), b"value").unwrap();
+    }
+    // Its root has been split twice by now.
+    let found = tree(&store, BTreeForm::Bytes);
+    assert_eq!((found.count().unwrap(), place.of(&store).count().unwrap()), (5_000, 5_000));
+    assert!(place.of(&store).delete(&7u32.to_be_bytes()).unwrap());
+    assert_eq!(found.get(&7u32.to_be_bytes()).unwrap(), None);
+    assert_eq!(found.check().unwrap().problems, [""; 0]);
+}

@@ -460,3 +460,41 @@ fn a_store_that_has_to_erase_is_opened_on_a_full_medium() {
         assert!(!medium.inner.to_bytes().windows(16).any(|bytes| bytes == [7; 16]), "{overwrites}");
     }
 }
+
+#[test]
+fn a_store_says_how_much_new_data_it_can_take_and_takes_more_when_it_may_grow_further() {
+    const MIB: u64 = 1 << 20;
+    let options = Options { store_bytes_max: 16 * MIB, journal_bytes: MIB, ..options() };
+    let store = Store::create(Box::new(MemoryStore::new()), &options).unwrap();
+    let (root, item) =
+        (store.root(SnodeId::FIRST).unwrap(), store.edge_type("item", InfoForm::Number).unwrap());
+    let mut number = 0;
+    let mut add = || {
+        number += 1;
+        let mut tx = store.begin();
+        let node = tx.create_node(SnodeId::FIRST, NodeType(1), &vec![7; 256 << 10])?;
+        tx.create_edge(root, item, Info::Number(number), node)?;
+        tx.commit()
+    };
+    let empty = store.room_bytes();
+    assert!((12 * MIB..15 * MIB).contains(&empty), "{empty} bytes of 16 MiB");
+    // A node needs its bytes, as many again until a checkpoint, and what leads to them.
+    while store.room_bytes() > 3 * (256 << 10) {
+        add().unwrap();
+    }
+    let refused = loop {
+        if let Err(error) = add() {
+            break error;
+        }
+    };
+    assert!(is_full::<()>(Err(refused)));
+    let full = store.room_bytes();
+    store.set_bytes_max(32 * MIB);
+    assert!(store.room_bytes() > full + 15 * MIB, "{} bytes", store.room_bytes());
+    add().unwrap();
+    // What it has stays.
+    let bytes = store.report().medium_bytes;
+    store.set_bytes_max(0);
+    assert_eq!(store.report().medium_bytes, bytes);
+    assert_eq!(store.check().unwrap().problems, [""; 0]);
+}

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use weft_device::DeviceError;
 use weft_lfs::LfsError;
 use weft_placement::PolicyError;
+use weft_tagfs::TagFsError;
 use weft_vfs::FsError;
 
 /// Why a volume cannot be opened, mounted or closed.
@@ -39,6 +40,14 @@ pub enum VolumeError {
         volume: String,
         /// Why.
         source: LfsError,
+    },
+    /// The core on a tag store cannot mount, make or close the volume.
+    #[error("{volume}: {source}")]
+    TagFs {
+        /// Name of the volume.
+        volume: String,
+        /// Why.
+        source: TagFsError,
     },
     /// The file system of the image has no room for what the core has to write. It names the image, and what to do.
     #[error("{0}")]
@@ -97,6 +106,20 @@ impl VolumeError {
             LfsError::Device(error) => VolumeError::Device(error),
             LfsError::Fs(FsError::HostFull(what)) => VolumeError::HostFull(what),
             source => VolumeError::Lfs { volume: volume.to_string(), source },
+        }
+    }
+
+    /// The error of a core on a tag store; where the image cannot be opened, that of the image.
+    pub fn tagfs(volume: &str, source: TagFsError) -> VolumeError {
+        match source {
+            TagFsError::Store(weft_tags::Error::InUse { path, .. }) => {
+                VolumeError::Device(DeviceError::Busy(path))
+            }
+            TagFsError::Store(weft_tags::Error::Open { path, source }) => match source.raw_os_error() {
+                Some(libc::EACCES | libc::EROFS | libc::EPERM) => VolumeError::NotWritable { path, source },
+                _ => VolumeError::Device(DeviceError::Io { path, source }),
+            },
+            source => VolumeError::TagFs { volume: volume.to_string(), source },
         }
     }
 }

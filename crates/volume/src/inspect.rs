@@ -52,6 +52,9 @@ impl Mounted {
             programs,
             ..Snapshot::default()
         };
+        if let Store::TagFs(_) = &self.store {
+            snapshot.volume.device_bytes = room.total_bytes;
+        }
         if let Store::Lfs { lfs, device } = &self.store {
             let info = device.info();
             snapshot.volume.zones = info.zones;

@@ -10,15 +10,18 @@ use crate::spec::path_of;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
+use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weft_core::Ino;
+use weft_core::{BLOCK_BYTES, Ino};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
 use weft_sys::effective_user;
+use weft_tagfs::TagFs;
+use weft_tags::{FileStore, MemoryStore, PageStore, ReadPath};
 use weft_vfs::compound::schedule::Processors;
 use weft_vfs::{Core, Death, FileKind, FileSystem, FsError, MemFs};
 
@@ -89,6 +92,8 @@ impl MountChoice {
 pub(crate) enum Store {
     /// The log-structured core on a zoned device.
     Lfs { lfs: Arc<Lfs>, device: Device },
+    /// The core on a tag store, which lies in the image by itself.
+    TagFs(Arc<TagFs>),
     /// Files in memory without a device.
     MemFs(Arc<MemFs>),
 }
@@ -97,6 +102,7 @@ impl Store {
     fn core(&self) -> Arc<dyn Core> {
         match self {
             Store::Lfs { lfs, .. } => lfs.clone(),
+            Store::TagFs(tagfs) => tagfs.clone(),
             Store::MemFs(files) => files.clone(),
         }
     }
@@ -131,11 +137,79 @@ pub fn format(device: Arc<dyn ZonedDevice>, name: &str, label: &str) -> Result<(
 pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, VolumeError> {
     let image = path_of(image);
     let engine = choice.engine()?;
+    if is_tag_store(&image) {
+        return open_tagfs(&image, engine, choice);
+    }
     let device = match choice.look {
         true => Device::look(&image, choice.drive_cache_bytes)?,
         false => Device::open(&image, choice.real_time, choice.drive_cache_bytes)?,
     };
     mount_lfs(device, image.display().to_string(), Some(&image), engine, choice)
+}
+
+/// Makes a volume of the core on a tag store in a new image, or in the one that is there. It belongs to whoever makes it.
+///
+/// # Errors
+/// The image cannot be made, or is too small.
+pub fn format_tagfs(image: &Path, bytes: u64, label: &str) -> Result<(), VolumeError> {
+    let name = image.display().to_string();
+    let failed = |source| VolumeError::tagfs(&name, source);
+    let medium = match image.exists() {
+        true => FileStore::open(image, ReadPath::Kernel),
+        false => FileStore::create(image, ReadPath::Kernel),
+    };
+    let medium = medium.map_err(|source| failed(source.into()))?;
+    // What an earlier volume had there beyond the new one's end is not needed.
+    let blocks = bytes / BLOCK_BYTES as u64;
+    medium.cut(blocks).map_err(|source| VolumeError::Io { what: "format", path: image.into(), source })?;
+    let (label, owner) = (label.to_string(), effective_user());
+    let options = weft_tagfs::FormatOptions {
+        label,
+        owner,
+        capacity_bytes: bytes,
+        ..weft_tagfs::FormatOptions::default()
+    };
+    TagFs::format(Box::new(medium), &options).map_err(failed)
+}
+
+/// Whether an image is a tag store.
+pub fn is_tag_store(image: &Path) -> bool {
+    let mut first = [0; 8];
+    let is_file = image.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device());
+    is_file
+        && File::open(image).and_then(|mut file| file.read_exact(&mut first)).is_ok()
+        && first == *b"WEFTTAGS"
+}
+
+/// Opens the tag store in an image: with `look` the image stays as it is, whatever is written.
+///
+/// # Errors
+/// The image cannot be opened.
+pub fn tag_medium(image: &Path, look: bool) -> Result<Box<dyn PageStore>, VolumeError> {
+    let failed = |source: weft_tags::Error| VolumeError::tagfs(&image.display().to_string(), source.into());
+    Ok(match look {
+        true => Box::new(MemoryStore::over(Box::new(FileStore::open_read_only(image).map_err(failed)?))),
+        false => Box::new(FileStore::open(image, ReadPath::Kernel).map_err(failed)?),
+    })
+}
+
+fn open_tagfs(image: &Path, engine: Engine, choice: &MountChoice) -> Result<Mounted, VolumeError> {
+    let name = image.display().to_string();
+    if choice.real_time {
+        return Err(VolumeError::KeepsItsTime(image.to_path_buf()));
+    }
+    let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only);
+    let cache_bytes = choice.drive_cache_bytes.max(weft_tagfs::MountOptions::CACHE_BYTES_MIN);
+    let options = weft_tagfs::MountOptions {
+        cache_bytes,
+        dirty_bytes_max,
+        read_only,
+        ..weft_tagfs::MountOptions::default()
+    };
+    let mounted = TagFs::mount(tag_medium(image, choice.look)?, options);
+    let tagfs = mounted.map_err(|source| VolumeError::tagfs(&name, source))?;
+    let id = id_of(&tagfs.uuid(), Some(image));
+    Mounted::new(name, Store::TagFs(Arc::new(tagfs)), id, engine, choice)
 }
 
 /// Makes a volume on a modelled device in memory and mounts it.
@@ -328,7 +402,7 @@ impl Mounted {
     pub fn lfs(&self) -> Option<&Arc<Lfs>> {
         match &self.store {
             Store::Lfs { lfs, .. } => Some(lfs),
-            Store::MemFs(_) => None,
+            Store::TagFs(_) | Store::MemFs(_) => None,
         }
     }
 
@@ -336,7 +410,7 @@ impl Mounted {
     pub fn device(&self) -> Option<&Device> {
         match &self.store {
             Store::Lfs { device, .. } => Some(device),
-            Store::MemFs(_) => None,
+            Store::TagFs(_) | Store::MemFs(_) => None,
         }
     }
 

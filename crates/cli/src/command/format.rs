@@ -6,7 +6,7 @@ use crate::host;
 use crate::progress;
 use crate::say::say;
 use crate::sys::signal;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +31,9 @@ pub struct FormatArgs {
     pub size: Option<String>,
     #[command(flatten)]
     pub geometry: GeometryArgs,
+    /// The core that stores the files: lfs, a log on zones, or tagfs, on a tag store in an image file.
+    #[arg(long, value_enum, default_value_t, value_name = "CORE")]
+    pub core: CoreName,
     /// A name for the volume.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub label: String,
@@ -51,6 +54,19 @@ pub struct FormatArgs {
     pub image: Option<PathBuf>,
 }
 
+/// A file core.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum CoreName {
+    /// Log-structured, on zones.
+    #[default]
+    Lfs,
+    /// On a tag store.
+    Tagfs,
+}
+
+/// Bytes of a volume unless said otherwise.
+const TAGFS_BYTES_DEFAULT: u64 = 1 << 30;
+
 /// Makes a volume, or a zonefs for one.
 pub fn run(args: &FormatArgs) -> Result<(), CliError> {
     let Some(named) = args.image.as_ref().or(args.device.as_ref()) else {
@@ -60,6 +76,9 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
         ));
     };
     let path = path_of(named);
+    if args.core == CoreName::Tagfs {
+        return on_tag_store(args, &path);
+    }
     if args.zonefs {
         return make_zonefs(args, &path);
     }
@@ -75,24 +94,44 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
     in_image(args, &path)
 }
 
-fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
-    let size = args.size.as_deref().map(parse_size).transpose()?;
-    let geometry = args.geometry.of_volume(size, &args.label)?;
+/// Makes a volume on a tag store in an image file.
+fn on_tag_store(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
+    if args.zonefs || is_drive(path) || args.device.is_some() {
+        let remedy = "name an image file, or leave out --core";
+        return Err(CliError::of(path, "--core tagfs makes a volume in an image file only", remedy));
+    }
+    if args.geometry.is_given() {
+        let what = "--preset, --geometry and --zone-size are options of volumes with zones";
+        return Err(CliError::of(path, what, "leave them out: a tag store has no zones"));
+    }
+    let bytes = args.size.as_deref().map(parse_size).transpose()?.unwrap_or(TAGFS_BYTES_DEFAULT);
+    check_file(path, args.force)?;
+    weft_volume::format_tagfs(path, bytes, &args.label)?;
+    if !args.quiet {
+        say(format_args!("{}: {} in a tag store", path.display(), format_size(bytes)));
+    }
+    Ok(())
+}
+
+/// Refuses what is no file, and a file that holds something unless that is forced.
+fn check_file(path: &Path, force: bool) -> Result<(), CliError> {
     match std::fs::metadata(path) {
         Ok(there) if !there.is_file() => {
             let remedy = "give the name of a file, or of a zoned block device";
-            return Err(CliError::of(path, "neither a file nor a block device", remedy));
+            Err(CliError::of(path, "neither a file nor a block device", remedy))
         }
-        Ok(_) => CliError::unless_forced(path, true, args.force)?,
+        Ok(_) => CliError::unless_forced(path, true, force),
         Err(error) if error.kind() == io::ErrorKind::NotFound && std::fs::symlink_metadata(path).is_ok() => {
-            return Err(CliError::of(
-                path,
-                "a symbolic link that leads nowhere",
-                "remove it, or give another name",
-            ));
+            Err(CliError::of(path, "a symbolic link that leads nowhere", "remove it, or give another name"))
         }
-        Err(_) => {}
+        Err(_) => Ok(()),
     }
+}
+
+fn in_image(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
+    let size = args.size.as_deref().map(parse_size).transpose()?;
+    let geometry = args.geometry.of_volume(size, &args.label)?;
+    check_file(path, args.force)?;
     let bar = progress::bytes("format", geometry.total_bytes, args.quiet);
     signal::notice_interrupts();
     let made = ZonedModel::create(path, &geometry, args.force, &mut |done, total| {

@@ -8,10 +8,12 @@ use crate::progress;
 use crate::say::{json_line, print};
 use clap::Args;
 use serde_json::json;
+use std::fmt::Display;
 use std::path::PathBuf;
 use weft_core::units::format_size;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_lfs::fsck::{FsckReport, Problem, check};
+use weft_tagfs::{CheckReport, TagFs};
 use weft_volume::Device;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
 use weft_volume::spec::path_of;
@@ -39,6 +41,9 @@ pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
     wait_until_closed(&args.image);
     args.memory.apply(&args.image)?;
+    if weft_volume::is_tag_store(&path_of(&args.image)) {
+        return check_tag_store(args, &image);
+    }
     let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
         .map_err(|e| served_or(&args.image, 2, e, |e| CliError::uncheckable(&image, Kind::Volume, e)))?;
     let written =
@@ -61,6 +66,66 @@ pub fn run(args: &FsckArgs) -> Result<(), CliError> {
              damaged blocks fail with EIO"
         ),
     ))
+}
+
+/// Checks a volume on a tag store.
+fn check_tag_store(args: &FsckArgs, image: &str) -> Result<(), CliError> {
+    let uncheckable = |error: &dyn Display| CliError::uncheckable(image, Kind::Volume, error);
+    let medium = weft_volume::tag_medium(&path_of(&args.image), true)
+        .map_err(|error| served_or(&args.image, 2, error, |error| uncheckable(&error)))?;
+    let report = TagFs::check(medium).map_err(|error| uncheckable(&error))?;
+    let text = match args.json {
+        true => json_line(&json!({
+            "volume": image,
+            "clean": report.is_clean(),
+            "commits_replayed": report.replayed,
+            "files": report.files,
+            "directories": report.directories,
+            "others": report.others,
+            "nameless": report.nameless,
+            "data_bytes": report.blocks * BLOCK_BYTES as u64,
+            "nodes": report.nodes,
+            "edges": report.edges,
+            "problems": report.problems,
+            "problems_not_listed": report.more_problems,
+        }))?,
+        false => tag_store_in_words(image, &report),
+    };
+    print(&text).map_err(|error| error.with_status(2))?;
+    let Some(problems) = problems(report.problems.len() as u64 + report.more_problems) else { return Ok(()) };
+    Err(CliError::said(
+        format!("{image}: {problems} found"),
+        format!(
+            "'weft tags salvage {image} NEW' copies all readable nodes to a new store; restore files from a backup"
+        ),
+    ))
+}
+
+fn tag_store_in_words(image: &str, report: &CheckReport) -> String {
+    let closed = match report.replayed {
+        0 => "closed cleanly".to_string(),
+        commits => format!("not closed: {commits} commits of the journal replayed"),
+    };
+    let mut text = format!(
+        "{image}: {closed}\n{} files, {} directories, {} others, {} without a name; {} of data; {} nodes and {} edges checked\n",
+        report.files,
+        report.directories,
+        report.others,
+        report.nameless,
+        format_size(report.blocks * BLOCK_BYTES as u64),
+        report.nodes,
+        report.edges
+    );
+    for problem in &report.problems {
+        text.push_str(&format!("  {problem}\n"));
+    }
+    if report.more_problems > 0 {
+        text.push_str(&format!("  and {} more\n", report.more_problems));
+    }
+    if report.is_clean() {
+        text.push_str("no problems\n");
+    }
+    text
 }
 
 /// How many problems were found, when some were.

@@ -54,6 +54,10 @@ pub fn run(args: &ZonesArgs) -> Result<(), CliError> {
     let told = access.zones().and_then(|zones| Ok((zones, access.snapshot()?)));
     access.close()?;
     let (zones, snapshot) = told?;
+    if snapshot.volume.zones == 0 {
+        let remedy = "'weft df' and 'weft stats' tell of any volume";
+        return Err(CliError::of(&args.image, "this volume lies on no zones", remedy));
+    }
     print(&match (args.json, args.table) {
         (true, _) => json_line(&zones)?,
         (_, true) => table(&zones).to_string(),

@@ -82,6 +82,26 @@ pub struct BTree<'s> {
     durability: Durability,
 }
 
+/// Where a tree is: what to keep of it beside the store, to have it again without a look-up of its name.
+#[derive(Clone, Copy, Debug)]
+pub struct BTreePlace {
+    snode: SnodeId,
+    anchor: NodeId,
+    root: NodeId,
+    count_at: usize,
+    form: BTreeForm,
+    children: EdgeType,
+    longs: EdgeType,
+}
+
+impl BTreePlace {
+    /// The tree, in the store that it is of. The operations of one that was deleted meanwhile fail.
+    pub fn of(self, store: &Store) -> BTree<'_> {
+        let BTreePlace { snode, anchor, root, count_at, form, children, longs } = self;
+        BTree { store, snode, anchor, root, count_at, form, children, longs, durability: Durability::Sync }
+    }
+}
+
 impl<'s> BTree<'s> {
     /// The tree of this name in an s-node, made if there is none.
     ///
@@ -153,6 +173,12 @@ impl<'s> BTree<'s> {
     pub fn durability(&mut self, durability: Durability) -> &mut Self {
         self.durability = durability;
         self
+    }
+
+    /// Where it is. None of its nodes that this names ever moves.
+    pub fn place(&self) -> BTreePlace {
+        let BTree { snode, anchor, root, count_at, form, children, longs, .. } = *self;
+        BTreePlace { snode, anchor, root, count_at, form, children, longs }
     }
 
     /// What keys and values are.

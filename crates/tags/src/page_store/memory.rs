@@ -35,7 +35,7 @@ impl MemoryStore {
     }
 
     /// What is written over `below`, which is only read.
-    pub(crate) fn over(below: Box<dyn PageStore>) -> MemoryStore {
+    pub fn over(below: Box<dyn PageStore>) -> MemoryStore {
         let blocks = AtomicU64::new(below.blocks());
         MemoryStore { below: Some(below), written: RwLock::default(), blocks }
     }

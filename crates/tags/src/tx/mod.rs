@@ -161,13 +161,14 @@ impl<'s> Transaction<'s> {
         self.create_node_of(snode, kind, &[data])
     }
 
-    /// As [`Transaction::create_node`], of data in pieces.
-    pub(crate) fn create_node_of(
-        &mut self,
-        snode: SnodeId,
-        kind: NodeType,
-        pieces: &[&[u8]],
-    ) -> Result<NodeId> {
+    /// As [`Transaction::create_node`], of data that lies in pieces in memory.
+    ///
+    /// # Errors
+    /// As [`Transaction::create_node`].
+    pub fn create_node_of(&mut self, snode: SnodeId, kind: NodeType, pieces: &[&[u8]]) -> Result<NodeId> {
+        if kind == NodeType::ROOT {
+            return Err(Error::RootType);
+        }
         let home = self.enter(snode, Permission::Write)?;
         let node = self.make_node(home, kind, pieces)?;
         self.own(snode, &[node])?;

@@ -1,0 +1,587 @@
+//! The file system: every operation by the traits of `vfs`.
+
+use crate::data::{Editor, Heads, end_of};
+use crate::error::failed;
+use crate::graph::Graph;
+use crate::inode::Inode;
+use crate::layout::Entry;
+use crate::namespace::check_name;
+use crate::options::MountOptions;
+use crate::state::State;
+use crate::step::{Step, buffer_blocks, free_blocks, has_room};
+use parking_lot::{Mutex, RwLock};
+use std::time::{Duration, Instant};
+use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
+use weft_vfs::change::{self, Made, Node};
+use weft_vfs::{
+    Attr, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem, FsError,
+    FsResult, FsStats, NewNode, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Inodes that are stored with one transaction when many are due.
+const INODES_AT_ONCE: usize = 64;
+/// Entries that are listed under one lock.
+const ENTRIES_AT_ONCE: usize = 128;
+/// Inodes that a volume can hold: their numbers have 32 bits within a home.
+const INODES_MAX: u64 = 1 << 32;
+
+/// A mounted volume: POSIX files in a tag store.
+pub struct TagFs {
+    pub(crate) graph: Graph,
+    pub(crate) state: RwLock<State>,
+    options: MountOptions,
+    /// Blocks of a file that are buffered before they are stored.
+    buffer_blocks: usize,
+    /// When everything was made durable last.
+    synced: Mutex<Instant>,
+}
+
+impl TagFs {
+    pub(crate) fn new(graph: Graph, state: State, options: MountOptions) -> TagFs {
+        let buffer_blocks = buffer_blocks(state.capacity()) as usize;
+        let synced = Mutex::new(Instant::now());
+        TagFs { graph, state: RwLock::new(state), options, buffer_blocks, synced }
+    }
+
+    /// Does what `steps` does in one transaction.
+    fn step<T>(&self, steps: impl FnOnce(&mut Step<'_>) -> FsResult<T>) -> FsResult<T> {
+        let mut state = self.state.write();
+        let done = self.step_in(&mut state, steps)?;
+        self.reap(&mut state);
+        Ok(done)
+    }
+
+    fn step_in<T>(&self, state: &mut State, steps: impl FnOnce(&mut Step<'_>) -> FsResult<T>) -> FsResult<T> {
+        self.check_writable()?;
+        let mut step = Step::new(&self.graph, state);
+        let done = steps(&mut step)?;
+        step.commit()?;
+        Ok(done)
+    }
+
+    /// Takes inodes away that were too large to go at once.
+    pub(crate) fn reap(&self, state: &mut State) {
+        while let Some(ino) = state.ended.pop() {
+            if let Err(error) = self.step_in(state, |step| step.inode_mut(ino).map(drop)) {
+                // It has no name: the next mount takes it away.
+                tracing::warn!(%ino, %error, "a file without a name stays until the next mount");
+            }
+        }
+    }
+
+    fn check_writable(&self) -> FsResult<()> {
+        refuse(self.options.read_only, FsError::ReadOnly("it was mounted so".into()))
+    }
+
+    /// Looks at an inode. What comes to memory by that stays there, for the next look.
+    fn look<T>(&self, ino: Ino, look: impl FnOnce(&Inode) -> FsResult<T>) -> FsResult<T> {
+        let state = self.state.read();
+        if let Some(inode) = state.inodes.get(&ino) {
+            return look(inode);
+        }
+        drop(state);
+        let mut state = self.state.write();
+        state.make_room();
+        look(state.inode(&self.graph, ino)?)
+    }
+
+    fn find(&self, dir: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.look(dir, |inode| {
+            inode.directory()?;
+            check_name(name)?;
+            self.graph.entry(inode.root, name)?.ok_or(FsError::NotFound)
+        })
+    }
+
+    fn change<T>(&self, ino: Ino, change: impl FnOnce(&mut Inode) -> FsResult<T>) -> FsResult<T> {
+        self.step(|step| change(step.inode_mut(ino)?))
+    }
+
+    /// Stores what is not stored of an inode.
+    fn flush(&self, state: &mut State, ino: Ino) -> FsResult<()> {
+        if state.dirty.contains_key(&ino) {
+            self.step_in(state, |step| step.flush(ino))?;
+        }
+        Ok(())
+    }
+
+    /// Stores what is not stored of all inodes, or of those that have waited for so long.
+    fn flush_all(&self, state: &mut State, waited: Duration) -> FsResult<()> {
+        let due = |since: &Instant| waited.is_zero() || since.elapsed() >= waited;
+        let mut inos: Vec<Ino> =
+            state.dirty.iter().filter(|(_, since)| due(since)).map(|(ino, _)| *ino).collect();
+        inos.sort_unstable();
+        while !inos.is_empty() {
+            let (mut blocks, mut count) = (0, 0);
+            for ino in &inos {
+                blocks += state.inodes.get(ino).map_or(0, |inode| inode.buffer.len());
+                count += 1;
+                if blocks >= self.buffer_blocks || count >= INODES_AT_ONCE {
+                    break;
+                }
+            }
+            let group: Vec<Ino> = inos.drain(..count).collect();
+            self.step_in(state, |step| group.into_iter().try_for_each(|ino| step.flush(ino)))?;
+        }
+        Ok(())
+    }
+
+    fn write_at(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        when: Option<TimeSpec>,
+        through: bool,
+    ) -> FsResult<()> {
+        self.check_writable()?;
+        let mut guard = self.state.write();
+        let state = &mut *guard;
+        let inode = state.inode(&self.graph, ino)?;
+        let (before, (buffered, reserved)) = (inode.record.ctime, (inode.buffer.len(), inode.reserved));
+        inode.file()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = end_of(offset, data.len() as u64)?;
+        let mut heads = Heads::new();
+        let mut editor = Editor { graph: &self.graph, ino, inode, heads: &mut heads };
+        let missing = editor.missing(offset, end)?;
+        refuse(missing > 0 && missing > free_blocks(&self.graph, state), FsError::NoSpace)?;
+        if missing > 0 && !has_room(&self.graph, state, missing) {
+            // What is in memory takes less when it is stored than what is kept for it.
+            self.flush_all(state, Duration::ZERO)?;
+            self.graph.store.checkpoint().map_err(failed)?;
+            refuse(!has_room(&self.graph, state, missing), FsError::NoSpace)?;
+            drop(guard);
+            return self.write_at(ino, offset, data, when, through);
+        }
+        let clock = state.superblock.volume_bytes;
+        let inode = state.inode(&self.graph, ino)?;
+        let file = inode.file_mut()?;
+        if file.size == 0 && file.blocks == 0 {
+            file.born = clock;
+        }
+        Editor { graph: &self.graph, ino, inode, heads: &mut heads }.write(offset, data)?;
+        inode.touch_data();
+        if let Some(when) = when {
+            (inode.record.mtime, inode.record.ctime) = (when, when.max(before));
+        }
+        let (now, tag) = ((inode.buffer.len(), inode.reserved), inode.record.tag);
+        state.buffered += (now.0 - buffered) as u64;
+        state.reserved += now.1 - reserved;
+        state.superblock.volume_bytes += data.len() as u64;
+        state.group(&tag).bytes_written += data.len() as u64;
+        state.note_dirty(ino);
+        if state.buffered * BLOCK > self.options.dirty_bytes_max {
+            self.flush_all(state, Duration::ZERO)?;
+        } else if now.0 >= self.buffer_blocks || through && now.0 >= self.buffer_blocks / 4 {
+            self.flush(state, ino)?;
+        }
+        Ok(())
+    }
+
+    /// Makes all commits so far durable.
+    fn make_durable(&self) -> FsResult<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.graph.store.sync().map_err(failed)
+    }
+
+    /// Does one change of several; returns the inode that it makes.
+    fn change_in(step: &mut Step<'_>, made: &Made, change: &Change<'_>) -> FsResult<Option<Ino>> {
+        let ino = |node| match node {
+            Node::Ino(ino) => Ok(ino),
+            Node::Made(at) => made.get(at).copied().flatten().ok_or(FsError::Stale),
+        };
+        match *change {
+            Change::Expect { dir, name, ino: expected } => {
+                let found = match step.find(ino(dir)?, name) {
+                    Ok(found) => Some(found.ino),
+                    Err(FsError::NotFound) => None,
+                    Err(_) => return Err(FsError::Stale),
+                };
+                refuse(found != expected, FsError::Stale)?;
+            }
+            Change::Create { dir, name, ref args } => {
+                return step.create(ino(dir)?, name, args).map(|attr| Some(attr.ino));
+            }
+            Change::Link { node, dir, name } => drop(step.link(ino(node)?, ino(dir)?, name)?),
+            Change::Remove { dir, name, is_dir: true } => step.rmdir(ino(dir)?, name)?,
+            Change::Remove { dir, name, is_dir: false } => step.unlink(ino(dir)?, name)?,
+            Change::Rename { from, name, to, new_name, flags } => {
+                step.rename(ino(from)?, name, ino(to)?, new_name, flags)?;
+            }
+            Change::SetAttr { node, ref set } => set_attr(step, ino(node)?, set)?,
+            Change::Xattr { node, name, value: Some(value), mode } => {
+                step.inode_mut(ino(node)?)?.set_xattr(name, value, mode)?;
+            }
+            Change::Xattr { node, name, value: None, .. } => {
+                step.inode_mut(ino(node)?)?.remove_xattr(name)?;
+            }
+            Change::Write { node, offset, data } => write_in(step, ino(node)?, offset, data)?,
+            Change::Fallocate { node, mode, offset, len } => {
+                fallocate_in(step, ino(node)?, mode, offset, len)?;
+            }
+            Change::SetTag { node, tag } => set_tag_of(step.inode_mut(ino(node)?)?, tag),
+        }
+        Ok(None)
+    }
+}
+
+fn set_attr(step: &mut Step<'_>, ino: Ino, set: &SetAttr) -> FsResult<()> {
+    if let Some(size) = set.size {
+        step.inode(ino)?.file()?;
+        end_of(size, 0)?;
+        if size == 0 {
+            step.note_death(ino)?;
+        }
+        step.edit(ino, |editor, _| {
+            editor.resize(size)?;
+            editor.inode.touch_data();
+            Ok(())
+        })?;
+    }
+    step.inode_mut(ino)?.set(set);
+    Ok(())
+}
+
+fn write_in(step: &mut Step<'_>, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+    step.inode(ino)?.file()?;
+    if data.is_empty() {
+        return Ok(());
+    }
+    let end = end_of(offset, data.len() as u64)?;
+    step.edit(ino, |editor, room| {
+        refuse(editor.missing(offset, end)? > room, FsError::NoSpace)?;
+        editor.write(offset, data)?;
+        editor.inode.touch_data();
+        Ok(())
+    })?;
+    step.count(data.len() as u64);
+    Ok(())
+}
+
+fn fallocate_in(step: &mut Step<'_>, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
+    step.edit(ino, |editor, room| {
+        editor.fallocate(mode, offset, len, room)?;
+        editor.inode.touch_data();
+        Ok(())
+    })
+}
+
+/// The data that is stored from here on carries this tag.
+fn set_tag_of(inode: &mut Inode, tag: Tag) {
+    inode.record.tag = tag;
+    (inode.tags.class, inode.tags.flags) = (tag.class, tag.flags);
+}
+
+impl FileSystem for TagFs {
+    fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
+        loop {
+            let entry = self.find(dir, name)?;
+            match self.getattr(entry.ino) {
+                // It went between the two looks.
+                Err(FsError::Stale) if self.find(dir, name).is_ok_and(|now| now == entry) => {
+                    return Err(FsError::Stale);
+                }
+                Err(FsError::Stale) => {}
+                found => return found,
+            }
+        }
+    }
+
+    fn getattr(&self, ino: Ino) -> FsResult<Attr> {
+        self.look(ino, |inode| Ok(inode.attr(ino)))
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> FsResult<Attr> {
+        self.step(|step| {
+            set_attr(step, ino, set)?;
+            step.attr(ino)
+        })
+    }
+
+    fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
+        let attr = self.step(|step| step.create(dir, name, args))?;
+        self.state.write().group(&args.tag).files += u64::from(args.node == NewNode::File);
+        Ok(attr)
+    }
+
+    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+        refuse(args.node != NewNode::File, FsError::Invalid("only a file can be without a name"))?;
+        self.step(|step| {
+            let ino = step.make_nameless(Ino::ROOT, args)?;
+            let inode = step.inode_mut(ino)?;
+            (inode.opens, inode.record.linkable) = (1, linkable);
+            step.attr(ino)
+        })
+    }
+
+    fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
+        self.step(|step| step.link(ino, dir, name))
+    }
+
+    fn unlink(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
+        self.step(|step| step.unlink(dir, name))
+    }
+
+    fn rmdir(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
+        self.step(|step| step.rmdir(dir, name))
+    }
+
+    fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()> {
+        self.step(|step| step.rename(from, name, to, new_name, flags))
+    }
+
+    fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        self.look(ino, |inode| match &inode.record.form {
+            crate::layout::Form::Symlink(target) => Ok(target.clone()),
+            _ => Err(FsError::Invalid("not a symlink")),
+        })
+    }
+
+    fn parent(&self, dir: Ino) -> FsResult<Ino> {
+        self.look(dir, |inode| Ok(inode.directory()?.parent))
+    }
+
+    fn readdir(&self, dir: Ino, mut cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()> {
+        loop {
+            let mut entries: Vec<(Vec<u8>, Entry)> = Vec::new();
+            let more = self.look(dir, |inode| {
+                inode.directory()?;
+                let show = |name: &[u8], entry| entries.push((name.to_vec(), entry));
+                self.graph.list(dir, cookie, ENTRIES_AT_ONCE, show)
+            })?;
+            for (name, Entry { cookie: at, ino, kind }) in entries {
+                cookie = at;
+                if !each(DirEntry { name: &name, ino, kind, cookie }) {
+                    return Ok(());
+                }
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn newest_cookie(&self, dir: Ino) -> FsResult<u64> {
+        self.look(dir, |inode| Ok(inode.directory()?.next_cookie - 1))
+    }
+
+    fn open(&self, ino: Ino) -> FsResult<()> {
+        let mut state = self.state.write();
+        state.make_room();
+        state.inode(&self.graph, ino)?.opens += 1;
+        Ok(())
+    }
+
+    fn release(&self, ino: Ino) {
+        let mut state = self.state.write();
+        let Some(inode) = state.inodes.get_mut(&ino) else { return };
+        inode.opens = inode.opens.saturating_sub(1);
+        if inode.is_gone() {
+            state.ended.push(ino);
+            self.reap(&mut state);
+        }
+    }
+
+    fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
+        self.look(ino, |inode| self.graph.read(ino, inode, offset, out))
+    }
+
+    fn note_read(&self, ino: Ino, when: TimeSpec) {
+        if self.options.read_only {
+            return;
+        }
+        let mut state = self.state.write();
+        if let Some(inode) = state.inodes.get_mut(&ino)
+            && let Some(atime) = inode.attr(ino).atime_after_read(when)
+        {
+            inode.record.atime = atime;
+            state.note_dirty(ino);
+        }
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        self.write_at(ino, offset, data, None, false)
+    }
+
+    fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
+        self.write_at(ino, offset, data, None, true)
+    }
+
+    fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
+        self.write_at(ino, offset, data, Some(when), through)
+    }
+
+    fn write_back(&self, ino: Ino) -> FsResult<()> {
+        // A small file is better stored with others, when it is due.
+        self.look(ino, |_| Ok(()))
+    }
+
+    fn write_in_order(&self, ino: Ino) -> FsResult<()> {
+        let mut state = self.state.write();
+        state.inode(&self.graph, ino)?;
+        self.flush(&mut state, ino)
+    }
+
+    fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
+        self.step(|step| fallocate_in(step, ino, mode, offset, len))
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, target: SeekTarget) -> FsResult<u64> {
+        let mut state = self.state.write();
+        let (inode, mut heads) = (state.inode(&self.graph, ino)?, Heads::new());
+        let mut editor = Editor { graph: &self.graph, ino, inode, heads: &mut heads };
+        editor.seek(offset, target)?.ok_or(FsError::NoData)
+    }
+
+    fn fsync(&self, ino: Ino) -> FsResult<()> {
+        {
+            let mut state = self.state.write();
+            state.inode(&self.graph, ino)?;
+            self.flush(&mut state, ino)?;
+        }
+        self.make_durable()
+    }
+
+    fn sync(&self) -> FsResult<()> {
+        self.flush_all(&mut self.state.write(), Duration::ZERO)?;
+        self.make_durable()
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.look(ino, |inode| inode.xattrs.get(name).cloned().ok_or(FsError::NoAttribute))
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        self.change(ino, |inode| inode.set_xattr(name, value, mode))
+    }
+
+    fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+        self.look(ino, |inode| Ok(inode.xattrs.keys().cloned().collect()))
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.change(ino, |inode| inode.remove_xattr(name))
+    }
+
+    fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr> {
+        refuse(set.size.is_some(), FsError::Invalid("a size does not change with attributes"))?;
+        self.change(ino, |inode| {
+            for (name, value) in xattrs {
+                match value {
+                    Some(value) => inode.set_xattr(name, value, XattrMode::Any)?,
+                    None if inode.xattrs.contains_key(*name) => inode.remove_xattr(name)?,
+                    None => {}
+                }
+            }
+            inode.set(set);
+            Ok(inode.attr(ino))
+        })
+    }
+
+    fn statfs(&self) -> FsResult<FsStats> {
+        let state = self.state.read();
+        Ok(FsStats {
+            total_bytes: state.superblock.capacity,
+            free_bytes: free_blocks(&self.graph, &state) * BLOCK,
+            inodes: state.count,
+            free_inodes: INODES_MAX.saturating_sub(state.count),
+        })
+    }
+
+    fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
+        // Files are mostly opened again with the tag that they have.
+        if self.tag(ino)? == tag {
+            return Ok(());
+        }
+        self.change(ino, |inode| {
+            set_tag_of(inode, tag);
+            Ok(())
+        })
+    }
+
+    fn tag(&self, ino: Ino) -> FsResult<Tag> {
+        self.look(ino, |inode| Ok(inode.record.tag))
+    }
+
+    fn commit(&self, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
+        change::check(changes)?;
+        let whole = |error| Refused { at: changes.len(), error };
+        let mut refused = None;
+        let made = self.step(|step| {
+            let mut made = Made::with_capacity(changes.len());
+            for (at, change) in changes.iter().enumerate() {
+                match TagFs::change_in(step, &made, change) {
+                    Ok(ino) => made.push(ino),
+                    Err(error) => {
+                        refused = Some(at);
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(made)
+        });
+        let made = made.map_err(|error| Refused { at: refused.unwrap_or(changes.len()), error })?;
+        if durable {
+            self.make_durable().map_err(whole)?;
+        }
+        Ok(made)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.options.read_only
+    }
+}
+
+impl Core for TagFs {
+    fn tick(&self) -> FsResult<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        let interval = self.options.commit_interval;
+        {
+            let mut state = self.state.write();
+            if state.dirty.values().any(|since| since.elapsed() >= interval) {
+                self.flush_all(&mut state, interval)?;
+            }
+        }
+        if self.synced.lock().elapsed() >= interval {
+            *self.synced.lock() = Instant::now();
+            let report = self.graph.store.report();
+            if report.durable_commit < report.last_commit {
+                self.make_durable()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn volume_bytes(&self) -> u64 {
+        self.state.read().superblock.volume_bytes
+    }
+
+    fn close(&self) -> FsResult<()> {
+        if self.options.read_only {
+            return Ok(());
+        }
+        self.sync()?;
+        self.graph.store.checkpoint().map_err(failed)
+    }
+
+    fn set_death_observer(&self, observer: DeathObserver) {
+        self.state.write().observer = Some(observer);
+    }
+
+    fn core_stats(&self) -> CoreStats {
+        let state = self.state.read();
+        CoreStats {
+            groups: state.groups.iter().map(|(of, stats)| (*of, *stats)).collect(),
+            volume_bytes: state.superblock.volume_bytes,
+            ..CoreStats::default()
+        }
+    }
+}

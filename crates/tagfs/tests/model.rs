@@ -1,0 +1,36 @@
+//! Random operations do to this core what they do to the oracle, across remounts. `WEFT_CASES=N` tries N sequences instead of 200,
+//! `WEFT_SEED=N` others.
+
+// What a test unwraps is what it asserts.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use weft_conformance::model::{Effort, a_core_does_what_the_oracle_does};
+use weft_tagfs::{FormatOptions, MountOptions, TagFs};
+use weft_tags::MemoryStore;
+use weft_vfs::FileSystem;
+
+#[test]
+fn the_core_does_what_the_oracle_does_across_remounts() {
+    let medium: RefCell<Arc<MemoryStore>> = RefCell::default();
+    let options = || MountOptions { cache_bytes: 16 << 20, ..MountOptions::default() };
+    let make = || -> Box<dyn FileSystem> {
+        let fresh = Arc::new(MemoryStore::new());
+        let format = FormatOptions { capacity_bytes: 128 << 20, ..FormatOptions::default() };
+        TagFs::format(Box::new(fresh.clone()), &format).unwrap();
+        *medium.borrow_mut() = fresh.clone();
+        Box::new(TagFs::mount(Box::new(fresh), options()).unwrap())
+    };
+    // The core has been synced and is not closed, so nothing may be missing.
+    let remount = |old: Box<dyn FileSystem>| -> Box<dyn FileSystem> {
+        drop(old);
+        let report = TagFs::check(Box::new(medium.borrow().clone())).unwrap();
+        assert!(report.is_clean(), "{:#?}", report.problems);
+        Box::new(TagFs::mount(Box::new(medium.borrow().clone()), options()).unwrap())
+    };
+    let number = |name| std::env::var(name).ok().map(|value| value.parse().unwrap());
+    let cases = number("WEFT_CASES").unwrap_or(200) as u32;
+    let seed = number("WEFT_SEED").unwrap_or(3u64);
+    a_core_does_what_the_oracle_does(&make, &remount, Effort { cases, ops_max: 200, seed });
+}
