@@ -57,12 +57,15 @@ fn write(level: &FunctionLevel, block: GrantBlock, number: u32, version: u64) ->
         .map(drop)
 }
 
+/// The newest page of each block, and that of a block that is being written.
+type Known = (BTreeMap<u32, u64>, Option<(u32, u64)>);
+
 #[test]
 fn after_a_cut_anywhere_the_page_written_last_is_told_from_older_ones_in_other_blocks() {
     let cut = CutEverywhere::new(support::device(2, 1, 30, 8));
     let level = allocate(cut.clone());
     // What is durable, and what is under way.
-    let known: Arc<parking_lot::Mutex<(BTreeMap<u32, u64>, Option<(u32, u64)>)>> = Arc::default();
+    let known: Arc<parking_lot::Mutex<Known>> = Arc::default();
     let seen = known.clone();
     cut.arm(1, move |device, operation| {
         let found = newest(&open(Arc::new(device)));

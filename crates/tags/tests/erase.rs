@@ -12,15 +12,14 @@ use power_cut::PowerCutStore;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use secrets::{
-    KEYED, Marker, PLAIN, World, begin, found, give_up, is_whole, keyed, marked, options, secret, write,
+    KEYED, Marker, PLAIN, World, begin, found, give_up, is_whole, keyed, marked, options, run, secret, write,
 };
 use std::collections::BTreeMap;
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 use weft_tags::{
-    BTree, BTreeForm, Durability, EdgeType, ErasePass, Error, FileStore, Info, InfoForm, Kv, KvChange,
-    MemoryStore, NodeId, NodeType, Options, PAGE_BYTES, PageStore, ReadPath, SnodeId, SnodeTags, Store,
-    TagFlags, Transaction,
+    BTree, BTreeForm, ErasePass, FileStore, Info, MemoryStore, NodeId, NodeType, Options, PAGE_BYTES,
+    PageStore, ReadPath, SnodeTags, Store, Transaction,
 };
 
 /// Writes and gives up, and tells how often the marker is there before and after the checkpoint.
