@@ -22,7 +22,6 @@ fn what_was_put_is_there_after_the_store_was_opened_again() {
         for key in 0..1000u32 {
             kv.delete(&key.to_le_bytes()).unwrap();
         }
-        drop(kv);
         store.close().unwrap();
         medium.verify();
         drop(medium);

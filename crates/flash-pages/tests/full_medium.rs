@@ -32,10 +32,8 @@ fn full_flash_is_opened_read_and_emptied_and_filled_again() {
                 if killed {
                     // What nobody was told to be durable may go.
                     store.sync().unwrap();
-                    drop(kv);
                     drop(store);
                 } else {
-                    drop(kv);
                     let _ = store.close();
                 }
                 medium.verify();
@@ -46,7 +44,6 @@ fn full_flash_is_opened_read_and_emptied_and_filled_again() {
                 is_as(&kv, &pairs);
                 delete(&kv, &mut pairs, &mut rng);
                 is_as(&kv, &pairs);
-                drop(kv);
                 store
                     .checkpoint()
                     .unwrap_or_else(|error| panic!("{level}, seed {seed}, round {round}: {error}"));
