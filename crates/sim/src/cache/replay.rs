@@ -80,7 +80,7 @@ pub fn replay(trace: &mut WebTrace, requests: u64, cache: &mut Cache, device: De
         let (file, bytes) = trace.request();
         let mut time = 0;
         let attributes = file / (PAGE_BYTES as u64 / ATTRIBUTES_BYTES);
-        for page in [METADATA | file / ENTRIES << 1, METADATA | attributes << 1 | 1] {
+        for page in [METADATA | (file / ENTRIES) << 1, METADATA | attributes << 1 | 1] {
             time += if cache.access(page, metadata) { device.hit.0 } else { device.access.0 + device.page.0 };
         }
         let mut is_reading = false;
