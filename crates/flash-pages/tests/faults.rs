@@ -6,7 +6,6 @@
 #[path = "../../tags/tests/support/committed.rs"]
 mod committed;
 #[path = "../../flash/tests/support/mod.rs"]
-#[allow(unused_imports, reason = "not every test looks at everything")]
 mod flash;
 mod support;
 

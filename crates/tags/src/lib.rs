@@ -69,7 +69,10 @@ pub use page_store::{
     FileStore, JOURNAL_TAG, Mapping, MemoryStore, PageAddress, PageStore, PendingWrite, ReadPath,
 };
 pub use pages::classes::{ClassReport, PageClass, PerClass};
-pub use pages::eviction::{ClassPriorities, ClassShare, EvictionPolicy, SecondChance};
+pub use pages::eviction::{
+    CacheFrames, ClassPriorities, ClassShare, Clock, EvictionOrder, EvictionPolicy, Evictor, SecondChance,
+    Sieve, SieveOrder,
+};
 pub use salvage::{SalvageReport, salvage};
 pub use session::{
     Refusal, RemoteSession, SESSION_IDS_MAX, Session, SessionEdge, SessionError, SessionLimits, SessionNode,

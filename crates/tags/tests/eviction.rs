@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use weft_tags::{
     ClassPriorities, ClassReport, ClassShare, DataClass, EvictionPolicy, Info, InfoForm, MemoryStore, NodeId,
-    NodeType, Options, PageClass, PerClass, SecondChance, SnodeTags, Store,
+    NodeType, Options, PageClass, PerClass, SecondChance, Sieve, SnodeTags, Store,
 };
 
 const FILE: NodeType = NodeType(1);
@@ -87,6 +87,36 @@ fn a_scan_of_large_files_evicts_small_ones_unless_they_have_priority() {
         assert!(small.hits >= 5 * SMALL_FILES as u64, "{small:?}");
         assert!(large.misses <= scanned, "the others do not pay for it: {} and {scanned}", large.misses);
     }
+}
+
+/// Reads the small files twice with a few large ones in between, then many large ones, in several rounds; what the cache did with small ones.
+fn reuse(eviction: Arc<dyn EvictionPolicy>) -> ClassReport {
+    let medium = Arc::new(MemoryStore::new());
+    let [small, large] = fill(medium.clone(), true);
+    let store = Store::open(Box::new(medium), &options(eviction)).unwrap();
+    let mut scanned = large.iter().cycle();
+    for _ in 0..6 {
+        // A large file has eight pages.
+        for files in [15, 55] {
+            small.iter().for_each(|file| drop(store.read_node(*file, FILE).unwrap()));
+            scanned.by_ref().take(files).for_each(|file| drop(store.read_node(*file, FILE).unwrap()));
+        }
+    }
+    report(&store, SMALL)
+}
+
+#[test]
+fn what_is_used_again_outlives_a_scan_for_as_long_as_its_class_weighs() {
+    let by = |weight| {
+        let mut sieve = Sieve::default();
+        sieve.set(SMALL, weight);
+        reuse(Arc::new(sieve))
+    };
+    let (clock, light, heavy) = (reuse(Arc::new(SecondChance)), by(1), by(6));
+    assert!(clock.misses > 5 * SMALL_FILES as u64, "the scans are long enough: {clock:?}");
+    assert!(heavy.misses < 2 * SMALL_FILES as u64, "{heavy:?}");
+    assert!(heavy.misses < light.misses, "{heavy:?} {light:?}");
+    assert!(heavy.hit_ratio() > clock.hit_ratio() && heavy.hit_ratio() < Some(1.0), "{heavy:?} {clock:?}");
 }
 
 #[test]

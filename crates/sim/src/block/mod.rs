@@ -9,6 +9,7 @@ mod workload;
 
 use std::ops::Range;
 
+pub(crate) use synthetic::Zipf;
 pub use synthetic::{Pattern, Synthetic, SyntheticSetup};
 pub use trace::{EXTENT_BLOCKS, Trace, TraceError, TraceFormat};
 pub use weft_device::HostQueue;

@@ -139,7 +139,7 @@ fn scatter(rank: u64, places: u64) -> u64 {
 /// Ranks by popularity, in constant time (Gray et al., "Quickly generating billion-record synthetic databases", SIGMOD
 /// 1994, as in YCSB).
 #[derive(Clone, Debug)]
-struct Zipf {
+pub(crate) struct Zipf {
     places: f64,
     theta: f64,
     alpha: f64,
@@ -148,7 +148,7 @@ struct Zipf {
 }
 
 impl Zipf {
-    fn new(places: u64, theta: f64) -> Zipf {
+    pub(crate) fn new(places: u64, theta: f64) -> Zipf {
         let zeta = |n: u64| (1..=n).map(|rank| (rank as f64).powf(-theta)).sum::<f64>();
         let all = zeta(places);
         let n = places as f64;
@@ -156,7 +156,7 @@ impl Zipf {
         Zipf { places: n, theta, alpha: 1.0 / (1.0 - theta), zeta: all, eta }
     }
 
-    fn rank(&self, draw: f64) -> u64 {
+    pub(crate) fn rank(&self, draw: f64) -> u64 {
         let scaled = draw * self.zeta;
         if scaled < 1.0 {
             return 0;

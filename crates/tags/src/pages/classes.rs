@@ -25,6 +25,14 @@ impl PageClass {
     /// How many there are.
     pub const COUNT: usize = 14;
 
+    /// The class with this number, by which frames name it.
+    pub(super) fn numbered(number: u8) -> PageClass {
+        PageClass {
+            data: DataClass::from_u8(number / 2).unwrap_or_default(),
+            edges: !number.is_multiple_of(2),
+        }
+    }
+
     /// Every class.
     pub fn all() -> impl Iterator<Item = PageClass> {
         let data = (0..).map_while(DataClass::from_u8);
@@ -52,10 +60,6 @@ impl PerClass {
     /// Sum over all classes.
     pub fn sum(&self) -> u64 {
         self.0.iter().fold(0, |sum, value| sum.saturating_add(*value))
-    }
-
-    pub(super) fn at(&mut self, number: u8) -> &mut u64 {
-        &mut self.0[usize::from(number)]
     }
 }
 
@@ -86,6 +90,14 @@ pub struct ClassReport {
     pub misses: u64,
     /// Pages that left the cache for others.
     pub evictions: u64,
+}
+
+impl ClassReport {
+    /// The part of accesses that found their page in memory; `None` where there were none.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let all = self.hits + self.misses;
+        (all > 0).then(|| self.hits as f64 / all as f64)
+    }
 }
 
 /// The counters of each class.

@@ -10,10 +10,10 @@
 //! held shared by whoever looks at a mapped block that may be another page's by now, and alone by whoever cuts the medium.
 
 use super::as_words;
-use super::classes::{ClassCounter, Classes, PageClass, PerClass};
+use super::classes::{ClassCounter, Classes, PageClass};
 use super::desc::Desc;
 use super::erasure::Erasure;
-use super::eviction::EvictionPolicy;
+use super::eviction::{CacheFrames, EvictionPolicy, Evictor};
 use super::frames::Frames;
 use super::numbers::Numbers;
 use super::table::{DIRTY, Hot, PageTable, USE_MASK, USE_ONE};
@@ -58,7 +58,6 @@ pub(crate) struct Pool {
     pub(crate) erasure: Erasure,
     /// What classes the pages are of.
     pub(crate) classes: Classes,
-    eviction: Arc<dyn EvictionPolicy>,
 }
 
 /// A page that is being read.
@@ -92,12 +91,12 @@ enum ReadEnd {
     Unread,
 }
 
-#[derive(Default)]
 struct FreeFrames {
     recycled: Vec<u32>,
     /// Frames from here on were never used, so that memory is taken from the kernel only when it is needed.
     unused: u32,
-    hand: u32,
+    /// Which pages leave their frames.
+    evictor: Evictor,
     /// Frames that pages are being read into.
     reading: usize,
 }
@@ -127,14 +126,16 @@ struct FreeFrame {
 impl FreeFrames {
     fn take(&mut self, frames: &Frames) -> Option<FreeFrame> {
         let recycled = self.recycled.pop().map(|frame| FreeFrame { frame, is_new: false });
-        recycled.or_else(|| {
+        let taken = recycled.or_else(|| {
             let frame = self.unused;
             ((frame as usize) < frames.count()).then(|| {
                 self.unused += 1;
                 frames.first_use(frame);
                 FreeFrame { frame, is_new: true }
             })
-        })
+        })?;
+        self.evictor.entered(taken.frame);
+        Some(taken)
     }
 }
 
@@ -192,11 +193,13 @@ impl Pool {
         holds.try_reserve_exact(cache_pages).map_err(|_| no_memory()(io::ErrorKind::OutOfMemory.into()))?;
         holds.resize_with(cache_pages, || AtomicU64::new(NOBODY));
         let frames = Frames::reserve(cache_pages, huge_pages, mapped).map_err(no_memory())?;
+        let evictor = Evictor::new(eviction, frames.count() as u32);
+        let free = FreeFrames { recycled: Vec::new(), unused: 0, evictor, reading: 0 };
         Ok(Pool {
             table: PageTable::new(huge_pages),
             numbers: Numbers::new(LEAVES_MAX * LEAF_PAGES),
             holds: holds.into_boxed_slice(),
-            free: CachePadded::default(),
+            free: CachePadded(Mutex::new(free)),
             reads_ended: Condvar::new(),
             residency: CachePadded::default(),
             extent: CachePadded::default(),
@@ -205,7 +208,6 @@ impl Pool {
             versions: Versions::new(cache_pages / 2 * PAGE_BYTES),
             erasure: Erasure::new(),
             classes: Classes::new(),
-            eviction,
             frames,
         })
     }
@@ -630,8 +632,8 @@ impl Pool {
         }
     }
 
-    /// Takes frames from clean pages that were not used lately, of the classes that the policy names. Pages of edge tables, which answer for
-    /// hundreds of edges each, are passed over twice as often as pages of nodes.
+    /// Takes frames from clean pages, as the policy and its order say. Pages of edge tables, which answer for hundreds of edges each, have two
+    /// uses where pages of nodes have one.
     fn search(&self, frames: usize) -> Search {
         let _alone = self.residency.write();
         let mut free = self.free.lock();
@@ -641,60 +643,15 @@ impl Pool {
             return Search::Found;
         }
         let wanted = (count as usize / 64).clamp(frames, frames.max(1024));
-        let mut resident = self.classes.counted(ClassCounter::Resident);
-        while free.recycled.len() < wanted {
-            let goal = (wanted - free.recycled.len()) as u64;
-            let mut leave = self.eviction.leave(&resident, u64::from(count), goal);
-            PageClass::all().for_each(|class| leave[class] = leave[class].min(resident[class]));
-            if leave.sum() == 0 {
-                break;
-            }
-            let left = self.sweep(&mut free, wanted, leave);
-            for class in PageClass::all().filter(|class| leave[*class] > 0) {
-                // Of a class that has not given all that it may, none can leave now.
-                let given = leave[class] - left[class];
-                resident[class] = if left[class] > 0 { 0 } else { resident[class].saturating_sub(given) };
-            }
-        }
+        let goal = wanted.saturating_sub(free.recycled.len()) as u64;
+        let resident = self.classes.counted(ClassCounter::Resident);
+        let FreeFrames { recycled, evictor, .. } = &mut *free;
+        evictor.evict(resident, goal, &mut Evicting { pool: self, recycled });
         match (is_found(&free), free.reading) {
             (true, _) => Search::Found,
             (false, 0) => Search::Nothing,
             (false, _) => Search::Later,
         }
-    }
-
-    /// Takes frames from so many pages of each class, until so many frames are free; how many pages of each class were not found.
-    fn sweep(&self, free: &mut FreeFrames, wanted: usize, mut leave: PerClass) -> PerClass {
-        let (count, mut left) = (self.frames.count() as u32, leave.sum());
-        for _ in 0..u64::from(count) * 4 {
-            if free.recycled.len() >= wanted || left == 0 {
-                break;
-            }
-            let frame = free.hand;
-            free.hand = (frame + 1) % count;
-            let held = self.holds[frame as usize].load(Ordering::Relaxed);
-            if held == NOBODY || *leave.at((held >> 32) as u8) == 0 {
-                continue;
-            }
-            let Some(hot) = self.table.hot(held as u32) else { continue };
-            let word = hot.load(Ordering::Relaxed);
-            // A page that is just being published may not know of its frame yet.
-            if word & DIRTY != 0 || Hot(word).frame() != Some(frame) {
-                continue;
-            }
-            if word & USE_MASK != 0 {
-                hot.fetch_sub(USE_ONE, Ordering::Relaxed);
-                continue;
-            }
-            hot.fetch_and(!0xffff_ffff, Ordering::Relaxed);
-            let class = self.let_go(frame);
-            self.classes.count(ClassCounter::Evictions, class, 1);
-            *leave.at(class) -= 1;
-            left = left.saturating_sub(1);
-            self.clear_frame(frame, Hot(word).owner());
-            free.recycled.push(frame);
-        }
-        leave
     }
 
     /// Clears a frame that a page of `snode` has left and nobody can find any more, where that is erased.
@@ -713,6 +670,48 @@ impl Pool {
             // Two threads at once can add one too many bits at most, never carry: or sets, it does not add.
             hot.fetch_or(uses, Ordering::Relaxed);
         }
+    }
+}
+
+/// Pages that leave their frames. Its maker has all residency.
+struct Evicting<'p> {
+    pool: &'p Pool,
+    recycled: &'p mut Vec<u32>,
+}
+
+impl Evicting<'_> {
+    /// The page that could leave a frame: its word in the page table, and the number of its class.
+    fn page_in(&self, frame: u32) -> Option<(&AtomicU64, u8)> {
+        let held = self.pool.holds[frame as usize].load(Ordering::Relaxed);
+        let hot = self.pool.table.hot(held as u32).filter(|_| held != NOBODY)?;
+        let word = hot.load(Ordering::Relaxed);
+        // A page that is just being published may not know of its frame yet.
+        (word & DIRTY == 0 && Hot(word).frame() == Some(frame)).then_some((hot, (held >> 32) as u8))
+    }
+}
+
+impl CacheFrames for Evicting<'_> {
+    fn class(&self, frame: u32) -> Option<PageClass> {
+        self.page_in(frame).map(|(_, class)| PageClass::numbered(class))
+    }
+
+    fn take_use(&mut self, frame: u32) -> bool {
+        let Some((hot, _)) = self.page_in(frame) else { return false };
+        let is_used = hot.load(Ordering::Relaxed) & USE_MASK != 0;
+        if is_used {
+            // Nobody else takes uses away meanwhile.
+            hot.fetch_sub(USE_ONE, Ordering::Relaxed);
+        }
+        is_used
+    }
+
+    fn evict(&mut self, frame: u32) {
+        let Some((hot, _)) = self.page_in(frame) else { return };
+        let was = hot.fetch_and(!0xffff_ffff, Ordering::Relaxed);
+        let class = self.pool.let_go(frame);
+        self.pool.classes.count(ClassCounter::Evictions, class, 1);
+        self.pool.clear_frame(frame, Hot(was).owner());
+        self.recycled.push(frame);
     }
 }
 

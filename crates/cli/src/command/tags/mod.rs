@@ -175,9 +175,11 @@ fn form_name(form: InfoForm) -> &'static str {
 }
 
 fn cache_table(cache: &[ClassReport]) -> Table {
-    let mut table = Table::new("cached class< pages> hits> misses> evictions>");
-    for ClassReport { class, resident, hits, misses, evictions } in cache {
-        table.cells(&[class, resident, hits, misses, evictions]);
+    let mut table = Table::new("cached class< pages> hits> misses> hit ratio> evictions>");
+    for of in cache {
+        let ratio = of.hit_ratio().map_or("-".into(), |ratio| format!("{:.1} %", ratio * 100.0));
+        let ClassReport { class, resident, hits, misses, evictions } = of;
+        table.cells(&[class, resident, hits, misses, &ratio, evictions]);
     }
     table
 }
@@ -202,7 +204,7 @@ fn stat_text(args: &StatArgs, store: &Store, snodes: Vec<Snode>) -> Result<Strin
             "replayed_commits": report.recovered_commits,
             "cache": cache.iter().map(|of| json!({
                 "class": of.class.to_string(), "pages": of.resident, "hits": of.hits, "misses": of.misses,
-                "evictions": of.evictions,
+                "hit_ratio": of.hit_ratio(), "evictions": of.evictions,
             })).collect::<Vec<_>>(),
             "edge_types": types.iter().map(|t| json!({"name": t.name, "info": form_name(t.form)})).collect::<Vec<_>>(),
             "snodes": snodes.iter().map(|(snode, root, kv)| json!({

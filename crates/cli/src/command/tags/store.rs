@@ -3,7 +3,7 @@
 use crate::error::CliError;
 use crate::sys::file::with_suffix;
 use crate::sys::memory;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -12,7 +12,8 @@ use std::sync::Arc;
 use weft_core::units::{format_size, parse_size};
 use weft_flash_pages::{CreateRequest, FlashPagesError, FlashSpec};
 use weft_tags::{
-    ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, PageStore, ReadPath, Store,
+    ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, PageStore, ReadPath, Sieve,
+    Store,
 };
 
 /// Over-provisioning of a store on flash, in thousandths, unless the user gives one.
@@ -23,6 +24,16 @@ const JOURNAL_BYTES: u64 = 64 << 20;
 const PART_CACHE_BYTES: u64 = 4 << 20;
 /// Heading of the options that every command on a store has.
 const CACHE_AND_ERASE: &str = "Cache and secure deletion";
+
+/// How the cache chooses pages.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CachePolicy {
+    /// Pages that were not used lately leave first, those of classes with the lowest priority before others.
+    #[default]
+    Clock,
+    /// SIEVE: new pages that nobody uses again leave before old ones that are used.
+    Sieve,
+}
 
 /// Which store, with how much memory.
 #[derive(Args, Debug)]
@@ -40,6 +51,12 @@ pub struct StoreArgs {
     #[arg(long = "cache-class", value_name = "CLASS=PRIORITY[:LEAST-MOST]", value_parser = parse_share)]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub classes: Vec<(PageClass, ClassShare)>,
+    /// How the cache chooses pages to evict. With sieve, PRIORITY of --cache-class is a weight, up to 64: pages of the class
+    /// stay in the cache for so many passes after their last use (1 for classes that you do not name), and classes have no
+    /// shares.
+    #[arg(long = "cache-policy", value_enum, default_value_t)]
+    #[arg(help_heading = CACHE_AND_ERASE)]
+    pub policy: CachePolicy,
     /// Add an overwrite pass to secure deletion ('weft tags snode --secure-delete'). PASS is what the pass writes:
     /// random (random bytes), or a byte value in hex, such as 0xff. Repeat the option for several passes. After these
     /// passes, the store always writes zeros.
@@ -77,7 +94,11 @@ impl StoreArgs {
         // A command touches most pages once.
         let mut options =
             Options { cache_bytes: self.cache, huge_pages: false, erase_passes, ..Options::default() };
-        if !self.classes.is_empty() {
+        if self.policy == CachePolicy::Sieve {
+            let mut sieve = Sieve::default();
+            self.classes.iter().for_each(|(class, share)| sieve.set(*class, share.priority));
+            options.eviction = Arc::new(sieve);
+        } else if !self.classes.is_empty() {
             let mut classes = ClassPriorities::default();
             self.classes.iter().for_each(|(class, share)| classes.set(*class, *share));
             options.eviction = Arc::new(classes);

@@ -1,7 +1,15 @@
 //! Eviction policies: which classes of pages leave the cache first.
 //!
-//! A policy is asked for the classes of the next victims; which page of these goes, the hand of a clock says, which passes
-//! over what was used lately. The idea is that of "prioritized caching" in "ADAPT", section 5.4.
+//! A policy is asked for the classes of the next victims; which page of these goes, its [order](EvictionOrder) says: the hand of a clock, which
+//! passes over what was used lately, or SIEVE. The idea is that of "prioritized caching" in "ADAPT", section 5.4: an LRU cache that
+//! prefers small files and metadata. Nothing here does I/O or knows a clock, so a simulator calls the same code
+//! (`weft_sim::cache`).
+
+mod evictor;
+mod order;
+
+pub use evictor::Evictor;
+pub use order::{CacheFrames, Clock, EvictionOrder, SieveOrder};
 
 use super::classes::{PageClass, PerClass};
 use std::fmt::Debug;
@@ -13,6 +21,52 @@ pub trait EvictionPolicy: Debug + Send + Sync {
     /// Where it is less, or fewer can leave since they are in use or differ from the medium, this is asked again: classes
     /// of which none can leave now have no page `resident` then.
     fn leave(&self, resident: &PerClass, capacity: u64, wanted: u64) -> PerClass;
+
+    /// The order in which pages of these classes leave, for a cache of so many frames. By default the [`Clock`].
+    fn order(&self, frames: u32) -> Box<dyn EvictionOrder> {
+        Box::new(Clock::new(frames))
+    }
+}
+
+/// [SIEVE](SieveOrder) with weights of classes.
+///
+/// ```
+/// use weft_tags::{DataClass, Options, PageClass, Sieve};
+/// use std::sync::Arc;
+///
+/// // Pages of small files stay three times as long after their last use as others.
+/// let mut sieve = Sieve::default();
+/// sieve.set(PageClass { data: DataClass::Small, edges: false }, 3);
+/// let options = Options { eviction: Arc::new(sieve), ..Options::default() };
+/// # drop(options);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Sieve {
+    weights: PerClass,
+}
+
+impl Default for Sieve {
+    /// All classes have weight 1.
+    fn default() -> Sieve {
+        Sieve { weights: PerClass::all(1) }
+    }
+}
+
+impl Sieve {
+    /// Gives a class its weight, up to 64: how many passes of the hand its pages stay for after their last use.
+    pub fn set(&mut self, class: PageClass, weight: u8) {
+        self.weights[class] = u64::from(weight);
+    }
+}
+
+impl EvictionPolicy for Sieve {
+    fn leave(&self, _: &PerClass, _: u64, _: u64) -> PerClass {
+        PerClass::all(u64::MAX)
+    }
+
+    fn order(&self, frames: u32) -> Box<dyn EvictionOrder> {
+        Box::new(SieveOrder::new(frames, self.weights))
+    }
 }
 
 /// Pages leave by their use alone, those of edges later than those of nodes.
