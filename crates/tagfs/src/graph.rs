@@ -318,7 +318,9 @@ impl Graph {
                 while run_end < end.min(packed) && !inode.buffer.contains_key(&(run_end / BLOCK)) {
                     run_end = (run_end / BLOCK * BLOCK + BLOCK).min(end);
                 }
-                let (held, begun) = (run_end.min(packed), at - piece as u64);
+                let begun = at - piece as u64;
+                // The file may have become longer than what is packed.
+                let held = run_end.min(packed).max(begun);
                 let (read, zeros) =
                     out[place..(run_end.max(at) - offset) as usize].split_at_mut((held - begun) as usize);
                 self.read_pieces(inode, begun, read)?;

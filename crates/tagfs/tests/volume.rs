@@ -163,3 +163,24 @@ fn a_store_without_files_is_refused_by_name_and_a_read_only_mount_changes_nothin
     drop(fs);
     assert!(medium.to_bytes() == before);
 }
+
+#[test]
+fn a_small_file_that_was_written_behind_its_end_shows_zeros_between() {
+    let medium = fresh(64 * MIB);
+    let fs = mount(&medium);
+    let file = make(&fs, "file", false);
+    fs.write(file, 0, &[7; 5000]).unwrap();
+    fs.sync().unwrap();
+    // Stored are 5000 bytes in pieces; this is in the buffer.
+    fs.write(file, 9000, &[8; 100]).unwrap();
+    for from in [0, 4096, 5000, 6000, 8192, 9000] {
+        let mut out = vec![1; 9100];
+        assert_eq!(fs.read(file, from, &mut out).unwrap() as u64, 9100 - from);
+        let wanted = (from..9100).map(|at| match at {
+            0..5000 => 7,
+            9000.. => 8,
+            _ => 0,
+        });
+        assert!(wanted.eq(out[..(9100 - from) as usize].iter().copied()), "from {from}");
+    }
+}
