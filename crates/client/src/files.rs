@@ -471,9 +471,14 @@ impl Client {
 
     fn make_durable(&self, file: FileRef) -> Result<(), Errno> {
         match self.leases().map_or(Ok(false), |leases| self.sync_here(&leases, file)) {
-            Ok(false) => self.call(Op::Fsync, &[file.0])?.that_flushes(true).run().map(drop),
+            Ok(false) => self.fsync_by_server(file),
             here => here.map(drop),
         }
+    }
+
+    /// Has the server make a file durable, and with it all names of the volume.
+    pub(crate) fn fsync_by_server(&self, file: FileRef) -> Result<(), Errno> {
+        self.call(Op::Fsync, &[file.0])?.that_flushes(true).run().map(drop)
     }
 
     /// Makes everything on the volume durable.

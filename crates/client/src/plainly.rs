@@ -9,7 +9,7 @@ use crate::lease::Written;
 use crate::proto::{FileRef, Op, access_of, is_readable, is_writable};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::shared::names::SlotWord;
-use crate::shared::volume::RING_BYTES;
+use crate::shared::volume::{APPEND_ONLY, RING_BYTES};
 use crate::sys::Errno;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_core::{Credentials, Ino, refuse};
@@ -147,9 +147,15 @@ impl Given {
         let (open, inode, _) = leases.open_file(file).ok()?;
         let flags = open.flags.load(Relaxed) as i32;
         let (kind, ino) = (inode.kind.load(Relaxed), Ino(inode.ino.load(Relaxed)));
+        // Its writes are for the server to judge.
+        let only_grows = inode.by_call.load(Relaxed) & APPEND_ONLY != 0;
         // Another thread may have closed it, and the slot may be another file's.
         leases.open_file(file).ok()?;
-        (kind == libc::S_IFREG && flags & libc::O_PATH == 0).then_some(Given { file, ino, flags })
+        (kind == libc::S_IFREG && flags & libc::O_PATH == 0 && !only_grows).then_some(Given {
+            file,
+            ino,
+            flags,
+        })
     }
 }
 
@@ -260,6 +266,7 @@ impl Host for Plainly<'_> {
     }
 
     fn sync(&self, ino: Ino) -> FsResult<()> {
-        self.client.fsync(self.any_file(ino)?).map_err(FsError::Call)
+        // All names so far go with it: the client cannot tell whether there are any.
+        self.client.fsync_by_server(self.any_file(ino)?).map_err(FsError::Call)
     }
 }

@@ -19,6 +19,7 @@ use weft_client::stepping::{self, Point};
 use weft_client::{Client, FileRef};
 use weft_core::append_log::{Append, ENTRY_HEAD_BYTES, FIRST_BLOCK, LogHead, seal};
 use weft_core::{BLOCK_BYTES, Ino};
+use weft_vfs::compound::Chain;
 
 const FILES: usize = 6;
 const THREADS: usize = 3;
@@ -538,6 +539,34 @@ fn a_file_that_was_written_anew_and_closed_survives_a_kill_though_others_have_it
         drop(client);
         served.end();
     }
+}
+
+#[test]
+fn a_program_that_syncs_a_file_makes_all_names_durable_with_it_though_the_file_is_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let (mut served, client) = begin(&image);
+    let (synced, renamed) = (open(&client, "/synced"), open(&client, "/old"));
+    for file in [synced, renamed] {
+        client.pwrite(file, b"content", 0).unwrap();
+        client.fsync(file).unwrap();
+    }
+    let mut chain = Chain::each();
+    let given = chain.given(0);
+    chain.sync(given);
+    let program = chain.check().unwrap();
+    let sync = || client.run_program(FileRef::ROOT, 0, &[synced], &program).unwrap().failed();
+    // From here on the file is known to be durable.
+    assert_eq!([sync(), sync()], [None; 2]);
+    client.rename(FileRef::ROOT, b"/old", FileRef::ROOT, b"/new", 0).unwrap();
+    assert_eq!(sync(), None);
+    served.kill();
+    drop(client);
+    let (served, client) = begin(&image);
+    let missing = client.stat(FileRef::ROOT, b"/old", 0).map(drop);
+    assert_eq!((client.stat(FileRef::ROOT, b"/new", 0).map(drop), missing), (Ok(()), Err(libc::ENOENT)));
+    drop(client);
+    served.end();
 }
 
 /// Changes the first byte of each copy of some bytes in an image, as a drive that loses them does; the places.

@@ -8,6 +8,7 @@ use rig::Rig;
 use std::sync::atomic::Ordering::Relaxed;
 use weft_client::{Client, FileRef, Prepared};
 use weft_core::checksum::crc32c;
+use weft_vfs::InodeFlags;
 use weft_vfs::compound::{Answer, Arith, Chain, Input};
 
 fn open(client: &Client, path: &[u8], flags: i32) -> FileRef {
@@ -153,6 +154,29 @@ fn what_calls_cannot_do_is_the_servers() {
     assert_eq!((answer.num(1), answer.num(2)), (Some(14), Some(14 + (3 << 20))));
     let whole = content(&client, log);
     assert!(whole.len() == 17 + (3 << 20) && whole[14..14 + (3 << 20)] == long && whole.ends_with(b"end"));
+}
+
+#[test]
+fn a_file_that_only_grows_is_not_overwritten_by_a_program_to_which_it_was_open_before() {
+    if !rig::is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let client = rig.client();
+    let file = open(&client, b"/log", libc::O_RDWR);
+    client.pwrite(file, b"0123456789", 0).unwrap();
+    let mut chain = Chain::each();
+    let given = chain.given(0);
+    chain.write(given, 0, b"x".to_vec());
+    let overwrite = Prepared::new(chain.check().unwrap());
+    assert_eq!(run(&client, &overwrite, &[file], &[]).failed(), None);
+    let only_grows = InodeFlags::APPEND.bits();
+    client.set_inode_flags(file, only_grows, only_grows).unwrap();
+    assert_eq!(run(&client, &overwrite, &[file], &[]).failed(), Some((1, libc::EPERM)));
+    assert_eq!(run(&client, &appending(), &[file], &[Input::Bytes(b"more")]).num(5), Some(10));
+    client.set_inode_flags(file, 0, only_grows).unwrap();
+    assert_eq!(run(&client, &overwrite, &[file], &[]).failed(), None);
+    assert!(content(&client, file).starts_with(b"x123456789more"));
 }
 
 #[test]

@@ -50,6 +50,9 @@ pub const MAPPED: u32 = 2;
 /// In [`Inode::by_call`]: what clients have overwritten cannot be stored; no more is accepted without a call, which says why.
 pub const STUCK: u32 = 4;
 
+/// In [`Inode::by_call`]: the file only grows (`chattr +a`). A descriptor of before may write elsewhere, and a program must not.
+pub const APPEND_ONLY: u32 = 8;
+
 /// Set by the kernel in a robust lock word when its owner died (`FUTEX_OWNER_DIED`).
 const OWNER_DIED: u32 = 0x4000_0000;
 
@@ -178,7 +181,8 @@ pub struct Inode {
     /// Non-zero since a lock of it was asked for, it has lost a name, or a write-back has failed: whoever closes it tells the
     /// server at once.
     pub attended: AtomicU32,
-    /// Why the server has to be asked to open it: [`GOING`], [`MAPPED`], [`STUCK`]. With the last two, to overwrite it, too.
+    /// Why the server has to be asked to open it: [`GOING`], [`MAPPED`], [`STUCK`], [`APPEND_ONLY`]. With the second and the
+    /// third, to overwrite it, too.
     pub by_call: AtomicU32,
     /// Map pages that hold the directories; 0 = none.
     pub directories: [AtomicU32; DIRECTORIES],

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*
 use std::time::{Duration, Instant};
 use weft_client::shared::lock::{self, Lock};
 use weft_client::shared::volume::{
-    Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX, Stall,
+    APPEND_ONLY, Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX, Stall,
 };
 use weft_core::{BLOCK_BYTES, DataClass, Ino};
 use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, InodeFlags, TimeSpec};
@@ -504,7 +504,8 @@ impl Inodes {
         shared.attended.store(u32::from(links == 0), Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);
         shared.step.store(0, Relaxed);
-        shared.by_call.store(0, Release);
+        let only_grows = attr.kind == FileKind::File && marks.flags.contains(InodeFlags::APPEND);
+        shared.by_call.store(if only_grows { APPEND_ONLY } else { 0 }, Release);
         self.maps.add(attr.ino, slot);
         self.publish_slot(attr.ino, Some(slot));
         let open = Arc::new(OpenInode {
@@ -896,6 +897,14 @@ impl Inodes {
         let table = self.table.lock();
         let open = table.by_ino.get(&ino)?;
         open.flags.store(flags.bits(), Relaxed);
+        let shared = self.shared(open.slot);
+        if shared.kind.load(Relaxed) == libc::S_IFREG {
+            if flags.contains(InodeFlags::APPEND) {
+                shared.by_call.fetch_or(APPEND_ONLY, SeqCst);
+            } else {
+                shared.by_call.fetch_and(!APPEND_ONLY, SeqCst);
+            }
+        }
         open.is_written_by_call().then(|| open.clone())
     }
 
