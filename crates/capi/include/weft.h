@@ -1085,6 +1085,18 @@ int weft_batch_add(weft_batch *batch, weft_chain *chain, const weft_file *given,
    Caller: The handle is open. */
 int weft_batch_run(weft_batch *batch);
 
+/* Has the server make all runs of a batch, as weft_batch_run does, and returns meanwhile. The runs of two posted batches go on at the same time. A posted batch that is freed goes on, and nobody hears how it ended. WEFT_EINVAL, also: it is posted already.
+   Caller: The handle is open. */
+int weft_batch_post(weft_batch *batch);
+
+/* Waits for the runs of a posted batch. Their answers are taken by weft_batch_take then. WEFT_EINVAL: the batch is not posted. Otherwise it fails as weft_batch_run does; in a child of the process that has posted it, WEFT_EIO with the errno EIO.
+   Caller: The handle is open. */
+int weft_batch_wait(weft_batch *batch);
+
+/* Whether weft_batch_wait returns at once: 1 or 0, also 1 for a batch that is not posted.
+   Caller: The handle is open; is_done can be written. */
+int weft_batch_is_done(const weft_batch *batch, uint32_t *is_done);
+
 /* Takes the answer to the next run of the batch, in the order in which they were added. WEFT_EFAILED: an operation of that run failed; out has its answer all the same. WEFT_EINVAL: there is none left.
    Caller: The handle is open; out is null or can be written. */
 int weft_batch_take(weft_batch *batch, weft_answer **out);
