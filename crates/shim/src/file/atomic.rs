@@ -38,8 +38,8 @@ fn check(client: &Client, file: FileRef) -> Result<i32, Errno> {
 /// Writes at the file offset, or at `offset`; `durable` makes it durable, too.
 ///
 /// # Errors
-/// `EBADF` when it is not open for writing, `EOPNOTSUPP` when it is not open with `O_DIRECT` or the volume cannot do it; `EINVAL` for a length that is no power of two from [`UNIT_MIN`] to [`UNIT_MAX`] or no divisor of the offset; those
-/// of a write, which has written nothing then.
+/// `EBADF` when it is not open for writing, `EOPNOTSUPP` when it is not open with `O_DIRECT` or the volume cannot do it; `EINVAL` for a length
+/// that is no power of two from [`UNIT_MIN`] to [`UNIT_MAX`] or no divisor of the offset; those of a write, which has written nothing then.
 pub fn write(file: FileRef, bytes: &[u8], offset: Option<u64>, durable: bool) -> Result<usize, Errno> {
     let (client, len) = (process::client()?, bytes.len() as u64);
     let flags = check(client, file)?;
