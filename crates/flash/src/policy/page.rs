@@ -197,20 +197,7 @@ impl PageRange {
 
     /// Cleans until the range can do without so many units, or nothing is gained any more. Its trims have been recorded.
     pub fn free_up(&mut self, batch: &mut IoBatch, units: u64) -> Result<(), GcError<LevelError>> {
-        let slots_per_unit = batch.flash.slots_per_unit;
-        let (unit_sequences, slot_pages) = (&mut self.unit_sequences, &mut self.slot_pages);
-        let mut media = RangeMedia {
-            batch,
-            first: 0,
-            data: &[],
-            tag: Tag::default(),
-            unit_sequences,
-            slot_pages,
-            slots_per_unit,
-            copy: Vec::new(),
-            trims: false,
-            taken: Vec::new(),
-        };
+        let mut media = RangeMedia::that_moves(batch, &mut self.unit_sequences, &mut self.slot_pages);
         let wanted = units + u64::from(RESERVE_UNITS) + 1;
         let freed = self.mapper.free_up(&mut media, u32::try_from(wanted).unwrap_or(u32::MAX));
         match freed.map_err(|error| error.map_media(MapError::into_level)) {
@@ -233,20 +220,7 @@ impl PageRange {
                 found.push(unit);
             }
         }
-        let slots_per_unit = batch.flash.slots_per_unit;
-        let (unit_sequences, slot_pages) = (&mut self.unit_sequences, &mut self.slot_pages);
-        let mut media = RangeMedia {
-            batch,
-            first: 0,
-            data: &[],
-            tag: Tag::default(),
-            unit_sequences,
-            slot_pages,
-            slots_per_unit,
-            copy: Vec::new(),
-            trims: false,
-            taken: Vec::new(),
-        };
+        let mut media = RangeMedia::that_moves(batch, &mut self.unit_sequences, &mut self.slot_pages);
         for unit in found {
             let collected = self.mapper.collect_this(&mut media, unit);
             collected.map_err(|error| error.map_media(MapError::into_level))?;
@@ -370,7 +344,28 @@ struct RangeMedia<'a, 'b> {
     taken: Vec<u32>,
 }
 
-impl<'a> RangeMedia<'a, '_> {
+impl<'a, 'b> RangeMedia<'a, 'b> {
+    /// Nobody has given data: pages only move.
+    fn that_moves(
+        batch: &'a mut IoBatch<'b>,
+        unit_sequences: &'a mut [u64],
+        slot_pages: &'a mut [u32],
+    ) -> RangeMedia<'a, 'b> {
+        let slots_per_unit = batch.flash.slots_per_unit;
+        RangeMedia {
+            batch,
+            first: 0,
+            data: &[],
+            tag: Tag::default(),
+            unit_sequences,
+            slot_pages,
+            slots_per_unit,
+            copy: Vec::new(),
+            trims: false,
+            taken: Vec::new(),
+        }
+    }
+
     /// What the caller gave for a page.
     fn given(&self, page: u32) -> &'a [u8] {
         let page_bytes = self.batch.flash.geometry.page_bytes as usize;
