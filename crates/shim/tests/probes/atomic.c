@@ -6,13 +6,6 @@
 
 #define ATOMIC 0x40
 #define ASKS 0x10000u
-#define WANT(condition)                                                             \
-    do {                                                                            \
-        errno = 0;                                                                  \
-        if (!(condition))                                                           \
-            printf("line %d: %s (%s)\n", __LINE__, #condition, strerror(errno));    \
-    } while (0)
-#define FAILS(call, error) WANT((call) == -1 && errno == (error))
 
 static char bytes[4 << 20];
 

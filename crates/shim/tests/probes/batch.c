@@ -4,13 +4,6 @@
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
-#define WANT(condition)                                                             \
-    do {                                                                            \
-        errno = 0;                                                                  \
-        if (!(condition))                                                           \
-            printf("line %d: %s (%s)\n", __LINE__, #condition, strerror(errno));    \
-    } while (0)
-#define FAILS(call, error) WANT((call) == -1 && errno == (error))
 #define START(fd) ioctl(fd, F2FS_IOC_START_ATOMIC_WRITE)
 #define COMMIT(fd) ioctl(fd, F2FS_IOC_COMMIT_ATOMIC_WRITE)
 #define ABORT(fd) ioctl(fd, F2FS_IOC_ABORT_ATOMIC_WRITE)

@@ -52,6 +52,15 @@ static inline const char *at(const char *name) {
         value_;                                                                             \
     })
 
+/* Says nothing unless what is wanted is not so: for probes of what only a volume does. */
+#define WANT(condition)                                                             \
+    do {                                                                            \
+        errno = 0;                                                                  \
+        if (!(condition))                                                           \
+            printf("line %d: %s (%s)\n", __LINE__, #condition, strerror(errno));    \
+    } while (0)
+#define FAILS(call, error) WANT((call) == -1 && errno == (error))
+
 /* Prints a path without the directory in front. */
 static inline void say_path(const char *what, const char *path) {
     size_t len = strlen(root);
