@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weft_client::{Batch, Client, ConnectOptions, FileRef, Prepared};
-use weft_vfs::compound::{Answer, Checked, Input};
+use weft_vfs::compound::{Answer, Checked, Input, Native};
 
 /// Where a volume appears, unless something else is said.
 const MOUNT_POINT: &[u8] = b"/weft";
@@ -135,10 +135,11 @@ exports! {
             (true, None) => MOUNT_POINT,
         };
         let connected = Client::connect(&ConnectOptions { socket_path, mount_point });
-        let client = connected.map_err(|errno| {
+        let mut client = connected.map_err(|errno| {
             let what = format!("connect to {}", OsStr::from_bytes(socket_path).display());
             Failure::Files { what, errno }
         })?;
+        client.lend(&Native);
         give(WeftFiles { id: fresh_id(), client, open: Mutex::default() }, out)
     }
 

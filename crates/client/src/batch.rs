@@ -9,7 +9,7 @@ use crate::shared::channel::PAYLOAD_BYTES;
 use crate::sys::{self, Errno};
 use std::ops::Deref;
 use weft_core::refuse;
-use weft_vfs::compound::{Answer, BATCH_RUNS_MAX, FILES_MAX, INPUTS_MAX, Input, Run};
+use weft_vfs::compound::{Answer, BATCH_RUNS_MAX, Checked, FILES_MAX, INPUTS_MAX, Input, Run};
 
 /// Bytes of the runs of a batch, at most: beside them goes the thread's name.
 const BATCH_BYTES_MAX: usize = PAYLOAD_BYTES - 16;
@@ -38,7 +38,15 @@ struct Runs<P> {
 /// Dropped, it goes on, and nobody hears how it ended.
 pub struct Posted<'c, P> {
     batch: Batch<'c, P>,
-    call: PostedCall<'c>,
+    /// Of the runs that have been made before.
+    answers: Vec<Answer>,
+    /// `None` when these are all.
+    call: Option<PostedCall<'c>>,
+}
+
+/// Whether a program takes no longer than its way to the server and back would.
+fn is_short(program: &Checked) -> bool {
+    !program.ops.iter().any(|op| op.kind.needs_codec())
 }
 
 impl<P> Runs<P> {
@@ -92,17 +100,41 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
     /// Those of [`Client::run_program`]. The first runs may have been made then.
     pub fn run(mut self) -> Result<Vec<Answer>, Errno> {
         let mut answers = Vec::with_capacity(self.len());
+        self.run_here(|_| true, &mut answers)?;
         self.run_rest(&mut answers)?;
         Ok(answers)
     }
 
-    /// Has the server make all runs while the caller goes on.
+    /// Has the server make all runs while the caller goes on, but for the first ones that need less here than their way to the server.
     ///
     /// # Errors
-    /// Those of [`Client::run_program`], before anything is run.
-    pub fn post(self) -> Result<Posted<'c, P>, Errno> {
-        let call = self.request(|call| call.post())?;
-        Ok(Posted { batch: self, call })
+    /// Those of [`Client::run_program`]. The first runs may have been made then.
+    pub fn post(mut self) -> Result<Posted<'c, P>, Errno> {
+        let mut answers = Vec::with_capacity(self.len());
+        self.run_here(is_short, &mut answers)?;
+        let call = if self.is_empty() { None } else { Some(self.request(|call| call.post())?) };
+        Ok(Posted { batch: self, answers, call })
+    }
+
+    /// Makes the first runs here, as far as that can be and `wants` them.
+    fn run_here(&mut self, wants: impl Fn(&Checked) -> bool, answers: &mut Vec<Answer>) -> Result<(), Errno> {
+        let mut made = Ok(());
+        let before = answers.len();
+        for (prepared, from) in &self.runs.programs {
+            let program = prepared.program();
+            if !wants(program) {
+                break;
+            }
+            let run = Run::first(&self.runs.bytes[*from..]).map_err(|_| libc::EIO)?;
+            let files: Vec<FileRef> = run.files.into_iter().map(FileRef).collect();
+            match self.client.run_without_server(self.at, (&files, &run.inputs), program) {
+                Some(Ok(answer)) => answers.push(answer),
+                Some(Err(errno)) => made = Err(errno),
+                None => break,
+            }
+        }
+        self.runs.split_off(answers.len() - before);
+        made
     }
 
     fn request<T>(&self, send: impl FnOnce(crate::call::Call<'c>) -> Result<T, Errno>) -> Result<T, Errno> {
@@ -162,7 +194,7 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
 impl<P: Deref<Target = Prepared>> Posted<'_, P> {
     /// Whether [`wait`](Posted::wait) has its answers at once, as far as is known.
     pub fn is_done(&self) -> bool {
-        self.call.is_done()
+        self.call.as_ref().is_none_or(PostedCall::is_done)
     }
 
     /// Waits for all answers.
@@ -170,8 +202,8 @@ impl<P: Deref<Target = Prepared>> Posted<'_, P> {
     /// # Errors
     /// Those of [`Client::run_program`]. `EIO` also in a child of the process that has posted the batch.
     pub fn wait(self) -> Result<Vec<Answer>, Errno> {
-        let Posted { mut batch, call } = self;
-        let mut answers = Vec::with_capacity(batch.len());
+        let Posted { mut batch, mut answers, call } = self;
+        let Some(call) = call else { return Ok(answers) };
         match call.wait() {
             Ok(answered) => batch.take(answered, &mut answers)?,
             Err(PROGRAM_UNKNOWN) => batch.keep_programs()?,
@@ -196,7 +228,7 @@ impl Client {
         inputs: &[Input<'_>],
     ) -> Result<Answer, Errno> {
         if let Some(answer) = self.run_without_server(at, (files, inputs), prepared.program()) {
-            return Ok(answer);
+            return answer;
         }
         let mut batch = Batch::new(self, at, umask);
         batch.add(prepared, files, inputs)?;

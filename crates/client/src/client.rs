@@ -14,6 +14,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*, fence};
 use weft_core::BLOCK_BYTES;
 use weft_core::cached::{CHUNK_BLOCKS, CHUNK_BYTES, CacheWord, table_bytes};
+use weft_vfs::compound::Near;
 
 /// What [`Client::open`] gives.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +48,8 @@ pub struct Client {
     pub(crate) children: AtomicU32,
     /// Slots, one bit each, whose answers nobody waits for.
     pub(crate) unwatched: AtomicU64,
+    /// Codecs for programs that are run here.
+    pub(crate) near: Option<&'static dyn Near>,
 }
 
 /// Shared memory that only clients of the server's own user get.

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{Ordering::*, fence};
 use weft_core::{Credentials, Ino};
 use weft_vfs::change::{Made, Refused};
-use weft_vfs::compound::{Access, Answer, Checked, Host, Input, Kind, Op, Stale, run};
+use weft_vfs::compound::{Access, Answer, Checked, Host, Input, Kind, Near, Op, Stale, run};
 use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, TimeSpec, access};
 
 /// Tries before the server is asked.
@@ -22,14 +22,14 @@ const TRIES: u32 = 2;
 
 /// What is seen of a file: it changes with each write, whoever makes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Stamp {
-    ino: u64,
+pub(crate) struct Stamp {
+    pub ino: u64,
     step: u32,
     seq: u32,
     by_call: u32,
-    ring: u32,
-    size: u64,
-    area: Option<u32>,
+    pub ring: u32,
+    pub size: u64,
+    pub area: Option<u32>,
 }
 
 #[derive(Default)]
@@ -60,17 +60,10 @@ impl Client {
         (given, inputs): (&[FileRef], &[Input<'_>]),
         program: &Checked,
     ) -> Option<Answer> {
-        // Computation near the data is the server's.
+        // Users' functions are the server's.
         let looks = |op: &Op| {
-            !op.kind.is_change()
-                && !matches!(
-                    op.kind,
-                    Kind::Sync { .. }
-                        | Kind::GetXattr { .. }
-                        | Kind::Compress { .. }
-                        | Kind::Decompress { .. }
-                        | Kind::Call { .. }
-                )
+            let asks = matches!(op.kind, Kind::Sync { .. } | Kind::GetXattr { .. } | Kind::Call { .. });
+            !asks && !op.kind.is_change()
         };
         // An empty one asks whether the core does steps.
         if program.ops.is_empty() || !program.ops.iter().all(looks) {
@@ -105,17 +98,6 @@ impl<'a> Here<'a> {
         self.leases.control().inodes.get(slot as usize)
     }
 
-    /// What is seen of the inode in a slot; `None` while a step changes it.
-    fn stamp(&self, inode: &Inode) -> Option<Stamp> {
-        let (step, seq) = (inode.step.load(Acquire), inode.seq.load(Acquire));
-        let size = inode.size.load(Acquire);
-        let area = self.leases.overwrites(inode).map(|area| area.version());
-        let (by_call, ring) = (inode.by_call.load(SeqCst), inode.ring.load(Relaxed));
-        // A write that is under way may be seen in part.
-        let is_quiet = (step | seq) & 1 == 0 && by_call == 0 && inode.write_lock.holder() == 0;
-        is_quiet.then(|| Stamp { ino: inode.ino.load(Relaxed), step, seq, by_call, ring, size, area })
-    }
-
     /// The inode of a file that the program has open.
     fn open_inode(&self, ino: Ino) -> Option<&'a Inode> {
         let slot =
@@ -125,7 +107,8 @@ impl<'a> Here<'a> {
 
     /// Notes a file as it is now.
     fn meet(&self, ino: Ino, slot: u32) -> FsResult<()> {
-        let stamp = self.inode(slot).and_then(|inode| self.stamp(inode)).filter(|stamp| stamp.ino == ino.0);
+        let stamp =
+            self.inode(slot).and_then(|inode| self.leases.stamp(inode, 0)).filter(|stamp| stamp.ino == ino.0);
         let Some(stamp) = stamp else { return self.ask() };
         self.with(|state| {
             if !state.files.iter().any(|(known, _)| *known == slot) {
@@ -141,7 +124,7 @@ impl<'a> Here<'a> {
         let is_alive = self.leases.control().volume.is_alive();
         self.with(|state| {
             let file = |(slot, stamp): &(u32, Stamp)| {
-                self.inode(*slot).and_then(|inode| self.stamp(inode)) == Some(*stamp)
+                self.inode(*slot).and_then(|inode| self.leases.stamp(inode, 0)) == Some(*stamp)
             };
             is_alive && !state.asks && state.files.iter().all(file) && state.names.iter().all(Seen::is_still)
         })
@@ -155,6 +138,19 @@ impl<'a> Here<'a> {
             },
             _ => self.ask(),
         }
+    }
+}
+
+impl Leases {
+    /// What is seen of an inode whose write lock `holder` has; `None` while a step or somebody else changes it.
+    pub(crate) fn stamp(&self, inode: &Inode, holder: u32) -> Option<Stamp> {
+        let (step, seq) = (inode.step.load(Acquire), inode.seq.load(Acquire));
+        let size = inode.size.load(Acquire);
+        let area = self.overwrites(inode).map(|area| area.version());
+        let (by_call, ring) = (inode.by_call.load(SeqCst), inode.ring.load(Relaxed));
+        // A write that is under way may be seen in part.
+        let is_quiet = (step | seq) & 1 == 0 && by_call == 0 && inode.write_lock.holder() == holder;
+        is_quiet.then(|| Stamp { ino: inode.ino.load(Relaxed), step, seq, by_call, ring, size, area })
     }
 }
 
@@ -262,6 +258,10 @@ impl Host for Here<'_> {
 
     fn input(&self, number: u8) -> Option<Input<'_>> {
         self.inputs.get(usize::from(number)).copied()
+    }
+
+    fn near(&self) -> Option<&dyn Near> {
+        self.client.near()
     }
 
     weft_vfs::without_front!();

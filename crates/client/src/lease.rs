@@ -89,7 +89,7 @@ pub(crate) enum BlockCopy {
 }
 
 /// So many bytes have been appended: the server hears of it once per quarter of the ring, not once per append beyond it.
-fn appended(leases: &Leases, inode: &Inode, slot: u32, len: usize) {
+pub(crate) fn appended(leases: &Leases, inode: &Inode, slot: u32, len: usize) {
     let size = inode.size.load(Relaxed);
     let used = size - inode.head.load(Relaxed).min(size);
     if used >= KICK_BYTES && (size - len as u64) / KICK_BYTES != size / KICK_BYTES {
@@ -202,7 +202,7 @@ impl Client {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn append_locked(
+    pub(crate) fn append_locked(
         &self,
         leases: &Leases,
         inode: &Inode,
@@ -536,6 +536,7 @@ pub(crate) mod tests {
                 channel: AtomicPtr::new(leaked(1)),
                 parents_channel: AtomicPtr::default(),
                 unwatched: AtomicU64::new(0),
+                near: None,
                 connection: AtomicU32::new(0),
                 volume_id: 1,
                 session: NEXT_SESSION.fetch_add(1, Relaxed),

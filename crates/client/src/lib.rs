@@ -32,6 +32,7 @@ mod long_write;
 mod lookup;
 mod mounted;
 mod names;
+mod one_file;
 mod opening;
 mod overwrite;
 mod plainly;

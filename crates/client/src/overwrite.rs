@@ -99,7 +99,7 @@ impl Client {
     }
 
     /// The second of the result: the flusher has enough to do.
-    fn overwrite_locked(
+    pub(crate) fn overwrite_locked(
         &self,
         leases: &Leases,
         inode: &Inode,

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use weft_core::{Credentials, Ino, refuse};
 use weft_vfs::change::{Made, Refused};
 use weft_vfs::compound::{
-    Access, Answer, At, Chain, Checked, Host, Input, Kind, Op as Operation, Policy, Stale, run,
+    Access, Answer, At, Chain, Checked, Host, Input, Kind, Near, Op as Operation, Policy, Stale, run,
 };
 use weft_vfs::{Attr, Change, FileSystem, FsError, FsResult, TimeSpec};
 
@@ -40,27 +40,11 @@ struct Given {
 
 /// Whether an operation is about nothing but given files and values.
 fn is_plain(op: &Operation) -> bool {
-    matches!(
+    let is_about_files = matches!(
         &op.kind,
-        Kind::Given { .. }
-            | Kind::Close { .. }
-            | Kind::Read { .. }
-            | Kind::Write { .. }
-            | Kind::Sync { .. }
-            | Kind::InputBytes { .. }
-            | Kind::InputNum { .. }
-            | Kind::Slice { .. }
-            | Kind::Concat { .. }
-            | Kind::Len { .. }
-            | Kind::Pack { .. }
-            | Kind::Unpack { .. }
-            | Kind::Arith { .. }
-            | Kind::Find { .. }
-            | Kind::Patch { .. }
-            | Kind::Crc32c { .. }
-            | Kind::Verify { .. }
-            | Kind::Expect { .. }
-    )
+        Kind::Given { .. } | Kind::Close { .. } | Kind::Read { .. } | Kind::Write { .. } | Kind::Sync { .. }
+    );
+    is_about_files || op.kind.only_computes()
 }
 
 impl Client {
@@ -243,6 +227,10 @@ impl Host for Plainly<'_> {
 
     fn input(&self, number: u8) -> Option<Input<'_>> {
         self.inputs.get(usize::from(number)).copied()
+    }
+
+    fn near(&self) -> Option<&dyn Near> {
+        self.client.near()
     }
 
     weft_vfs::without_front!();

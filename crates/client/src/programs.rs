@@ -8,7 +8,7 @@ use crate::shared::channel::PAYLOAD_BYTES;
 use crate::sys::{self, Errno};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weft_core::refuse;
-use weft_vfs::compound::{Answer, Checked, FILES_MAX, Input};
+use weft_vfs::compound::{Answer, Checked, FILES_MAX, Input, Near};
 
 /// Bytes of a program in one call: beside it go the files that are given, and the thread's name.
 const PIECE_BYTES: usize = PAYLOAD_BYTES - 16 - FILES_MAX * size_of::<FileRef>();
@@ -37,8 +37,17 @@ impl Prepared {
 }
 
 impl Client {
-    /// Runs a program, which `files` are given to, here if that can be: if it changes nothing and what it looks at is to be seen here, or
-    /// if it makes its changes one at a time, and only of these files. Its paths begin at `at` unless they begin elsewhere, and what it
+    /// Lends codecs to programs that this client runs by itself; those that compress or decompress are the server's otherwise.
+    pub fn lend(&mut self, near: &'static dyn Near) {
+        self.near = Some(near);
+    }
+
+    pub(crate) fn near(&self) -> Option<&dyn Near> {
+        self.near.map(|near| near as &dyn Near)
+    }
+
+    /// Runs a program, which `files` are given to, here if that can be: if it changes nothing and what it looks at is to be seen here, if it
+    /// changes just one of these files in one place, or if it makes its changes one at a time, and only of these files. Its paths begin at `at` unless they begin elsewhere, and what it
     /// makes does not get the permission bits of `umask`.
     ///
     /// # Errors
@@ -52,7 +61,7 @@ impl Client {
         program: &Checked,
     ) -> Result<Answer, Errno> {
         match self.run_without_server(at, (files, &[]), program) {
-            Some(answer) => Ok(answer),
+            Some(answer) => answer,
             None => self.run_by_server(at, umask, files, program),
         }
     }
@@ -63,8 +72,13 @@ impl Client {
         at: FileRef,
         given: (&[FileRef], &[Input<'_>]),
         program: &Checked,
-    ) -> Option<Answer> {
-        self.run_here(at, given, program).or_else(|| self.run_plainly(given, program))
+    ) -> Option<Result<Answer, Errno>> {
+        let is_servers = self.leases()?.control().volume.runs_programs.load(Relaxed) != 0;
+        if is_servers || self.near.is_none() && program.ops.iter().any(|op| op.kind.needs_codec()) {
+            return None;
+        }
+        let answer = self.run_here(at, given, program).or_else(|| self.run_plainly(given, program));
+        answer.map(Ok).or_else(|| self.run_on_one_file(given, program))
     }
 
     /// Has the server run a program.

@@ -8,7 +8,7 @@ use rig::Rig;
 use weft_client::proto::{Op, PROGRAM_UNKNOWN};
 use weft_client::shared::channel::{Request, SLOTS};
 use weft_client::{Batch, Client, FileRef, Prepared};
-use weft_vfs::compound::{Access, Arith, BATCH_RUNS_MAX, Chain, Input, Num, Run};
+use weft_vfs::compound::{Access, Arith, BATCH_RUNS_MAX, Chain, File, Input, Num, Run};
 
 fn prepared(chain: Chain) -> Prepared {
     Prepared::new(chain.check().unwrap())
@@ -22,6 +22,17 @@ fn open(client: &Client, path: &[u8], flags: i32) -> FileRef {
 fn adding() -> Prepared {
     let mut chain = Chain::all();
     let file = chain.given(0);
+    adding_to(chain, file)
+}
+
+/// The same of a file that the program opens: it is the server's to run.
+fn adding_by_path() -> Prepared {
+    let mut chain = Chain::all();
+    let file = chain.open("/numbers", Access::ReadWrite);
+    adding_to(chain, file)
+}
+
+fn adding_to(mut chain: Chain, file: File) -> Prepared {
     let (at, by) = (chain.input_num(0), chain.input_num(1));
     let found = chain.read(file, at, 8);
     let number = chain.unpack(found, 0, 8);
@@ -105,7 +116,7 @@ fn more_programs_than_the_server_keeps_are_sent_once_more() {
     let client = rig.client();
     let file = open(&client, b"/numbers", libc::O_RDWR);
     client.pwrite(file, &[0; 8], 0).unwrap();
-    let all: Vec<Prepared> = (0..400).map(|_| adding()).collect();
+    let all: Vec<Prepared> = (0..400).map(|_| adding_by_path()).collect();
     for turn in 0..2 {
         for some in all.chunks(40) {
             let mut runs = batch(&client);
@@ -140,7 +151,8 @@ fn answers_that_are_long_come_in_pieces_and_in_several_requests() {
     assert_eq!(client.pwrite(file, &content, 0).unwrap(), content.len());
     let mut chain = Chain::all();
     let (file_of, from) = (chain.given(0), chain.input_num(0));
-    // It changes something, so that the server runs it.
+    // It changes something in two places, so that the server runs it.
+    chain.write(file_of, 0, vec![0]);
     chain.write(file_of, 0, vec![0]);
     let read = chain.read(file_of, from, 3 << 20);
     chain.export(read);
@@ -150,7 +162,7 @@ fn answers_that_are_long_come_in_pieces_and_in_several_requests() {
     let answers = runs.run().unwrap();
     assert_eq!(answers.len(), 20);
     for (i, answer) in answers.iter().enumerate() {
-        let bytes = answer.bytes(3).unwrap();
+        let bytes = answer.bytes(4).unwrap();
         assert!(bytes.len() == content.len() - i && bytes[1..] == content[i + 1..], "{i}");
     }
 }
@@ -183,7 +195,7 @@ fn posted_batches_go_on_at_once_and_those_that_nobody_waits_for_too() {
     let client = rig.client();
     let file = open(&client, b"/numbers", libc::O_RDWR);
     client.pwrite(file, &[0; 8], 0).unwrap();
-    let add = adding();
+    let add = adding_by_path();
     let post = || {
         let mut runs = batch(&client);
         (0..10).for_each(|_| runs.add(&add, &[file], &[Input::Num(0), Input::Num(1)]).unwrap());

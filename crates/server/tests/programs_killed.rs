@@ -1,7 +1,8 @@
 //! Programs of several operations whose server or client is killed, again and again: each is there whole, or not at all.
 //!
 //! Each worker has a directory. A program of it counts on in two files, adds a record to one of them, makes a file named after the count
-//! and removes the one made some counts before. What was durable when it was answered has to be there. A durable program also syncs a file
+//! and removes the one made some counts before. Then come two programs that clients run by themselves: one appends a record to a file, the
+//! other overwrites a block of another file. What was durable when it was answered has to be there. A durable program also syncs a file
 //! that plain calls wrote before: where there is the count, there is all of this file. `WEFT_CAMPAIGN=1` makes 200 kills of each kind,
 //! otherwise a slice of them.
 
@@ -15,14 +16,17 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::Duration;
-use weft_client::{Client, ConnectOptions, FileRef, WireDirent};
-use weft_vfs::compound::{Access, Arith, Chain, Compare};
+use weft_client::{Client, ConnectOptions, FileRef, Prepared, WireDirent};
+use weft_vfs::compound::{Access, Arith, Chain, Compare, Input};
 
 const WORKERS: u64 = 3;
 const SOCKET: &str = "WEFT_TEST_SOCKET";
 const WORKER: &str = "WEFT_TEST_WORKER";
 /// Bytes of a record: several blocks, so that it can be torn.
 const RECORD: usize = 9000;
+/// Blocks of the file that is overwritten, and their length.
+const BLOCKS: u64 = 5;
+const BLOCK: u64 = 4096;
 /// Files made by the last counts that are kept.
 const KEPT: u64 = 3;
 
@@ -45,9 +49,11 @@ fn count() {
     let worker = std::env::var(WORKER).unwrap().parse().unwrap();
     let client = rig::connect(socket.as_bytes());
     let mut count = check(&client, worker);
+    let own = Own::open(&client, worker).unwrap();
     loop {
         count += 1;
         step(&client, worker, count).unwrap();
+        own.step(&client, count).unwrap();
         println!("counted {count}");
     }
 }
@@ -101,6 +107,63 @@ fn step(client: &Client, worker: u64, count: u64) -> Result<(), i32> {
     }
 }
 
+/// Files that programs change which clients run by themselves.
+struct Own {
+    worker: u64,
+    log: FileRef,
+    blocks: FileRef,
+    append: Prepared,
+    overwrite: Prepared,
+}
+
+impl Own {
+    fn open(client: &Client, worker: u64) -> Result<Own, i32> {
+        let open = |name: &str, flags| {
+            let path = format!("/{worker}-own/{name}");
+            Ok::<_, i32>(client.open(FileRef::ROOT, path.as_bytes(), flags, 0o644)?.file)
+        };
+        let (mut append, mut overwrite) = (Chain::all(), Chain::all());
+        let (log, record) = (append.given(0), append.input_bytes(0));
+        append.append(log, record);
+        let (blocks, at, block) = (overwrite.given(0), overwrite.input_num(0), overwrite.input_bytes(1));
+        overwrite.write(blocks, at, block);
+        Ok(Own {
+            worker,
+            log: open("log", libc::O_WRONLY)?,
+            blocks: open("blocks", libc::O_RDWR)?,
+            append: Prepared::new(append.check().unwrap()),
+            overwrite: Prepared::new(overwrite.check().unwrap()),
+        })
+    }
+
+    fn step(&self, client: &Client, count: u64) -> Result<(), i32> {
+        let run = |program, file, inputs: &[Input<'_>]| {
+            let answer = client.run_prepared(FileRef::ROOT, 0, program, &[file], inputs)?;
+            answer.failed().map_or(Ok(()), |(_, errno)| Err(errno))
+        };
+        let record = record(self.worker, count);
+        run(&self.append, self.log, &[Input::Bytes(&record)])?;
+        let at = count % BLOCKS * BLOCK;
+        run(&self.overwrite, self.blocks, &[Input::Num(at), Input::Bytes(&record[..BLOCK as usize])])
+    }
+
+    /// Nothing of them is there in part.
+    fn check(client: &Client, worker: u64) {
+        let log = content(client, &format!("/{worker}-own/log"));
+        assert!(log.len().is_multiple_of(RECORD), "worker {worker}: a part of a record, {}", log.len());
+        let mut last = 0;
+        for found in log.chunks(RECORD) {
+            let count = u64::from_le_bytes(*found.first_chunk().unwrap()) & u64::MAX >> 8;
+            assert!(found == record(worker, count), "worker {worker}: the record of {count}");
+            assert!(last < count, "worker {worker}: {count} after {last}");
+            last = count;
+        }
+        for block in content(client, &format!("/{worker}-own/blocks")).chunks(BLOCK as usize) {
+            assert!(block.chunks(8).all(|word| word == &block[..8]), "worker {worker}: a part of a block");
+        }
+    }
+}
+
 /// The file that the program of a count syncs.
 fn synced(worker: u64, count: u64) -> String {
     format!("/{worker}-synced/{count}")
@@ -110,6 +173,10 @@ fn make(client: &Client, worker: u64) {
     let mut chain = Chain::all().durable();
     chain.mkdir(format!("/{worker}").as_str(), 0o755);
     chain.mkdir(format!("/{worker}-synced").as_str(), 0o755);
+    chain.mkdir(format!("/{worker}-own").as_str(), 0o755);
+    chain.create(format!("/{worker}-own/log").as_str(), 0o644, true);
+    let blocks = chain.create(format!("/{worker}-own/blocks").as_str(), 0o644, true);
+    chain.append(blocks, [0; (BLOCKS * BLOCK) as usize].as_slice());
     for name in ["a", "b"] {
         let file = chain.create(format!("/{worker}/{name}").as_str(), 0o644, true);
         chain.append(file, [0; 8].as_slice());
@@ -131,6 +198,7 @@ fn content(client: &Client, path: &str) -> Vec<u8> {
 
 /// The count of a worker, of which everything is there and nothing else.
 fn check(client: &Client, worker: u64) -> u64 {
+    Own::check(client, worker);
     let [a, b] = ["a", "b"].map(|name| content(client, &format!("/{worker}/{name}")));
     let count = u64::from_le_bytes(*a.first_chunk().unwrap());
     assert_eq!((a.len(), &a[..8]), (8, &b[..8]), "worker {worker}: half of a step");
@@ -218,9 +286,10 @@ fn a_program_whose_server_is_killed_is_there_whole_or_not_at_all() {
                     // The server may be killed before.
                     let options = ConnectOptions { socket_path, mount_point: b"/weft" };
                     let Ok(client) = Client::connect(&options) else { return };
+                    let Ok(own) = Own::open(&client, worker) else { return };
                     loop {
                         let count = counts[0].fetch_add(1, SeqCst) + 1;
-                        if step(&client, worker, count).is_err() {
+                        if step(&client, worker, count).and_then(|()| own.step(&client, count)).is_err() {
                             return;
                         }
                         counts[1].store(count, SeqCst);
@@ -235,7 +304,7 @@ fn a_program_whose_server_is_killed_is_there_whole_or_not_at_all() {
             (sent[at], acked[at]) = (counts[0].load(SeqCst), counts[1].load(SeqCst));
         }
         // The counts are small enough that records do not fill the volume.
-        if acked.iter().sum::<u64>() * RECORD as u64 > 20 << 20 {
+        if 2 * acked.iter().sum::<u64>() * RECORD as u64 > 20 << 20 {
             std::fs::remove_file(&image).unwrap();
             image_in(dir.path());
             let (served, client) = begin(&image);
@@ -259,7 +328,7 @@ fn a_program_whose_client_is_killed_is_done_whole_or_not_at_all() {
     make(&client, worker);
     for _ in 0..rounds() {
         let before = check(&client, worker);
-        if before * RECORD as u64 > 20 << 20 {
+        if 2 * before * RECORD as u64 > 20 << 20 {
             worker += 1;
             make(&client, worker);
         }

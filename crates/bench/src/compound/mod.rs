@@ -28,7 +28,7 @@ use std::time::Instant;
 use weft_client::{Batch, Client, ConnectOptions, FileRef, OpenFile, Posted, Prepared};
 use weft_core::Ino;
 use weft_vfs::FileSystem;
-use weft_vfs::compound::{Access, Answer, Local, run};
+use weft_vfs::compound::{Access, Answer, Local, Native, run};
 use weft_volume::MountChoice;
 
 /// Work that flushes, or computes, takes so much longer that there is less of it.
@@ -117,7 +117,8 @@ fn connected() -> io::Result<Option<(Client, [FileRef; 2])>> {
     let errno = io::Error::from_raw_os_error;
     let socket = socket.into_encoded_bytes();
     let options = ConnectOptions { socket_path: &socket, mount_point: b"/weft" };
-    let client = Client::connect(&options).map_err(|e| io::Error::other(e.to_string()))?;
+    let mut client = Client::connect(&options).map_err(|e| io::Error::other(e.to_string()))?;
+    client.lend(&Native);
     let open = |path: &[u8], flags| client.open(FileRef::ROOT, path, flags, 0).map_err(errno);
     let [OpenFile { file, .. }, OpenFile { file: log, .. }] =
         [open(b"/compound/file", libc::O_RDWR)?, open(b"/compound/log", libc::O_WRONLY | libc::O_APPEND)?];

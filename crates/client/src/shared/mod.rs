@@ -32,4 +32,4 @@ pub mod turn;
 pub mod volume;
 
 /// Version of every layout in this module and of the protocol; both sides must have the same.
-pub const VERSION: u32 = 27;
+pub const VERSION: u32 = 28;

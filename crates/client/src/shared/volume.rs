@@ -82,6 +82,8 @@ pub struct VolumePage {
     pub device_blocks: AtomicU64,
     /// The append log of the image.
     pub append_log: AppendLog,
+    /// Non-zero: all [programs](weft_vfs::compound) are the server's, for the device has processors for them.
+    pub runs_programs: AtomicU32,
 }
 
 /// The [append log](weft_core::append_log) of the image, for clients that make appended bytes durable by themselves.
@@ -198,6 +200,9 @@ pub struct Inode {
     pub long_pieces: AtomicU32,
     /// The thread in that write, as its process numbers it; 0 = the server writes for itself, or nobody does.
     pub long_thread: AtomicU32,
+    /// Where the last append ends that a power cut may leave whole or not at all. What the ring holds goes to the core in one step
+    /// as long as that is behind `head`.
+    pub unit_end: AtomicU64,
 }
 
 /// After so long without a piece the writer of a long write counts as stopped, in nanoseconds.

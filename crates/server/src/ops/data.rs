@@ -5,6 +5,7 @@ use super::{Error, Result, Session, is_file};
 use crate::state::inodes::{CAPABILITIES, LongGuard, OpenInode, THROUGH_BYTES};
 use crate::state::open_files::OpenFile;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use weft_client::FileRef;
 use weft_client::proto::{is_readable, is_writable};
@@ -191,13 +192,27 @@ impl Session<'_> {
     /// Publishes what is in the blocks that a range begins and ends in: whoever overwrites parts of them by itself needs the rest.
     fn publish_ends(&self, inode: &OpenInode, range: Range<u64>) {
         let ends = [range.start, range.end].map(|at| (!at.is_multiple_of(BLOCK_BYTES as u64)).then_some(at));
-        for block in ends.into_iter().flatten().map(|at| at / BLOCK_BYTES as u64) {
-            let published = self
-                .fill_map(inode, block)
-                .and_then(|()| Ok(self.volume.maps.copy(&*self.volume.fs, inode.ino, block)?));
-            if let Err(error) = published {
-                tracing::debug!(ino = inode.ino.0, block, %error, "the block is not published");
-            }
+        ends.into_iter().flatten().for_each(|at| self.publish_block(inode, at / BLOCK_BYTES as u64));
+    }
+
+    fn publish_block(&self, inode: &OpenInode, block: u64) {
+        let published = self
+            .fill_map(inode, block)
+            .and_then(|()| Ok(self.volume.maps.copy(&*self.volume.fs, inode.ino, block)?));
+        if let Err(error) = published {
+            tracing::debug!(ino = inode.ino.0, block, %error, "the block is not published");
+        }
+    }
+
+    /// A program has written a range. If its client might have done so by itself, it can the next time.
+    pub(super) fn written_by_program(&self, inode: &Arc<OpenInode>, range: &Range<u64>) {
+        let block = range.start / BLOCK_BYTES as u64;
+        if range.is_empty() || (range.end - 1) / BLOCK_BYTES as u64 != block || !self.may_lease() {
+            return;
+        }
+        self.volume.inodes.overwritten(inode, range.end);
+        if self.volume.inodes.has_area(inode) {
+            self.publish_block(inode, block);
         }
     }
 

@@ -25,7 +25,7 @@ use weft_client::shared::volume::{
     APPEND_ONLY, Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX, Stall,
 };
 use weft_core::{BLOCK_BYTES, DataClass, Ino};
-use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, InodeFlags, TimeSpec};
+use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, InodeFlags, Node, SetAttr, TimeSpec};
 
 /// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
 const WRITE_LOCK_PATIENCE: Duration =
@@ -504,6 +504,7 @@ impl Inodes {
         shared.attended.store(u32::from(links == 0), Relaxed);
         shared.kind.store(attr.kind.mode_bits(), Release);
         shared.step.store(0, Relaxed);
+        shared.unit_end.store(0, Relaxed);
         let only_grows = attr.kind == FileKind::File && marks.flags.contains(InodeFlags::APPEND);
         shared.by_call.store(if only_grows { APPEND_ONLY } else { 0 }, Release);
         self.maps.add(attr.ino, slot);
@@ -1028,11 +1029,25 @@ impl Inodes {
     ) -> FsResult<()> {
         let shared = self.shared(open.slot);
         let size = self.validated_size(open, ring);
-        let end = if everything { size } else { size & !(BLOCK_BYTES as u64 - 1) };
+        // Of an append that a power cut must not divide the core gets the last bytes with the others. The size came after this.
+        let is_unit = ring.head < shared.unit_end.load(Relaxed);
+        let end = if everything || is_unit { size } else { size & !(BLOCK_BYTES as u64 - 1) };
         let Some(number) = ring.number else { return Ok(()) };
         if ring.head < end {
             // They came before the first append, and the core's time of change is about to follow it.
             self.pass_reads(open, &shared.atime_ns);
+        }
+        if is_unit && ring.head < end {
+            let (start, len) = (ring.head as usize & (RING_BYTES - 1), (end - ring.head) as usize);
+            let first = self.rings.bytes(number, start..RING_BYTES.min(start + len));
+            let rest = self.rings.bytes(number, 0..len - first.len());
+            if rest.is_empty() {
+                self.store_in_one_step(open, ring.head, first)?;
+            } else {
+                self.store_in_one_step(open, ring.head, &[first, rest].concat())?;
+            }
+            ring.head = end;
+            shared.head.store(end, Release);
         }
         while ring.head < end {
             let start = ring.head as usize & (RING_BYTES - 1);
@@ -1049,6 +1064,16 @@ impl Inodes {
     /// Whether files of its kind do not live long.
     fn may_be_gone_soon(&self, ino: Ino) -> bool {
         self.fs.tag(ino).is_ok_and(|tag| matches!(tag.class, DataClass::Log | DataClass::Temporary))
+    }
+
+    /// Passes accepted bytes to the core so that a power cut leaves all of them or none.
+    fn store_in_one_step(&self, open: &OpenInode, offset: u64, data: &[u8]) -> FsResult<()> {
+        let node = Node::Ino(open.ino);
+        let when = self.shared(open.slot).mtime_ns.load(Relaxed);
+        let set = SetAttr { mtime: (when != 0).then_some(TimeSpec(when)), ..SetAttr::default() };
+        let changes = [Change::Write { node, offset, data }, Change::SetAttr { node, set }];
+        let stored = self.fs.commit(&changes, false).map_err(|refused| refused.error);
+        stored.map(drop).inspect_err(|error| self.failed(open, error.errno()))
     }
 
     /// Passes accepted bytes to the core.

@@ -115,6 +115,7 @@ impl Volume {
             page.image_base.store(direct.base, Relaxed);
             page.device_blocks.store(direct.device_blocks, Relaxed);
         }
+        page.runs_programs.store(program_cpus.is_some().into(), Relaxed);
         page.version.store(VERSION, Relaxed);
         page.magic.store(MAGIC, Release);
         Ok(Volume {

@@ -64,6 +64,14 @@ impl<'a> Run<'a> {
         Ok(runs)
     }
 
+    /// The run that a batch begins with.
+    ///
+    /// # Errors
+    /// The bytes are no run, or its files or inputs are too many.
+    pub fn first(bytes: &'a [u8]) -> Result<Run<'a>, DecodeError> {
+        Run::get(&mut Encoded(bytes))
+    }
+
     fn get(encoded: &mut Encoded<'a>) -> Result<Run<'a>, DecodeError> {
         let program = u64::get(encoded)?;
         let files = count(encoded, FILES_MAX, "number of files")?;

@@ -3,7 +3,7 @@
 use weft_compute::{Codec, Error, Limits, Modules, Returned};
 
 /// Codecs and users' functions. A host that runs in other programs' processes leaves them out, with the libraries that they take.
-pub trait Near {
+pub trait Near: Sync {
     /// Compresses bytes to at most `max`, by [`weft_compute::compress_in_slices`].
     ///
     /// # Errors

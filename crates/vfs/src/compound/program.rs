@@ -682,6 +682,31 @@ impl Kind {
         )
     }
 
+    /// Whether it only makes values of others and of what comes with the program, without files and users' functions.
+    pub fn only_computes(&self) -> bool {
+        matches!(
+            self,
+            Kind::InputBytes { .. }
+                | Kind::InputNum { .. }
+                | Kind::Slice { .. }
+                | Kind::Concat { .. }
+                | Kind::Len { .. }
+                | Kind::Pack { .. }
+                | Kind::Unpack { .. }
+                | Kind::Arith { .. }
+                | Kind::Find { .. }
+                | Kind::Patch { .. }
+                | Kind::Crc32c { .. }
+                | Kind::Verify { .. }
+                | Kind::Expect { .. }
+        ) || self.needs_codec()
+    }
+
+    /// Whether it needs a codec.
+    pub fn needs_codec(&self) -> bool {
+        matches!(self, Kind::Compress { .. } | Kind::Decompress { .. })
+    }
+
     /// Its parts that may use values, in the order of its fields.
     fn parts(&self) -> Vec<&dyn Uses> {
         match self {
