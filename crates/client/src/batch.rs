@@ -9,7 +9,7 @@ use crate::shared::channel::PAYLOAD_BYTES;
 use crate::sys::{self, Errno};
 use std::ops::Deref;
 use weft_core::refuse;
-use weft_vfs::compound::{Answer, BATCH_RUNS_MAX, Checked, FILES_MAX, INPUTS_MAX, Input, Run};
+use weft_vfs::compound::{Answer, BATCH_RUNS_MAX, Checked, Codec, FILES_MAX, INPUTS_MAX, Input, Kind, Run};
 
 /// Bytes of the runs of a batch, at most: beside them goes the thread's name.
 const BATCH_BYTES_MAX: usize = PAYLOAD_BYTES - 16;
@@ -44,9 +44,15 @@ pub struct Posted<'c, P> {
     call: Option<PostedCall<'c>>,
 }
 
-/// Whether a program takes no longer than its way to the server and back would.
+/// Whether a program takes no longer than its way to the server and back would. Bytes that come with it are sent no faster than LZ4 compresses
+/// them.
 fn is_short(program: &Checked) -> bool {
-    !program.ops.iter().any(|op| op.kind.needs_codec())
+    let reads = program.ops.iter().any(|op| matches!(op.kind, Kind::Read { .. }));
+    program.ops.iter().all(|op| match op.kind {
+        Kind::Compress { codec, .. } => codec == Codec::Lz4 && !reads,
+        Kind::Decompress { .. } => false,
+        _ => true,
+    })
 }
 
 impl<P> Runs<P> {
