@@ -5,7 +5,6 @@ use crate::error::failed;
 use crate::graph::Graph;
 use crate::inode::Inode;
 use crate::layout::Entry;
-use crate::namespace::check_name;
 use crate::options::MountOptions;
 use crate::state::State;
 use crate::step::{Step, buffer_blocks, free_blocks, has_room};
@@ -13,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 use weft_vfs::change::{self, Made, Node};
+use weft_vfs::names::{Names, check_name};
 use weft_vfs::{
     Attr, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem, FsError,
     FsResult, FsStats, NewNode, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
@@ -197,14 +197,7 @@ impl TagFs {
             Node::Made(at) => made.get(at).copied().flatten().ok_or(FsError::Stale),
         };
         match *change {
-            Change::Expect { dir, name, ino: expected } => {
-                let found = match step.find(ino(dir)?, name) {
-                    Ok(found) => Some(found.ino),
-                    Err(FsError::NotFound) => None,
-                    Err(_) => return Err(FsError::Stale),
-                };
-                refuse(found != expected, FsError::Stale)?;
-            }
+            Change::Expect { dir, name, ino: expected } => step.check_expected(ino(dir)?, name, expected)?,
             Change::Create { dir, name, ref args } => {
                 return step.create(ino(dir)?, name, args).map(|attr| Some(attr.ino));
             }

@@ -1,36 +1,21 @@
 //! Names: create, link, unlink, rmdir, rename.
 //!
-//! Each operation first checks everything that can fail, in the order in which Linux checks it, and then changes everything.
+//! Each operation first [checks](weft_vfs::names) everything that can fail, and then changes everything.
 
-use crate::layout::{DirectoryForm, Entry, FileForm, Form, Record};
+use crate::layout::{DirectoryForm, FileForm, Form, Record};
 use crate::step::Step;
-use weft_core::{Ino, Tag, refuse};
+use weft_core::{Ino, Tag};
 use weft_tags::SnodeTags;
-use weft_vfs::{
-    Attr, CreateArgs, FileKind, FsError, FsResult, LINK_MAX, NAME_MAX, NewNode, PATH_MAX, RenameFlags,
-    TimeSpec, XattrMode,
-};
-
-/// Fails unless a directory entry can have this name.
-pub(crate) fn check_name(name: &[u8]) -> FsResult<()> {
-    refuse(name.len() > NAME_MAX, FsError::NameTooLong)?;
-    if name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-        return Err(FsError::Invalid("not a name"));
-    }
-    Ok(())
-}
+use weft_vfs::names::{Facts, Move, Names, check_node};
+use weft_vfs::{Attr, CreateArgs, FileKind, FsResult, NewNode, RenameFlags, TimeSpec, XattrMode};
 
 /// What a new inode is, which has no name yet.
 pub(crate) fn new_record(parent: Ino, args: &CreateArgs<'_>, clock: u64) -> FsResult<(SnodeTags, Record)> {
+    check_node(&args.node)?;
     let form = match args.node {
         NewNode::File => Form::File(FileForm { born: clock, ..FileForm::default() }),
         NewNode::Directory => Form::Directory(DirectoryForm { parent, next_cookie: 1, entries: 0 }),
-        NewNode::Symlink([]) => return Err(FsError::NotFound),
-        NewNode::Symlink(target) if target.len() >= PATH_MAX => return Err(FsError::NameTooLong),
         NewNode::Symlink(target) => Form::Symlink(target.to_vec()),
-        NewNode::Special(FileKind::File | FileKind::Directory | FileKind::Symlink, _) => {
-            return Err(FsError::Invalid("not a special file"));
-        }
         NewNode::Special(kind, rdev) => Form::Special(kind, rdev),
     };
     let CreateArgs { perm, uid, gid, tag, .. } = *args;
@@ -42,24 +27,22 @@ pub(crate) fn new_record(parent: Ino, args: &CreateArgs<'_>, clock: u64) -> FsRe
     Ok((tags, Record { links, linkable, has_xattrs, atime, mtime, ctime, btime, tag, form }))
 }
 
+impl Names for Step<'_> {
+    fn facts(&mut self, ino: Ino) -> FsResult<Facts> {
+        let record = &self.inode(ino)?.record;
+        let (entries, parent) = match record.form {
+            Form::Directory(directory) => (directory.entries, directory.parent),
+            _ => (0, ino),
+        };
+        Ok(Facts { kind: record.kind(), links: record.links, linkable: record.linkable, entries, parent })
+    }
+
+    fn named(&mut self, dir: Ino, name: &[u8]) -> FsResult<Option<Ino>> {
+        Ok(self.find_entry(dir, name)?.map(|(_, entry)| entry.ino))
+    }
+}
+
 impl Step<'_> {
-    /// The entry that a name leads to.
-    pub(crate) fn find(&mut self, dir: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.inode(dir)?.directory()?;
-        check_name(name)?;
-        self.entry(dir, name)?.map(|(_, entry)| entry).ok_or(FsError::NotFound)
-    }
-
-    /// Fails unless `name` is free and may be given in `dir`.
-    fn check_free(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
-        match self.find(dir, name) {
-            Ok(_) => Err(FsError::Exists),
-            // A directory that was removed while it is open takes no new names.
-            Err(FsError::NotFound) if self.inode(dir)?.record.links > 0 => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     fn set_name(&mut self, dir: Ino, name: &[u8], ino: Ino) -> FsResult<()> {
         self.set_entry(dir, name, ino)?;
         self.inode_mut(dir)?.touch_data();
@@ -105,13 +88,7 @@ impl Step<'_> {
     }
 
     pub(crate) fn link(&mut self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        let record = &self.inode(ino)?.record;
-        let (kind, links) = (record.kind(), record.links);
-        let nameless = links == 0 && !record.linkable;
-        self.check_free(dir, name)?;
-        refuse(kind == FileKind::Directory, FsError::NotPermitted)?;
-        refuse(nameless, FsError::NotFound)?;
-        refuse(links >= LINK_MAX, FsError::TooManyLinks)?;
+        self.check_link(ino, dir, name)?;
         self.add_links(ino, 1)?;
         self.inode_mut(ino)?.record.linkable = false;
         self.set_name(dir, name, ino)?;
@@ -119,31 +96,16 @@ impl Step<'_> {
     }
 
     pub(crate) fn unlink(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
-        let victim = self.find(dir, name)?;
-        refuse(victim.kind == FileKind::Directory, FsError::IsDirectory)?;
+        let victim = self.check_remove(dir, name, false)?;
         self.remove_name(dir, name)?;
-        self.add_links(victim.ino, -1)
+        self.add_links(victim, -1)
     }
 
     pub(crate) fn rmdir(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
-        let victim = self.find(dir, name)?.ino;
-        refuse(self.inode(victim)?.directory()?.entries > 0, FsError::NotEmpty)?;
+        let victim = self.check_remove(dir, name, true)?;
         self.remove_name(dir, name)?;
         self.add_links(dir, -1)?;
         self.add_links(victim, -2)
-    }
-
-    /// Whether `dir` is `above` or lies below it.
-    fn is_within(&mut self, mut dir: Ino, above: Ino) -> FsResult<bool> {
-        loop {
-            if dir == above {
-                return Ok(true);
-            }
-            if dir == Ino::ROOT {
-                return Ok(false);
-            }
-            dir = self.inode(dir)?.directory()?.parent;
-        }
     }
 
     pub(crate) fn rename(
@@ -154,56 +116,15 @@ impl Step<'_> {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> FsResult<()> {
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if exchange && flags != RenameFlags::EXCHANGE {
-            return Err(FsError::Invalid("EXCHANGE excludes NO_REPLACE and WHITEOUT"));
-        }
-        self.inode(to)?.directory()?;
-        let moved = self.find(from, name)?;
-        let replaced = match self.find(to, new_name) {
-            Ok(_) if flags.contains(RenameFlags::NO_REPLACE) => return Err(FsError::Exists),
-            Ok(entry) => Some(entry),
-            Err(FsError::NotFound) if !exchange && self.inode(to)?.record.links > 0 => None,
-            Err(error) => return Err(error),
-        };
-        let moves_directory = moved.kind == FileKind::Directory;
-        if moves_directory && self.is_within(to, moved.ino)? {
-            return Err(FsError::Invalid("a directory cannot move below itself"));
-        }
-        if let Some(replaced) = replaced {
-            let replaces_directory = replaced.kind == FileKind::Directory;
-            if exchange {
-                if replaces_directory && self.is_within(from, replaced.ino)? {
-                    return Err(FsError::Invalid("a directory cannot move below itself"));
-                }
-            } else if replaces_directory && self.is_within(from, replaced.ino)? {
-                return Err(FsError::NotEmpty);
-            } else {
-                match (moves_directory, replaces_directory) {
-                    (false, true) => return Err(FsError::IsDirectory),
-                    (true, false) => return Err(FsError::NotDirectory),
-                    (true, true)
-                        if moved.ino != replaced.ino
-                            && self.inode(replaced.ino)?.directory()?.entries > 0 =>
-                    {
-                        return Err(FsError::NotEmpty);
-                    }
-                    _ => {}
-                }
+        let moved = self.check_rename((from, name), (to, new_name), flags)?;
+        let Some(Move { ino, other, other_is_dir }) = moved else { return Ok(()) };
+        match other {
+            Some(other) if flags.contains(RenameFlags::EXCHANGE) => {
+                self.set_name(from, name, other)?;
+                self.set_name(to, new_name, ino)?;
+                self.move_parent(other, to, from)?;
             }
-        }
-        if replaced.is_some_and(|replaced| replaced.ino == moved.ino) {
-            // Two names of one inode, or the same name: POSIX leaves both.
-            return Ok(());
-        }
-
-        match replaced {
-            Some(other) if exchange => {
-                self.set_name(from, name, other.ino)?;
-                self.set_name(to, new_name, moved.ino)?;
-                self.move_parent(other.ino, to, from)?;
-            }
-            _ => {
+            replaced => {
                 if flags.contains(RenameFlags::WHITEOUT) {
                     let node = NewNode::Special(FileKind::CharDevice, 0);
                     let args = CreateArgs { tag: Tag::default(), ..CreateArgs::new(node, 0) };
@@ -213,18 +134,16 @@ impl Step<'_> {
                 } else {
                     self.remove_name(from, name)?;
                 }
-                self.set_name(to, new_name, moved.ino)?;
-                match replaced {
-                    Some(Entry { ino, kind: FileKind::Directory, .. }) => {
-                        self.add_links(to, -1)?;
-                        self.add_links(ino, -2)?;
-                    }
-                    Some(Entry { ino, .. }) => self.add_links(ino, -1)?,
-                    None => {}
+                self.set_name(to, new_name, ino)?;
+                if other_is_dir {
+                    self.add_links(to, -1)?;
+                }
+                if let Some(replaced) = replaced {
+                    self.add_links(replaced, if other_is_dir { -2 } else { -1 })?;
                 }
             }
         }
-        self.move_parent(moved.ino, from, to)
+        self.move_parent(ino, from, to)
     }
 
     /// Notes that `ino`, whose name went from one directory to another, has moved.

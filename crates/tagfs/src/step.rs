@@ -177,7 +177,7 @@ impl<'s> Step<'s> {
     }
 
     /// The entry with this name, and its node.
-    pub(crate) fn entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<Option<(NodeId, Entry)>> {
+    pub(crate) fn find_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<Option<(NodeId, Entry)>> {
         let (root, etype) = (self.inode(dir)?.root, self.graph.types.entry);
         let Some(node) = self.tx.edge(root, etype, Info::Key(name)).map_err(failed)? else {
             return Ok(None);
@@ -190,7 +190,7 @@ impl<'s> Step<'s> {
     /// Lets a name lead to an inode. A name that is there already keeps its cookie: a reader sees it once.
     pub(crate) fn set_entry(&mut self, dir: Ino, name: &[u8], ino: Ino) -> FsResult<()> {
         let kind = self.inode(ino)?.record.kind();
-        if let Some((node, entry)) = self.entry(dir, name)? {
+        if let Some((node, entry)) = self.find_entry(dir, name)? {
             let raw = Entry { ino, kind, ..entry }.encode(name);
             return self.tx.update_node(node, ENTRY, &raw).map_err(failed);
         }
@@ -208,7 +208,7 @@ impl<'s> Step<'s> {
     }
 
     pub(crate) fn remove_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
-        let Some((_, entry)) = self.entry(dir, name)? else { return Err(FsError::NotFound) };
+        let Some((_, entry)) = self.find_entry(dir, name)? else { return Err(FsError::NotFound) };
         self.inode_mut(dir)?.directory_mut()?.entries -= 1;
         let root = self.inode(dir)?.root;
         self.tx.delete_edge(root, self.graph.types.entry, Info::Key(name)).map_err(failed)?;

@@ -16,6 +16,7 @@ pub mod error;
 mod forward;
 pub mod map;
 pub mod memfs;
+pub mod names;
 pub mod path;
 mod subject;
 pub mod types;

@@ -1,10 +1,11 @@
 //! Names: lookup, create, link, unlink, rename, listing.
 
-use super::name_checks::{Move, Names, kind_of};
+use super::name_checks::{Room, kind_of};
 use crate::Lfs;
 use crate::core::State;
 use crate::layout::record::{NewInode, Record};
 use weft_core::{Ino, Tag};
+use weft_vfs::names::{Move, Names};
 use weft_vfs::{Attr, CreateArgs, DirEntry, FileKind, FsError, FsResult, MapEntry, RenameFlags};
 
 /// The name of what moves while a whiteout takes its place, within one transaction: one that no program can give.
@@ -118,8 +119,8 @@ impl State {
 
 impl Lfs {
     pub(crate) fn op_lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        let state = self.state.lock();
-        let ino = state.child(dir, name)?.ok_or(FsError::NotFound)?;
+        let mut state = self.state.lock();
+        let ino = state.entry(dir, name)?;
         Ok(state.inode(ino)?.attr(ino))
     }
 
@@ -130,7 +131,7 @@ impl Lfs {
         linkable: bool,
     ) -> FsResult<Attr> {
         let state = &mut *self.locked()?;
-        state.check_create(dir, args)?;
+        state.check_new(dir, args)?;
         let (time, born_at) = (state.now(), state.volume_bytes);
         state.begin_transaction()?;
         let ino = state.log_create(dir.unwrap_or((Ino(0), b"")), args, (time, born_at))?;
@@ -141,7 +142,7 @@ impl Lfs {
 
     pub(crate) fn op_link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
         let state = &mut *self.locked()?;
-        state.check_link(ino, dir, name)?;
+        state.check_new_link(ino, dir, name)?;
         let time = state.now();
         state.begin_transaction()?;
         state.log_link(ino, dir, name, time)?;
@@ -166,8 +167,8 @@ impl Lfs {
         flags: RenameFlags,
     ) -> FsResult<()> {
         let state = &mut *self.locked()?;
-        let moved = state.check_rename((from, name), (to, new_name), flags)?;
-        let Some(Move { ino, other }) = moved else { return Ok(()) };
+        let moved = state.check_move((from, name), (to, new_name), flags)?;
+        let Some(Move { ino, other, .. }) = moved else { return Ok(()) };
         let replaced = other.filter(|_| !flags.contains(RenameFlags::EXCHANGE));
         // A program that replaces a file by renaming a new one over it, without fsync, must not find it empty after a
         // crash.

@@ -1,6 +1,6 @@
 //! Extended attributes.
 
-use super::name_checks::Names;
+use super::name_checks::Room;
 use crate::layout::record::Record;
 use crate::state::inode::Xattrs;
 use crate::{Lfs, XATTRS_BYTES_MAX};

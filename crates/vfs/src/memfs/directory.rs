@@ -24,8 +24,8 @@ impl Directory {
         self.by_name.get(name).map(|(_, ino)| *ino)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+    pub(super) fn len(&self) -> u64 {
+        self.by_name.len() as u64
     }
 
     /// Lets `name` lead to `ino`. A name that is replaced keeps its cookie: a reader sees it once.

@@ -15,6 +15,7 @@ mod inode;
 mod namespace;
 mod step;
 
+use crate::names::Names;
 use crate::{
     Attr, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind, FileSystem,
     FsError, FsResult, FsStats, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
@@ -217,8 +218,9 @@ fn end_of(offset: u64, len: u64) -> FsResult<u64> {
 
 impl FileSystem for MemFs {
     fn lookup(&self, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        let state = self.state.lock();
-        state.attr(state.entry(dir, name)?)
+        let mut state = self.state.lock();
+        let ino = state.entry(dir, name)?;
+        state.attr(ino)
     }
 
     fn getattr(&self, ino: Ino) -> FsResult<Attr> {

@@ -1,25 +1,28 @@
-//! Names: lookup, create, link, unlink, rmdir, rename.
+//! Names: create, link, unlink, rmdir, rename.
 //!
-//! Each operation first checks everything that can fail, in the order in which Linux checks it, and then changes
-//! everything: nothing is left half done.
+//! Each operation first [checks](crate::names) everything that can fail, and then changes everything: nothing is left half done.
 
 use super::directory::Directory;
 use super::inode::{Inode, Node};
 use super::{Content, INODES_MAX, State};
-use crate::{
-    Attr, CreateArgs, FileKind, FsError, FsResult, LINK_MAX, NAME_MAX, NewNode, PATH_MAX, RenameFlags,
-    TimeSpec, XattrMode,
-};
+use crate::names::{Facts, Move, Names, check_node};
+use crate::{Attr, CreateArgs, FileKind, FsError, FsResult, NewNode, RenameFlags, TimeSpec, XattrMode};
 use std::sync::Arc;
 use weft_core::{Ino, Tag, refuse};
 
-/// Fails unless a directory entry can have this name.
-fn check_name(name: &[u8]) -> FsResult<()> {
-    refuse(name.len() > NAME_MAX, FsError::NameTooLong)?;
-    if name.is_empty() || name == b"." || name == b".." || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-        return Err(FsError::Invalid("not a name"));
+impl Names for State {
+    fn facts(&mut self, ino: Ino) -> FsResult<Facts> {
+        let inode = self.inode(ino)?;
+        let (entries, parent) = match &inode.node {
+            Node::Directory(directory) => (directory.len(), directory.parent),
+            _ => (0, ino),
+        };
+        Ok(Facts { kind: inode.kind(), links: inode.links, linkable: inode.linkable, entries, parent })
     }
-    Ok(())
+
+    fn named(&mut self, dir: Ino, name: &[u8]) -> FsResult<Option<Ino>> {
+        Ok(self.directory(dir)?.get(name))
+    }
 }
 
 impl State {
@@ -27,23 +30,6 @@ impl State {
         match &self.inode(dir)?.node {
             Node::Directory(directory) => Ok(directory),
             _ => Err(FsError::NotDirectory),
-        }
-    }
-
-    /// The inode that a name leads to.
-    pub(super) fn entry(&self, dir: Ino, name: &[u8]) -> FsResult<Ino> {
-        let directory = self.directory(dir)?;
-        check_name(name)?;
-        directory.get(name).ok_or(FsError::NotFound)
-    }
-
-    /// Fails unless `name` is free and may be given in `dir`.
-    fn check_free(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
-        match self.entry(dir, name) {
-            Ok(_) => Err(FsError::Exists),
-            // A directory that was removed while it is open takes no new names.
-            Err(FsError::NotFound) if self.inode(dir)?.links > 0 => Ok(()),
-            Err(error) => Err(error),
         }
     }
 
@@ -67,16 +53,12 @@ impl State {
 
     /// Makes an inode that has no name yet.
     pub(super) fn add_inode(&mut self, parent: Ino, args: &CreateArgs<'_>) -> FsResult<Ino> {
+        check_node(&args.node)?;
         refuse(self.inodes.len() as u64 >= INODES_MAX, FsError::NoSpace)?;
         let node = match args.node {
             NewNode::File => Node::File(Content::default()),
             NewNode::Directory => Node::Directory(Directory::new(parent)),
-            NewNode::Symlink([]) => return Err(FsError::NotFound),
-            NewNode::Symlink(target) if target.len() >= PATH_MAX => return Err(FsError::NameTooLong),
             NewNode::Symlink(target) => Node::Symlink(target.to_vec()),
-            NewNode::Special(FileKind::File | FileKind::Directory | FileKind::Symlink, _) => {
-                return Err(FsError::Invalid("not a special file"));
-            }
             NewNode::Special(kind, rdev) => Node::Special(kind, rdev),
         };
         let mut inode = Inode::new(node, args.perm, args.uid, args.gid, args.tag);
@@ -104,13 +86,7 @@ impl State {
     }
 
     pub(super) fn link(&mut self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
-        let inode = self.inode(ino)?;
-        let (kind, links) = (inode.kind(), inode.links);
-        let nameless = links == 0 && !inode.linkable;
-        self.check_free(dir, name)?;
-        refuse(kind == FileKind::Directory, FsError::NotPermitted)?;
-        refuse(nameless, FsError::NotFound)?;
-        refuse(links >= LINK_MAX, FsError::TooManyLinks)?;
+        self.check_link(ino, dir, name)?;
         self.edit(dir, |entries| entries.set(name, ino));
         self.add_links(ino, 1);
         self.inode_mut(ino)?.linkable = false;
@@ -118,16 +94,14 @@ impl State {
     }
 
     pub(super) fn unlink(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
-        let victim = self.entry(dir, name)?;
-        refuse(self.inode(victim)?.kind() == FileKind::Directory, FsError::IsDirectory)?;
+        let victim = self.check_remove(dir, name, false)?;
         self.edit(dir, |entries| entries.remove(name));
         self.drop_name(victim);
         Ok(())
     }
 
     pub(super) fn rmdir(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
-        let victim = self.entry(dir, name)?;
-        refuse(!self.directory(victim)?.is_empty(), FsError::NotEmpty)?;
+        let victim = self.check_remove(dir, name, true)?;
         self.edit(dir, |entries| entries.remove(name));
         self.add_links(dir, -1);
         self.drop_name(victim);
@@ -144,19 +118,6 @@ impl State {
         self.collect(ino);
     }
 
-    /// Whether `dir` is `above` or lies below it.
-    fn is_within(&self, mut dir: Ino, above: Ino) -> FsResult<bool> {
-        loop {
-            if dir == above {
-                return Ok(true);
-            }
-            if dir == Ino::ROOT {
-                return Ok(false);
-            }
-            dir = self.directory(dir)?.parent;
-        }
-    }
-
     pub(super) fn rename(
         &mut self,
         from: Ino,
@@ -165,53 +126,12 @@ impl State {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> FsResult<()> {
-        let exchange = flags.contains(RenameFlags::EXCHANGE);
-        if exchange && flags != RenameFlags::EXCHANGE {
-            return Err(FsError::Invalid("EXCHANGE excludes NO_REPLACE and WHITEOUT"));
-        }
-        self.directory(to)?;
-        let moved = self.entry(from, name)?;
-        let replaced = match self.entry(to, new_name) {
-            Ok(_) if flags.contains(RenameFlags::NO_REPLACE) => return Err(FsError::Exists),
-            Ok(ino) => Some(ino),
-            Err(FsError::NotFound) if !exchange && self.inode(to)?.links > 0 => None,
-            Err(error) => return Err(error),
-        };
-        let moves_directory = self.inode(moved)?.kind() == FileKind::Directory;
-        let replaces_directory = match replaced {
-            Some(ino) => self.inode(ino)?.kind() == FileKind::Directory,
-            None => false,
-        };
-        if moves_directory && self.is_within(to, moved)? {
-            return Err(FsError::Invalid("a directory cannot move below itself"));
-        }
-        if let Some(replaced) = replaced {
-            if exchange {
-                if replaces_directory && self.is_within(from, replaced)? {
-                    return Err(FsError::Invalid("a directory cannot move below itself"));
-                }
-            } else if replaces_directory && self.is_within(from, replaced)? {
-                return Err(FsError::NotEmpty);
-            } else {
-                match (moves_directory, replaces_directory) {
-                    (false, true) => return Err(FsError::IsDirectory),
-                    (true, false) => return Err(FsError::NotDirectory),
-                    (true, true) if moved != replaced && !self.directory(replaced)?.is_empty() => {
-                        return Err(FsError::NotEmpty);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        if replaced == Some(moved) {
-            // Two names of one inode, or the same name: POSIX leaves both.
-            return Ok(());
-        }
-
-        if exchange {
-            let Some(other) = replaced else { return Err(FsError::NotFound) };
+        let moved = self.check_rename((from, name), (to, new_name), flags)?;
+        let Some(Move { ino, other, other_is_dir }) = moved else { return Ok(()) };
+        let exchanged = other.filter(|_| flags.contains(RenameFlags::EXCHANGE));
+        if let Some(other) = exchanged {
             self.edit(from, |entries| entries.set(name, other));
-            self.edit(to, |entries| entries.set(new_name, moved));
+            self.edit(to, |entries| entries.set(new_name, ino));
             self.move_parent(other, to, from);
         } else {
             if flags.contains(RenameFlags::WHITEOUT) {
@@ -223,15 +143,15 @@ impl State {
             } else {
                 self.edit(from, |entries| entries.remove(name));
             }
-            if replaces_directory {
+            if other_is_dir {
                 self.add_links(to, -1);
             }
-            self.edit(to, |entries| entries.set(new_name, moved));
-            if let Some(replaced) = replaced {
+            self.edit(to, |entries| entries.set(new_name, ino));
+            if let Some(replaced) = other {
                 self.drop_name(replaced);
             }
         }
-        self.move_parent(moved, from, to);
+        self.move_parent(ino, from, to);
         Ok(())
     }
 

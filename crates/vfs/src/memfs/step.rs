@@ -8,8 +8,9 @@
 
 use super::State;
 use crate::change::{self, Change, Made, Node, Refused};
+use crate::names::Names;
 use crate::{FsError, FsResult};
-use weft_core::{Ino, refuse};
+use weft_core::Ino;
 
 impl State {
     /// Does all changes, or none.
@@ -40,14 +41,7 @@ impl State {
             Node::Made(at) => made.get(at).copied().flatten().ok_or(FsError::Stale),
         };
         match *change {
-            Change::Expect { dir, name, ino: expected } => {
-                let found = match self.entry(ino(dir)?, name) {
-                    Ok(found) => Some(found),
-                    Err(FsError::NotFound) => None,
-                    Err(_) => return Err(FsError::Stale),
-                };
-                refuse(found != expected, FsError::Stale)?;
-            }
+            Change::Expect { dir, name, ino: expected } => self.check_expected(ino(dir)?, name, expected)?,
             Change::Create { dir, name, ref args } => {
                 return self.create(ino(dir)?, name, args).map(|attr| Some(attr.ino));
             }

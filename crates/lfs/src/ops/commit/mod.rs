@@ -27,7 +27,6 @@ use crate::core::pack::{PackedPiece, Packer};
 use crate::layout::BLOCK;
 use crate::layout::frame::TRANSACTION_MAX;
 use crate::layout::record::{EXTENT_BLOCKS_MAX, FileRun, Record, Run};
-use crate::ops::name_checks::Names;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Acquire;
 use weft_core::{BLOCK_BYTES, Ino, Tag, ZoneId, refuse};
@@ -264,7 +263,7 @@ impl State {
         times: (i64, u64),
     ) -> FsResult<()> {
         // Two names of one file: nothing happens.
-        if self.named(from, name) == self.named(to, new_name) {
+        if self.inode_named(from, name) == self.inode_named(to, new_name) {
             return Ok(());
         }
         self.log_rename((from, name), (to, new_name), flags, times)

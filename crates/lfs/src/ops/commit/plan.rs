@@ -5,12 +5,13 @@ use super::file::{FilePlan, RECORD_BYTES};
 use crate::RENAMES_RESERVE_BYTES;
 use crate::core::State;
 use crate::layout::FILE_BYTES_MAX;
-use crate::ops::name_checks::{Facts, Move, Names, kind_of};
+use crate::ops::name_checks::{Room, kind_of};
 use crate::ops::xattrs::check_set;
 use crate::state::inode::{ENTRY_BYTES, INODE_BYTES, Xattrs};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use weft_core::{Ino, Tag, refuse};
+use weft_vfs::names::{Facts, Move, Names};
 use weft_vfs::{
     Change, CreateArgs, FileKind, FsError, FsResult, Node, Refused, RenameFlags, SetAttr, XattrMode,
 };
@@ -72,14 +73,17 @@ pub(super) struct Plan<'a> {
 }
 
 impl Names for Plan<'_> {
-    fn facts(&self, ino: Ino) -> FsResult<Facts> {
-        self.nodes.get(&ino.0).map_or_else(|| self.state.facts(ino), |node| Ok(node.facts))
+    fn facts(&mut self, ino: Ino) -> FsResult<Facts> {
+        self.nodes.get(&ino.0).map_or_else(|| self.state.facts_of(ino), |node| Ok(node.facts))
     }
 
-    fn named(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
-        self.names.get(&(dir.0, name)).copied().unwrap_or_else(|| self.state.named(dir, name))
+    fn named(&mut self, dir: Ino, name: &[u8]) -> FsResult<Option<Ino>> {
+        let changed = self.names.get(&(dir.0, name)).copied();
+        Ok(changed.unwrap_or_else(|| self.state.inode_named(dir, name)))
     }
+}
 
+impl Room for Plan<'_> {
     fn room(&self, bytes: usize) -> (u64, u64) {
         let used = self.state.space.used().saturating_add_signed(self.charge);
         (used, self.state.usable_after(self.growth + bytes as i64))
@@ -116,7 +120,7 @@ impl<'a> Plan<'a> {
         match *change {
             Change::Expect { dir, name, ino } => {
                 let dir = self.ino(dir)?;
-                refuse(self.child(dir, name)? != ino, FsError::Stale)?;
+                self.check_expected(dir, name, ino)?;
             }
             Change::Create { dir, name, ref args } => {
                 let dir = self.ino(dir)?;
@@ -124,7 +128,7 @@ impl<'a> Plan<'a> {
             }
             Change::Link { node, dir, name } => {
                 let (ino, dir) = (self.ino(node)?, self.ino(dir)?);
-                self.check_link(ino, dir, name)?;
+                self.check_new_link(ino, dir, name)?;
                 self.record_bytes += name.len();
                 self.set_name(dir, name, Some(ino))?;
                 let facts = &mut self.node(ino)?.facts;
@@ -193,7 +197,7 @@ impl<'a> Plan<'a> {
         match self.nodes.entry(ino.0) {
             std::collections::hash_map::Entry::Occupied(known) => Ok(known.into_mut()),
             std::collections::hash_map::Entry::Vacant(place) => {
-                let facts = self.state.facts(ino)?;
+                let facts = self.state.facts_of(ino)?;
                 let inode = self.state.inode(ino)?;
                 let (opens, tag, size) = (inode.opens, inode.tag, inode.size);
                 Ok(place.insert(NodePlan { facts, opens, tag, size, xattrs: None }))
@@ -203,7 +207,7 @@ impl<'a> Plan<'a> {
 
     /// Gives a name to an inode, or to none.
     fn set_name(&mut self, dir: Ino, name: &'a [u8], ino: Option<Ino>) -> FsResult<()> {
-        let had = self.named(dir, name).is_some();
+        let had = self.named(dir, name)?.is_some();
         let bytes = (ENTRY_BYTES + name.len()) as i64;
         let entries = &mut self.node(dir)?.facts.entries;
         match (had, ino.is_some()) {
@@ -243,7 +247,7 @@ impl<'a> Plan<'a> {
     }
 
     fn create(&mut self, dir: Ino, name: &'a [u8], args: &CreateArgs<'a>) -> FsResult<Ino> {
-        let bytes = self.check_create(Some((dir, name)), args)?;
+        let bytes = self.check_new(Some((dir, name)), args)?;
         let (kind, _, target) = kind_of(&args.node);
         let ino = self.add_node(kind, dir, u32::from(args.open), args.tag);
         self.set_name(dir, name, Some(ino))?;
@@ -265,21 +269,18 @@ impl<'a> Plan<'a> {
         (to, new_name): (Ino, &'a [u8]),
         flags: RenameFlags,
     ) -> FsResult<()> {
-        let moved = self.check_rename((from, name), (to, new_name), flags)?;
-        let Some(Move { ino, other }) = moved else { return Ok(()) };
+        let moved = self.check_move((from, name), (to, new_name), flags)?;
+        let Some(Move { ino, other, other_is_dir }) = moved else { return Ok(()) };
         self.record_bytes += name.len() + new_name.len();
-        let is_dir = |plan: &Self, ino| plan.facts(ino).map(|facts| facts.kind == FileKind::Directory);
-        let moves_dir = is_dir(self, ino)?;
+        let moves_dir = self.facts(ino)?.is_dir();
         if flags.contains(RenameFlags::EXCHANGE) {
             let Some(other) = other else { return Err(FsError::NotFound) };
             self.set_name(from, name, Some(other))?;
             self.set_name(to, new_name, Some(ino))?;
-            for (ino, old, new) in [(ino, from, to), (other, to, from)] {
-                if is_dir(self, ino)? {
-                    self.move_dir(ino, old, new)?;
-                }
+            if moves_dir {
+                self.move_dir(ino, from, to)?;
             }
-            return Ok(());
+            return if other_is_dir { self.move_dir(other, to, from) } else { Ok(()) };
         }
         self.set_name(from, name, None)?;
         self.set_name(to, new_name, Some(ino))?;
@@ -287,7 +288,7 @@ impl<'a> Plan<'a> {
             self.move_dir(ino, from, to)?;
         }
         if let Some(other) = other {
-            self.node(to)?.facts.links -= u32::from(is_dir(self, other)?);
+            self.node(to)?.facts.links -= u32::from(other_is_dir);
             self.lose_name(other)?;
             self.outcome.replacing.push(ino);
         }
@@ -336,7 +337,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Fails unless this is a regular file.
-    fn check_file(&self, ino: Ino) -> FsResult<()> {
+    fn check_file(&mut self, ino: Ino) -> FsResult<()> {
         match self.facts(ino)?.kind {
             FileKind::File => Ok(()),
             FileKind::Directory => Err(FsError::IsDirectory),
