@@ -33,7 +33,7 @@ mkdir -p "$HOME_OF_TEST/bin" "$HOME_OF_TEST/native"
 cp "$WEFT" "$(dirname "$WEFT")/libweft_shim.so" "$HOME_OF_TEST/bin/"
 chown -R "$OWNER" "$HOME_OF_TEST"
 OWNERS_WEFT=$HOME_OF_TEST/bin/weft
-as_owner "$OWNERS_WEFT" format --quiet --size 4G "$HOME_OF_TEST/image"
+as_owner "$OWNERS_WEFT" format --quiet $(of_core 4M) --size 4G "$HOME_OF_TEST/image"
 export PATH=$PG:$PATH PGHOST=$HOME_OF_TEST PGDATABASE=bench HOME=$HOME_OF_TEST SECONDS_OF_LOAD
 on() { # on native|volume FUNCTION: runs a function of this script, D being the folder for data
   local line="set -euo pipefail; cd /; $(declare -f start stop "$2"); $2"

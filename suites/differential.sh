@@ -48,14 +48,14 @@ sequence() { # sequence USER ARGS...: runs one on both sides; fails when $LOGS/e
 }
 under_weft() { # under_weft USER ARGS...: all processes by the library
   local user=$1; shift
-  as "$user" "$WEFT" format --quiet --size 512M --zone-size 4M "$LOGS/image" >/dev/null 2>&1
+  as "$user" "$WEFT" format --quiet $(of_core 4M) --size 512M "$LOGS/image" >/dev/null 2>&1
   as "$user" timeout 300 "$WEFT" run --quiet --volume "$LOGS/image" --at "$AT" -- \
     bash -c 'mkdir -p "$1" && exec "$2" -o "$3" "${@:4}" "$1"' sequence "$BASE" "$P" "$LOGS/weft.log" "$@" 2>"$LOGS/weft.err" ||
     { sed 's/^/on the volume: /' "$LOGS/weft.err"; return 1; }
 }
 on_both() { # on_both USER ARGS...: the program natively at the mount, and those of its processes that are in -b's mask by the library
   local user=$1 ok=true; shift
-  "$WEFT" format --quiet --size 512M --zone-size 4M "$LOGS/image" >/dev/null 2>&1
+  new_volume 512M 4M "$LOGS/image" >/dev/null 2>&1
   mkdir -p "$AT"
   "$WEFT" mount --daemon --quiet --log "$LOGS/mount.log" --socket "$LOGS/socket" "$LOGS/image" "$AT" || return 1
   chmod 777 "$LOGS/socket"

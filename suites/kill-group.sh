@@ -12,7 +12,7 @@ IMAGE=${VOLUME:-$SCRATCH/image}
 COUNTERS=$SCRATCH/counters
 P=${CRASH_GROUP:-$(program crash_group.c -lpthread)}
 SEED=${SEED:-$RANDOM}
-[ -n "${VOLUME:-}" ] || "$WEFT" format --size 512M --zone-size 4M "$IMAGE" >/dev/null 2>&1
+[ -n "${VOLUME:-}" ] || new_volume 512M >/dev/null 2>&1
 serve() {
   : >"$SCRATCH/serve.log"
   "$WEFT" serve --volume "$IMAGE" >"$SCRATCH/serve.log" 2>&1 & SERVER=$!

@@ -43,12 +43,12 @@ program() { # program NAME.c|NAME.cc [FLAGS...]: compiles a program of suites/pr
   esac
   echo "$out"
 }
-# new_volume SIZE ZONE IMAGE [OPTION...]: formats a volume for the core CORE: lfs (the default), on zones of so many bytes, or tagfs.
+# of_core ZONE: options of `weft format` for the core CORE: lfs (the default), on zones of so many bytes, or tagfs.
+of_core() { if [ "${CORE:-lfs}" = lfs ]; then echo "--zone-size $1"; else echo "--core $CORE"; fi; }
+# new_volume SIZE [ZONE=4M [IMAGE=$IMAGE]]: makes an empty volume for the core CORE; a volume that was there is gone.
 new_volume() {
-  case ${CORE:-lfs} in
-    lfs) "$WEFT" format --quiet --size "$1" --zone-size "$2" "${@:4}" "$3" ;;
-    *) "$WEFT" format --quiet --core "$CORE" --size "$1" "${@:4}" "$3" ;;
-  esac
+  rm -f "${3:-$IMAGE}"
+  "$WEFT" format --quiet $(of_core "${2:-4M}") --size "$1" "${3:-$IMAGE}"
 }
 # volume_for BYTES ZONE IMAGE: formats a volume in which programs can store just about BYTES (as df counts).
 volume_for() {

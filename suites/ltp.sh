@@ -47,7 +47,7 @@ run() {
   echo "$status" >"$SCRATCH/$1.status"
 }
 for mode in $MODES; do
-  new_volume 3G 4M "$IMAGE" --force
+  new_volume 3G
   fallocate --dig-holes "$IMAGE" 2>/dev/null || true
   options=suid,dev
   [ "$mode" = default ] || options=$options,$mode

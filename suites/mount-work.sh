@@ -37,7 +37,7 @@ memory() { # the server's largest memory, in MiB
 # on_mount MODE: the work on a new volume.
 on_mount() {
   local begun options=suid,dev status=0
-  new_volume "$SIZE" 4M "$IMAGE" --force
+  new_volume "$SIZE"
   # An image is allocated as a whole; what is not written needs no room.
   fallocate --dig-holes "$IMAGE" 2>/dev/null || true
   [ "$1" = default ] || options=$options,$1

@@ -19,7 +19,7 @@ cp "$WEFT" "$(dirname "$WEFT")/libweft_shim.so" "$HOME_OF_TEST/bin/"
 chown -R "$OWNER" "$HOME_OF_TEST"
 WEFT=$HOME_OF_TEST/bin/weft
 IMAGE=$HOME_OF_TEST/image
-as_owner "$WEFT" format --quiet --size 3G --zone-size 4M "$IMAGE"
+as_owner "$WEFT" format --quiet $(of_core 4M) --size 3G "$IMAGE"
 export PATH=$PG:$PATH PGHOST=$HOME_OF_TEST PGDATABASE=bench PGTZ=UTC HOME=$HOME_OF_TEST
 export SECONDS_OF_LOAD SCALE
 

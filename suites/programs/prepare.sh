@@ -26,11 +26,6 @@ have() {
     *) command -v "$1" >/dev/null ;;
   esac
 }
-# new_volume SIZE: an empty volume at $IMAGE.
-new_volume() {
-  rm -f "$IMAGE"
-  "$WEFT" format --quiet --size "$1" --zone-size 4M "$IMAGE"
-}
 # version TEXT / fact TEXT: what the table says of this program.
 version() { echo "version  $*"; }
 fact() { echo "fact  $*"; }

@@ -14,7 +14,7 @@ use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 use weft_vfs::change::{self, Made, Node};
 use weft_vfs::names::{Names, check_name};
 use weft_vfs::{
-    Attr, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem, FsError,
+    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem, FsError,
     FsResult, FsStats, NewNode, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
 };
 
@@ -169,6 +169,8 @@ impl TagFs {
             (inode.record.mtime, inode.record.ctime) = (when, when.max(before));
         }
         let (now, tag) = ((inode.buffer.len(), inode.reserved), inode.record.tag);
+        let size = inode.file()?.size;
+        state.watch.tell(ino, offset..end, size);
         state.buffered += (now.0 - buffered) as u64;
         state.reserved += now.1 - reserved;
         state.superblock.volume_bytes += data.len() as u64;
@@ -226,12 +228,12 @@ impl TagFs {
 
 fn set_attr(step: &mut Step<'_>, ino: Ino, set: &SetAttr) -> FsResult<()> {
     if let Some(size) = set.size {
-        step.inode(ino)?.file()?;
+        let before = step.inode(ino)?.file()?.size;
         end_of(size, 0)?;
         if size == 0 {
             step.note_death(ino)?;
         }
-        step.edit(ino, |editor, _| {
+        step.edit(ino, before.min(size)..u64::MAX, |editor, _| {
             editor.resize(size)?;
             editor.inode.touch_data();
             Ok(())
@@ -247,7 +249,7 @@ fn write_in(step: &mut Step<'_>, ino: Ino, offset: u64, data: &[u8]) -> FsResult
         return Ok(());
     }
     let end = end_of(offset, data.len() as u64)?;
-    step.edit(ino, |editor, room| {
+    step.edit(ino, offset..end, |editor, room| {
         refuse(editor.missing(offset, end)? > room, FsError::NoSpace)?;
         editor.write(offset, data)?;
         editor.inode.touch_data();
@@ -258,7 +260,11 @@ fn write_in(step: &mut Step<'_>, ino: Ino, offset: u64, data: &[u8]) -> FsResult
 }
 
 fn fallocate_in(step: &mut Step<'_>, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
-    step.edit(ino, |editor, room| {
+    let end = match mode {
+        FallocateMode::CollapseRange | FallocateMode::InsertRange => u64::MAX,
+        _ => offset.saturating_add(len),
+    };
+    step.edit(ino, offset..end, |editor, room| {
         editor.fallocate(mode, offset, len, room)?;
         editor.inode.touch_data();
         Ok(())
@@ -528,6 +534,10 @@ impl FileSystem for TagFs {
 
     fn is_read_only(&self) -> bool {
         self.options.read_only
+    }
+
+    fn block_map(&self) -> Option<&dyn BlockMap> {
+        Some(self)
     }
 }
 

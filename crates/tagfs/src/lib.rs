@@ -42,6 +42,7 @@ mod namespace;
 mod options;
 mod state;
 mod step;
+mod watch;
 
 pub use check::CheckReport;
 pub use error::TagFsError;

@@ -6,6 +6,7 @@
 use crate::graph::Graph;
 use crate::inode::Inode;
 use crate::layout::Super;
+use crate::watch::Watch;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -38,6 +39,7 @@ pub(crate) struct State {
     pub observer: Option<DeathObserver>,
     /// Inodes in memory above which some are let go.
     pub inodes_max: usize,
+    pub watch: Watch,
 }
 
 impl State {
@@ -55,6 +57,7 @@ impl State {
             groups: BTreeMap::new(),
             observer: None,
             inodes_max: INODES_KEPT,
+            watch: Watch::default(),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::layout::{
 };
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino};
 use weft_tags::{Durability, Info, NodeId, SnodeId, SnodeTags, Transaction};
@@ -51,6 +52,8 @@ pub(crate) struct Step<'s> {
     kept: Vec<KeptHead>,
     written: u64,
     deaths: Vec<Death>,
+    /// Bytes of files that are others after the commit.
+    changed: Vec<(Ino, Range<u64>)>,
 }
 
 impl<'s> Step<'s> {
@@ -67,6 +70,7 @@ impl<'s> Step<'s> {
             kept: Vec::new(),
             written: 0,
             deaths: Vec::new(),
+            changed: Vec::new(),
         }
     }
 
@@ -101,10 +105,11 @@ impl<'s> Step<'s> {
         Ok(self.inode(ino)?.attr(ino))
     }
 
-    /// Changes a file's data with `edit`.
+    /// Changes a file's data with `edit`, in a range of bytes.
     pub(crate) fn edit<T>(
         &mut self,
         ino: Ino,
+        changed: Range<u64>,
         edit: impl FnOnce(&mut Editor<'_>, u64) -> FsResult<T>,
     ) -> FsResult<T> {
         self.inode(ino)?.file()?;
@@ -112,6 +117,7 @@ impl<'s> Step<'s> {
         let graph = self.graph;
         let work = self.work.get_mut(&ino).ok_or(FsError::Stale)?;
         (work.is_changed, work.is_edited) = (true, true);
+        self.changed.push((ino, changed));
         edit(&mut Editor { graph, ino, inode: &mut work.now, heads: &mut self.heads }, room)
     }
 
@@ -264,6 +270,11 @@ impl<'s> Step<'s> {
             }
             state.make_room();
             state.inodes.insert(ino, work.now);
+        }
+        for (ino, changed) in self.changed {
+            if let Some(file) = state.inodes.get(&ino).and_then(|inode| inode.file().ok()) {
+                state.watch.tell(ino, changed, file.size);
+            }
         }
         (state.superblock, state.stored) = (sums.clone(), sums);
         if let Some(observer) = &state.observer {

@@ -11,6 +11,8 @@ pub enum ImageKind {
     Device,
     /// What is cached of the device: the file has this many bytes, laid out as [`weft_core::cached`] says.
     Cache(u64),
+    /// Nothing: the server copies for them what they have asked for. The file may be any.
+    Copies,
     /// Nothing. Their maps stay empty, and the server reads for them; the file may be any. They append by themselves all
     /// the same.
     Nothing,

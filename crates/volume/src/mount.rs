@@ -19,7 +19,7 @@ use weft_core::{BLOCK_BYTES, Ino};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
-use weft_sys::effective_user;
+use weft_sys::{SharedMemory, effective_user};
 use weft_tagfs::TagFs;
 use weft_tags::{FileStore, MemoryStore, PageStore, ReadPath};
 use weft_vfs::compound::schedule::Processors;
@@ -421,10 +421,14 @@ impl Mounted {
 
     /// What clients may read by themselves; `None` = nothing, and they append by the server, too.
     pub fn direct(&self) -> Result<Option<DirectImage>, VolumeError> {
-        let Store::Lfs { lfs, device } = &self.store else { return Ok(None) };
         if !self.leases {
             return Ok(None);
         }
+        let (lfs, device) = match &self.store {
+            Store::Lfs { lfs, device } => (lfs, device),
+            Store::TagFs(_) => return self.without_image().map(Some),
+            Store::MemFs(_) => return Ok(None),
+        };
         let info = device.info();
         // A drive that clients cannot read by themselves still lets them append by themselves, and read what is cached.
         let image = device.direct_read();
@@ -444,6 +448,26 @@ impl Mounted {
             device_blocks: u64::from(info.zones) * u64::from(info.zone_blocks),
             crc: lfs.crc_memory().clone(),
         }))
+    }
+
+    /// Of a core whose blocks are nowhere where clients could read them.
+    fn without_image(&self) -> Result<DirectImage, VolumeError> {
+        let failed = |path: &Path| {
+            let path = path.to_path_buf();
+            move |source| VolumeError::Io { what: "open", path, source }
+        };
+        let (nothing, name) = (Path::new("/dev/null"), Path::new(&self.name));
+        let crc = SharedMemory::create("weft-crc", BLOCK_BYTES).map_err(failed(name))?;
+        Ok(DirectImage {
+            file: File::open(nothing).map_err(failed(nothing))?.into(),
+            base: 0,
+            mappable: false,
+            kind: ImageKind::Copies,
+            zone_bytes: 0,
+            // Clients map a table with an entry for each.
+            device_blocks: 1,
+            crc: Arc::new(crc),
+        })
     }
 
     /// The append log of the image, for clients that make appended bytes durable by themselves; `None` where there is none, the
