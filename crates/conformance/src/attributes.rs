@@ -382,6 +382,30 @@ pub fn marks_are_what_extended_attributes_say(make: Make<'_>) {
     }
 }
 
+/// An inode with the flag of secure deletion has it in its tag, from its beginning or from when the flag is set, and until it is removed.
+pub fn the_flag_of_secure_deletion_is_in_the_tag_whatever_sets_the_tag(make: Make<'_>) {
+    let fs = &*make();
+    let value = InodeFlags::SECURE_DELETE.to_value();
+    let xattrs: [(&[u8], &[u8]); 1] = [(FLAGS_XATTR, &value)];
+    let plain = Tag { stream: StreamId(3), class: DataClass::Log, ..Tag::default() };
+    let secure = Tag { flags: TagFlags::SECURE_DELETE, ..plain };
+    for (name, node) in
+        [("file", NewNode::File), ("dir", NewNode::Directory), ("symlink", NewNode::Symlink(b"to"))]
+    {
+        let args = CreateArgs { xattrs: &xattrs, tag: plain, ..args(node) };
+        let ino = fs.create(ROOT, name.as_bytes(), &args).unwrap().ino;
+        assert_eq!(fs.tag(ino).unwrap(), secure);
+        fs.set_tag(ino, plain).unwrap();
+        assert_eq!(fs.tag(ino).unwrap(), secure, "a new tag does not take the class away");
+        fs.setxattr(ino, FLAGS_XATTR, &InodeFlags::SYNC.to_value(), XattrMode::Any).unwrap();
+        assert_eq!(fs.tag(ino).unwrap(), plain);
+        fs.set_with_xattrs(ino, &SetAttr::default(), &[(FLAGS_XATTR, Some(&value))]).unwrap();
+        assert_eq!(fs.tag(ino).unwrap(), secure);
+        fs.set_with_xattrs(ino, &SetAttr::default(), &[(FLAGS_XATTR, None)]).unwrap();
+        assert_eq!(fs.tag(ino).unwrap(), plain);
+    }
+}
+
 /// A file has the tag that it was created with until it is set.
 pub fn a_file_carries_its_tag(make: Make<'_>) {
     let fs = &*make();

@@ -1,12 +1,13 @@
 //! The suite that every core must pass.
 //!
-//! Three parts, each stronger and slower than the one before:
+//! Four parts, each stronger and slower than the one before:
 //!
 //! - **Properties** ([`run_all`], [`conformance_tests!`](crate::conformance_tests)): one function per sentence that a
 //!   core must make true, with the exact error variant where one is due.
 //! - **[`model`]**: random operations on a core and on [`MemFs`](weft_vfs::MemFs), compared after each one.
 //! - **[`crash`]**: workloads that remember what was promised, and judge what is there after a power cut; one of them is of
 //!   [`programs`].
+//! - **[`erase`]**: what is deleted securely is not on the medium any more, whenever the power fails.
 //!
 //! A core's `tests/conformance.rs` is:
 //!
@@ -47,6 +48,7 @@ pub mod attributes;
 pub mod concurrency;
 pub mod content;
 pub mod crash;
+pub mod erase;
 pub mod links;
 pub mod listing;
 pub mod model;

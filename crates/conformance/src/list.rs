@@ -150,6 +150,7 @@ macro_rules! __conformance_list {
                 attributes_and_extended_ones_change_in_one_step
                 an_inode_begins_with_extended_attributes
                 marks_are_what_extended_attributes_say
+                the_flag_of_secure_deletion_is_in_the_tag_whatever_sets_the_tag
                 a_file_carries_its_tag
             }
             open_files {

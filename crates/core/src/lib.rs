@@ -6,6 +6,7 @@
 //! - [`checksum`]: CRC32C, the one checksum of every on-disk format.
 //! - [`codec`]: bounded little-endian reading and writing of records.
 //! - [`random`]: numbers that are a function of their seed.
+//! - [`markers`]: finds bytes that must not be on a medium.
 //! - [`hist`]: a latency histogram that also works in shared memory.
 //! - [`padded`]: a value on cache lines of its own.
 //! - [`text`]: the characters that a name must not have.
@@ -19,6 +20,7 @@ pub mod credentials;
 pub mod frame;
 pub mod hist;
 pub mod ids;
+pub mod markers;
 pub mod padded;
 pub mod random;
 #[cfg(feature = "serve")]

@@ -158,7 +158,9 @@ impl Editor<'_> {
             at += piece as u64;
         }
         let file = self.inode.file_mut()?;
+        let is_overwritten = offset < file.size;
         file.size = file.size.max(end);
+        self.inode.gives_up |= is_overwritten;
         Ok(())
     }
 
@@ -206,6 +208,7 @@ impl Editor<'_> {
     /// Makes a range zeros: whole blocks become holes, which take no space.
     pub(crate) fn punch(&mut self, start: u64, end: u64) -> FsResult<()> {
         let (first, last) = (start.div_ceil(BLOCK), end / BLOCK);
+        self.inode.gives_up = true;
         for (block, from, to) in edges_of(start, end) {
             if self.has_data(block)? {
                 self.buffered(block)?[from..to].fill(0);
@@ -271,6 +274,7 @@ impl Editor<'_> {
                 Err(FsError::Invalid("a range to collapse ends before the file does"))
             }
             FallocateMode::CollapseRange => {
+                self.inode.gives_up = true;
                 self.drop_blocks(offset / BLOCK, end / BLOCK)?;
                 self.move_rest(end / BLOCK, offset / BLOCK)?;
                 self.inode.file_mut()?.size -= len;

@@ -35,13 +35,15 @@ pub struct TagFs {
     buffer_blocks: usize,
     /// When everything was made durable last.
     synced: Mutex<Instant>,
+    /// Of the [steps](State::given_up) that gave up bytes which are to be erased, those whose bytes are. Held while others are erased.
+    erased: Mutex<u64>,
 }
 
 impl TagFs {
     pub(crate) fn new(graph: Graph, state: State, options: MountOptions) -> TagFs {
         let buffer_blocks = buffer_blocks(state.capacity()) as usize;
         let synced = Mutex::new(Instant::now());
-        TagFs { graph, state: RwLock::new(state), options, buffer_blocks, synced }
+        TagFs { graph, state: RwLock::new(state), options, buffer_blocks, synced, erased: Mutex::new(0) }
     }
 
     /// Does what `steps` does in one transaction.
@@ -184,11 +186,19 @@ impl TagFs {
         Ok(())
     }
 
-    /// Makes all commits so far durable.
+    /// Makes all commits so far durable, and has the store erase what those of them gave up that is to be erased: a checkpoint does both.
     fn make_durable(&self) -> FsResult<()> {
         if self.options.read_only {
             return Ok(());
         }
+        let given_up = self.state.read().given_up;
+        let mut erased = self.erased.lock();
+        if *erased < given_up {
+            self.graph.store.checkpoint().map_err(failed)?;
+            *erased = given_up;
+            return Ok(());
+        }
+        drop(erased);
         self.graph.store.sync().map_err(failed)
     }
 
@@ -220,7 +230,7 @@ impl TagFs {
             Change::Fallocate { node, mode, offset, len } => {
                 fallocate_in(step, ino(node)?, mode, offset, len)?;
             }
-            Change::SetTag { node, tag } => set_tag_of(step.inode_mut(ino(node)?)?, tag),
+            Change::SetTag { node, tag } => step.inode_mut(ino(node)?)?.set_tag(tag),
         }
         Ok(None)
     }
@@ -269,12 +279,6 @@ fn fallocate_in(step: &mut Step<'_>, ino: Ino, mode: FallocateMode, offset: u64,
         editor.inode.touch_data();
         Ok(())
     })
-}
-
-/// The data that is stored from here on carries this tag.
-fn set_tag_of(inode: &mut Inode, tag: Tag) {
-    inode.record.tag = tag;
-    (inode.tags.class, inode.tags.flags) = (tag.class, tag.flags);
 }
 
 impl FileSystem for TagFs {
@@ -499,7 +503,7 @@ impl FileSystem for TagFs {
             return Ok(());
         }
         self.change(ino, |inode| {
-            set_tag_of(inode, tag);
+            inode.set_tag(tag);
             Ok(())
         })
     }
@@ -539,6 +543,10 @@ impl FileSystem for TagFs {
     fn block_map(&self) -> Option<&dyn BlockMap> {
         Some(self)
     }
+
+    fn erases(&self) -> bool {
+        true
+    }
 }
 
 impl Core for TagFs {
@@ -556,7 +564,8 @@ impl Core for TagFs {
         if self.synced.lock().elapsed() >= interval {
             *self.synced.lock() = Instant::now();
             let report = self.graph.store.report();
-            if report.durable_commit < report.last_commit {
+            let must_erase = *self.erased.lock() < self.state.read().given_up;
+            if must_erase || report.durable_commit < report.last_commit {
                 self.make_durable()?;
             }
         }

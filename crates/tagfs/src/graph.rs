@@ -116,6 +116,7 @@ impl Graph {
             buffer: Arc::default(),
             reserved: 0,
             chunks: None,
+            gives_up: false,
             opens: 0,
         })
     }

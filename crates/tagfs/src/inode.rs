@@ -3,10 +3,12 @@
 use crate::layout::{DirectoryForm, FileForm, Form, Record, Xattrs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::{BLOCK_BYTES, Ino, refuse};
+use weft_core::{BLOCK_BYTES, Ino, Tag, TagFlags, refuse};
 use weft_tags::{NodeId, SnodeTags};
 use weft_vfs::memfs::XATTR_NAME_MAX;
-use weft_vfs::{Attr, FsError, FsResult, Marks, SetAttr, TimeSpec, XATTR_VALUE_MAX, XattrMode};
+use weft_vfs::{
+    Attr, FLAGS_XATTR, FsError, FsResult, InodeFlags, Marks, SetAttr, TimeSpec, XATTR_VALUE_MAX, XattrMode,
+};
 
 /// A block of a file.
 pub(crate) type Block = [u8; BLOCK_BYTES];
@@ -28,6 +30,8 @@ pub(crate) struct Inode {
     pub reserved: u64,
     /// The chunks there are, in their order, once somebody has asked.
     pub chunks: Option<Arc<Vec<u64>>>,
+    /// What was stored of it before is not what it holds in memory: bytes were overwritten or taken away.
+    pub gives_up: bool,
     /// Open references.
     pub opens: u64,
     /// An edge says that it has no name.
@@ -111,10 +115,34 @@ impl Inode {
         record.ctime = set.ctime.unwrap_or_else(TimeSpec::now);
     }
 
+    /// Whether bytes that it held are to be erased with the step that stores it.
+    pub(crate) fn leaves_secrets(&self) -> bool {
+        self.gives_up && self.tags.flags.contains(TagFlags::SECURE_DELETE)
+    }
+
     /// What the i-node holds has changed now.
     pub(crate) fn touch_data(&mut self) {
         let now = TimeSpec::now();
         (self.record.mtime, self.record.ctime) = (now, now);
+    }
+
+    /// The class that its flags ask for.
+    fn flags_of_tag(&self) -> TagFlags {
+        self.xattrs.get(FLAGS_XATTR).map(|value| InodeFlags::from_value(value).of_tag()).unwrap_or_default()
+    }
+
+    /// The tag goes with the flags, if the attribute that has changed holds them.
+    fn note_flags(&mut self, name: &[u8]) {
+        if name == FLAGS_XATTR {
+            (self.tags.flags, self.record.tag.flags) = (self.flags_of_tag(), self.flags_of_tag());
+        }
+    }
+
+    /// The data that is stored from here on carries this tag.
+    pub(crate) fn set_tag(&mut self, tag: Tag) {
+        let flags = tag.flags | self.flags_of_tag();
+        self.record.tag = Tag { flags, ..tag };
+        (self.tags.class, self.tags.flags) = (tag.class, flags);
     }
 
     pub(crate) fn set_xattr(&mut self, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
@@ -124,7 +152,9 @@ impl Inode {
             (XattrMode::Replace, false) => return Err(FsError::NoAttribute),
             _ => {}
         }
-        Arc::make_mut(&mut self.xattrs).insert(name.to_vec(), value.to_vec());
+        let before = Arc::make_mut(&mut self.xattrs).insert(name.to_vec(), value.to_vec());
+        self.gives_up |= before.is_some();
+        self.note_flags(name);
         self.record.ctime = TimeSpec::now();
         Ok(())
     }
@@ -132,6 +162,8 @@ impl Inode {
     pub(crate) fn remove_xattr(&mut self, name: &[u8]) -> FsResult<()> {
         refuse(!self.xattrs.contains_key(name), FsError::NoAttribute)?;
         Arc::make_mut(&mut self.xattrs).remove(name);
+        self.gives_up = true;
+        self.note_flags(name);
         self.record.ctime = TimeSpec::now();
         Ok(())
     }

@@ -18,7 +18,7 @@ pub(crate) fn new_record(parent: Ino, args: &CreateArgs<'_>, clock: u64) -> FsRe
         NewNode::Symlink(target) => Form::Symlink(target.to_vec()),
         NewNode::Special(kind, rdev) => Form::Special(kind, rdev),
     };
-    let CreateArgs { perm, uid, gid, tag, .. } = *args;
+    let (CreateArgs { perm, uid, gid, .. }, tag) = (*args, args.tag_with_flags());
     let mode = (perm & 0o7777) as u16;
     let tags = SnodeTags { owner: uid, group: gid, mode, class: tag.class, flags: tag.flags };
     let now = TimeSpec::now();

@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub super_node: NodeId,
     /// Inodes without a name that are too large to go with the operation that ended them.
     pub ended: Vec<Ino>,
+    /// Steps so far that gave up bytes which are to be erased.
+    pub given_up: u64,
     pub groups: BTreeMap<(u16, u16), GroupStats>,
     pub observer: Option<DeathObserver>,
     /// Inodes in memory above which some are let go.
@@ -54,6 +56,7 @@ impl State {
             superblock,
             super_node,
             ended: Vec::new(),
+            given_up: 0,
             groups: BTreeMap::new(),
             observer: None,
             inodes_max: INODES_KEPT,

@@ -174,6 +174,7 @@ impl<'s> Step<'s> {
             buffer: Arc::default(),
             reserved: 0,
             chunks: None,
+            gives_up: false,
             opens: 0,
             is_orphan: false,
         };
@@ -215,7 +216,9 @@ impl<'s> Step<'s> {
 
     pub(crate) fn remove_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
         let Some((_, entry)) = self.find_entry(dir, name)? else { return Err(FsError::NotFound) };
-        self.inode_mut(dir)?.directory_mut()?.entries -= 1;
+        let directory = self.inode_mut(dir)?;
+        directory.directory_mut()?.entries -= 1;
+        directory.gives_up = true;
         let root = self.inode(dir)?.root;
         self.tx.delete_edge(root, self.graph.types.entry, Info::Key(name)).map_err(failed)?;
         let (tree, key) = (self.graph.listing(), crate::layout::listing_key(dir, entry.cookie));
@@ -244,10 +247,11 @@ impl<'s> Step<'s> {
         for ((ino, chunk), head) in self.kept {
             self.graph.keep_head(ino, chunk, head);
         }
-        for (ino, work) in self.work {
+        for (ino, mut work) in self.work {
             if !work.is_changed {
                 continue;
             }
+            state.given_up += u64::from(work.now.leaves_secrets());
             let before = state.inodes.get(&ino);
             let (buffered, reserved) =
                 before.map_or((0, 0), |inode| (inode.buffer.len() as u64, inode.reserved));
@@ -255,6 +259,7 @@ impl<'s> Step<'s> {
             state.reserved -= reserved;
             if work.is_edited || work.ends {
                 state.dirty.remove(&ino);
+                work.now.gives_up = false;
             } else {
                 state.buffered += buffered;
                 state.reserved += reserved;
@@ -624,7 +629,7 @@ impl<'s> Step<'s> {
             }
         }
         self.tx.delete_snode(SnodeId(ino.0)).map_err(failed)?;
-        work.ends = true;
+        (work.ends, inode.gives_up) = (true, true);
         Ok(())
     }
 

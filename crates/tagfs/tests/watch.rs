@@ -20,9 +20,12 @@ use weft_vfs::{
 const BLOCKS: usize = 600;
 const BYTES: usize = BLOCKS * BLOCK_BYTES;
 
-/// Entries and copies of the blocks of each file, as a front keeps them.
+/// What a front keeps of a file: the entries of its blocks, and copies of some.
+type Kept = (Vec<MapEntry>, BTreeMap<usize, Vec<u8>>);
+
+/// A front with what it keeps of each file.
 #[derive(Default)]
-struct Front(Mutex<BTreeMap<Ino, (Vec<MapEntry>, BTreeMap<usize, Vec<u8>>)>>);
+struct Front(Mutex<BTreeMap<Ino, Kept>>);
 
 impl MapObserver for Front {
     fn remapped(&self, ino: Ino, first_block: u64, entries: &[MapEntry]) {

@@ -170,7 +170,8 @@ pub trait FileSystem: Send + Sync {
     /// Space and inode counts.
     fn statfs(&self) -> FsResult<FsStats>;
 
-    /// Sets the tag that the file's data carries from now on.
+    /// Sets the tag that the file's data carries from now on. Whatever the tag says, an inode with [`InodeFlags::SECURE_DELETE`] keeps that
+    /// class; to set or remove that flag sets or removes it in the tag.
     fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()>;
 
     /// The tag that the file's data carries.
@@ -190,6 +191,13 @@ pub trait FileSystem: Send + Sync {
 
     /// Whether the core refuses every change, so that opening a file for writing can fail at once.
     fn is_read_only(&self) -> bool {
+        false
+    }
+
+    /// Whether what is deleted of inodes with [`InodeFlags::SECURE_DELETE`] leaves nothing on the medium: of a file that has the flag when it
+    /// is written, the content; of a directory, the names. It holds from the next `fsync` of the changed file or directory on, and from
+    /// the next `sync`. A core that cannot is not given the flag.
+    fn erases(&self) -> bool {
         false
     }
 

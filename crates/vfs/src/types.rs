@@ -1,6 +1,6 @@
 //! The types that pass between a core and a front.
 
-use weft_core::{Ino, Tag};
+use weft_core::{Ino, Tag, TagFlags};
 
 /// Kind of an inode.
 #[repr(u8)]
@@ -85,6 +85,8 @@ bitflags::bitflags! {
     /// What programs set with `chattr`; the bits are Linux's (`FS_IMMUTABLE_FL` and its kin).
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct InodeFlags: u32 {
+        /// `s`: what is deleted of it leaves nothing on the medium; of a directory, also the names that are removed.
+        const SECURE_DELETE = 0x1;
         /// `S`: each write is durable when it returns; of a directory, each change of its names.
         const SYNC = 0x8;
         /// `i`: nobody changes it.
@@ -113,12 +115,24 @@ impl InodeFlags {
 
     /// What an inode that is made in a directory with these flags gets of them.
     pub fn inherited(self, kind: FileKind) -> InodeFlags {
-        let all = InodeFlags::SYNC | InodeFlags::NO_DUMP | InodeFlags::NO_ATIME;
+        let others = InodeFlags::SECURE_DELETE | InodeFlags::NO_DUMP | InodeFlags::NO_ATIME;
+        let all = others | InodeFlags::SYNC;
         self & match kind {
             FileKind::Directory => all | InodeFlags::DIR_SYNC,
             FileKind::File => all,
-            _ => InodeFlags::NO_DUMP | InodeFlags::NO_ATIME,
+            // Unlike ext4, with secure deletion: the target of a symlink is content.
+            _ => others,
         }
+    }
+
+    /// The flags that the tag of its data has for these.
+    pub fn of_tag(self) -> TagFlags {
+        if self.contains(InodeFlags::SECURE_DELETE) { TagFlags::SECURE_DELETE } else { TagFlags::empty() }
+    }
+
+    /// The flags in a value of [`FLAGS_XATTR`].
+    pub fn from_value(value: &[u8]) -> InodeFlags {
+        InodeFlags::from_bits_truncate(value.first_chunk().copied().map_or(0, u32::from_le_bytes))
     }
 
     /// Those that `statx` tells (`STATX_ATTR_IMMUTABLE` and its kin).
@@ -141,7 +155,7 @@ pub mod flag_request {
     pub const SET: u32 = 0x4008_6602;
     /// `FS_IOC_FSGETXATTR`.
     pub const GET_X: u32 = 0x801c_581f;
-    /// `FS_IOC_FSSETXATTR`.
+    /// `FS_IOC_FSSETXATTR`. It has no bit for secure deletion, which stays as it is.
     pub const SET_X: u32 = 0x401c_5820;
 }
 
@@ -201,10 +215,8 @@ pub struct Marks {
 impl Marks {
     /// Those of an inode whose extended attributes `get` gives.
     pub fn of<'a>(get: impl Fn(&[u8]) -> Option<&'a [u8]>) -> Marks {
-        let flags =
-            get(FLAGS_XATTR).and_then(|value| value.first_chunk().copied()).map_or(0, u32::from_le_bytes);
         Marks {
-            flags: InodeFlags::from_bits_truncate(flags),
+            flags: get(FLAGS_XATTR).map(InodeFlags::from_value).unwrap_or_default(),
             has_acl: get(ACCESS_XATTR).is_some(),
             has_default_acl: get(DEFAULT_XATTR).is_some(),
         }
@@ -327,6 +339,13 @@ impl<'a> CreateArgs<'a> {
     /// A node of the superuser, without a tag and attributes, that is not opened.
     pub fn new(node: NewNode<'a>, perm: u32) -> CreateArgs<'a> {
         CreateArgs { node, perm, uid: 0, gid: 0, tag: Tag::default(), open: false, xattrs: &[] }
+    }
+
+    /// The tag that the node's data carries, with what the [flags](FLAGS_XATTR) that it begins with ask for.
+    pub fn tag_with_flags(&self) -> Tag {
+        let value = self.xattrs.iter().find(|(name, _)| *name == FLAGS_XATTR).map(|(_, value)| *value);
+        let asked = value.map(InodeFlags::from_value).unwrap_or_default().of_tag();
+        Tag { flags: self.tag.flags | asked, ..self.tag }
     }
 }
 

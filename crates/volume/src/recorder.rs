@@ -295,6 +295,7 @@ impl FileSystem for RecordedCore {
         set_tag => core.set_tag(ino: Ino, tag: Tag) -> FsResult<()>;
         tag => core.tag(ino: Ino) -> FsResult<Tag>;
         is_read_only => core.is_read_only() -> bool;
+        erases => core.erases() -> bool;
         block_map => core.block_map() -> Option<&dyn BlockMap>;
     }
 

@@ -36,3 +36,4 @@ mod workload;
 pub use check::Violation;
 pub use cuts::{Casualty, CrashCase, CutReport, End, Rig, run_until_error, survive_cuts, takes_new_writes};
 pub use recorder::Recorder;
+pub(crate) use recorder::is_power_cut;

@@ -44,7 +44,7 @@ pub struct Recorder {
 }
 
 /// Whether a core that gives this error has lost its device.
-pub(super) fn is_power_cut(error: &FsError) -> bool {
+pub(crate) fn is_power_cut(error: &FsError) -> bool {
     matches!(error, FsError::Device(_) | FsError::ReadOnly(_))
 }
 

@@ -33,7 +33,7 @@ impl State {
             gid: args.gid,
             rdev,
             target,
-            tag: args.tag,
+            tag: args.tag_with_flags(),
             time,
             born_at,
         };

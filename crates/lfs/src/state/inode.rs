@@ -7,8 +7,8 @@ use super::rarely::{Nothing, Rarely};
 use crate::alloc::space::charge;
 use crate::state::dirty::DirtyMap;
 use std::collections::BTreeMap;
-use weft_core::{BLOCK_BYTES, Ino, Tag};
-use weft_vfs::{Attr, FileKind, Marks, TimeSpec};
+use weft_core::{BLOCK_BYTES, Ino, Tag, TagFlags};
+use weft_vfs::{Attr, FLAGS_XATTR, FileKind, InodeFlags, Marks, TimeSpec};
 
 /// What an inode holds.
 #[derive(Debug)]
@@ -90,6 +90,11 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// The class that its flags ask for.
+    pub fn flags_of_tag(&self) -> TagFlags {
+        self.xattrs.get(FLAGS_XATTR).map(|value| InodeFlags::from_value(value).of_tag()).unwrap_or_default()
+    }
+
     /// Notes that the journal has the data up to this size, written at this time.
     pub fn note_settled(&mut self, size: u64, mtime: i64) {
         (self.disk_size, self.mtime, self.ctime) = (size, mtime, self.ctime.max(mtime));

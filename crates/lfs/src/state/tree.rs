@@ -10,8 +10,8 @@ use super::rarely::Rarely;
 use crate::alloc::space::charge_run;
 use crate::error::ApplyError;
 use crate::layout::record::{FileRun, NewInode, Record, Run};
-use weft_core::{BLOCK_BYTES, Ino, refuse};
-use weft_vfs::FileKind;
+use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
+use weft_vfs::{FLAGS_XATTR, FileKind};
 
 /// Keeps the sums of what is mapped and reserved while records are applied.
 pub trait SpaceAccounts {
@@ -219,13 +219,17 @@ impl Tree {
                     None => drop(inode.xattrs.get_mut().and_then(|xattrs| xattrs.remove(*name))),
                 }
                 inode.xattrs.tidy();
+                if *name == FLAGS_XATTR {
+                    inode.tag.flags = inode.flags_of_tag();
+                }
                 inode.ctime = *time;
                 let after = inode.saved_bytes();
                 self.saved_bytes = (self.saved_bytes + after).saturating_sub(before);
                 Ok(())
             }
             Record::SetTag { ino, tag } => {
-                self.inode(*ino)?.tag = *tag;
+                let inode = self.inode(*ino)?;
+                inode.tag = Tag { flags: tag.flags | inode.flags_of_tag(), ..*tag };
                 Ok(())
             }
         }

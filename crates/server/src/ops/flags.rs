@@ -36,6 +36,8 @@ impl Session<'_> {
     fn check_flags(&self, attr: &Attr, new: InodeFlags, mask: u32) -> Result<InodeFlags> {
         let (cred, old) = (self.cred(), attr.marks.flags);
         refuse(!matches!(attr.kind, FileKind::File | FileKind::Directory), Errno(libc::ENOTTY))?;
+        let is_erased = new.contains(InodeFlags::SECURE_DELETE);
+        refuse(is_erased && !self.fs().erases(), Errno(libc::EOPNOTSUPP))?;
         let is_for_names = new.contains(InodeFlags::DIR_SYNC);
         refuse(is_for_names && attr.kind != FileKind::Directory, Errno(libc::EOPNOTSUPP))?;
         refuse(!cred.owns(attr), Errno(libc::EPERM))?;

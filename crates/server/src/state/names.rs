@@ -511,6 +511,7 @@ impl FileSystem for Cached {
         statfs => core.statfs() -> FsResult<FsStats>;
         tag => core.tag(ino: Ino) -> FsResult<Tag>;
         is_read_only => core.is_read_only() -> bool;
+        erases => core.erases() -> bool;
     }
 }
 

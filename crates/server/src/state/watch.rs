@@ -282,6 +282,7 @@ impl FileSystem for Watched {
         tag => core.tag(ino: Ino) -> FsResult<Tag>;
         statfs => core.statfs() -> FsResult<FsStats>;
         is_read_only => core.is_read_only() -> bool;
+        erases => core.erases() -> bool;
     }
 }
 

@@ -51,6 +51,12 @@ impl PowerCutStore {
         lock(&self.state).operations
     }
 
+    /// What the medium holds, as it is read and as it is durable.
+    pub fn raw(&self) -> [Vec<u8>; 2] {
+        let state = lock(&self.state);
+        [state.seen.clone(), state.durable.clone()]
+    }
+
     /// Whether power has failed.
     pub fn is_cut(&self) -> bool {
         let state = lock(&self.state);

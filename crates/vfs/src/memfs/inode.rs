@@ -3,9 +3,12 @@
 use super::XATTR_NAME_MAX;
 use super::content::Content;
 use super::directory::Directory;
-use crate::{Attr, FileKind, FsError, FsResult, Marks, SetAttr, TimeSpec, XATTR_VALUE_MAX, XattrMode};
+use crate::{
+    Attr, FLAGS_XATTR, FileKind, FsError, FsResult, InodeFlags, Marks, SetAttr, TimeSpec, XATTR_VALUE_MAX,
+    XattrMode,
+};
 use std::collections::BTreeMap;
-use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
+use weft_core::{BLOCK_BYTES, Ino, Tag, TagFlags, refuse};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
@@ -122,6 +125,22 @@ impl Inode {
         self.ctime = now;
     }
 
+    /// The class that its flags ask for.
+    fn flags_of_tag(&self) -> TagFlags {
+        self.xattrs.get(FLAGS_XATTR).map(|value| InodeFlags::from_value(value).of_tag()).unwrap_or_default()
+    }
+
+    /// The tag goes with the flags, if the attribute that has changed holds them.
+    fn note_flags(&mut self, name: &[u8]) {
+        if name == FLAGS_XATTR {
+            self.tag.flags = self.flags_of_tag();
+        }
+    }
+
+    pub(super) fn set_tag(&mut self, tag: Tag) {
+        self.tag = Tag { flags: tag.flags | self.flags_of_tag(), ..tag };
+    }
+
     pub(super) fn set_xattr(&mut self, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         refuse(name.len() > XATTR_NAME_MAX || value.len() > XATTR_VALUE_MAX, FsError::AttributeTooLarge)?;
         match (mode, self.xattrs.contains_key(name)) {
@@ -130,12 +149,14 @@ impl Inode {
             _ => {}
         }
         self.xattrs.insert(name.to_vec(), value.to_vec());
+        self.note_flags(name);
         self.ctime = TimeSpec::now();
         Ok(())
     }
 
     pub(super) fn remove_xattr(&mut self, name: &[u8]) -> FsResult<()> {
         self.xattrs.remove(name).ok_or(FsError::NoAttribute)?;
+        self.note_flags(name);
         self.ctime = TimeSpec::now();
         Ok(())
     }

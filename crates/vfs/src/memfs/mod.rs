@@ -383,7 +383,8 @@ impl FileSystem for MemFs {
         for (name, value) in xattrs {
             match value {
                 Some(value) => inode.set_xattr(name, value, XattrMode::Any)?,
-                None => drop(inode.xattrs.remove(*name)),
+                None if inode.xattrs.contains_key(*name) => inode.remove_xattr(name)?,
+                None => {}
             }
         }
         inode.set(set);
@@ -403,7 +404,7 @@ impl FileSystem for MemFs {
     }
 
     fn set_tag(&self, ino: Ino, tag: Tag) -> FsResult<()> {
-        self.state.lock().inode_mut(ino)?.tag = tag;
+        self.state.lock().inode_mut(ino)?.set_tag(tag);
         Ok(())
     }
 

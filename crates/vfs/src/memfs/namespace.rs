@@ -61,7 +61,7 @@ impl State {
             NewNode::Symlink(target) => Node::Symlink(target.to_vec()),
             NewNode::Special(kind, rdev) => Node::Special(kind, rdev),
         };
-        let mut inode = Inode::new(node, args.perm, args.uid, args.gid, args.tag);
+        let mut inode = Inode::new(node, args.perm, args.uid, args.gid, args.tag_with_flags());
         for (name, value) in args.xattrs {
             inode.set_xattr(name, value, XattrMode::Any)?;
         }

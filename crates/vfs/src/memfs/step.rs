@@ -62,7 +62,7 @@ impl State {
             Change::Fallocate { node, mode, offset, len } => {
                 self.fallocate(ino(node)?, mode, offset, len)?;
             }
-            Change::SetTag { node, tag } => self.inode_mut(ino(node)?)?.tag = tag,
+            Change::SetTag { node, tag } => self.inode_mut(ino(node)?)?.set_tag(tag),
         }
         Ok(None)
     }
