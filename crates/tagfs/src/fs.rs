@@ -14,8 +14,9 @@ use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 use weft_vfs::change::{self, Made, Node};
 use weft_vfs::names::{Names, check_name};
 use weft_vfs::{
-    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem, FsError,
-    FsResult, FsStats, NewNode, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem,
+    FsError, FsResult, FsStats, NewNode, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
+    XattrMode,
 };
 
 const BLOCK: u64 = BLOCK_BYTES as u64;

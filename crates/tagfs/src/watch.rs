@@ -3,12 +3,11 @@
 //! No block of a file is where clients could read it by themselves: each that the file has is one to ask the core for. The front copies
 //! what was asked for to where clients find it, until the core tells of a change.
 
-use crate::fs::TagFs;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_vfs::{BlockMap, FsResult, MapEntry, MapObserver};
+use weft_vfs::{MapEntry, MapObserver};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Blocks that the observer is told of at once.
@@ -44,23 +43,20 @@ impl Watch {
             first += entries.len() as u64;
         }
     }
-}
 
-impl BlockMap for TagFs {
-    fn watch(&self, ino: Ino, first_block: u64, out: &mut [MapEntry]) -> FsResult<()> {
-        let mut state = self.state.write();
-        let size = state.inode(&self.graph, ino)?.file()?.size;
-        let end = state.watch.ends.entry(ino).or_default();
+    /// From now on the observer is told of these blocks of a file of so many bytes; what they are now.
+    pub(crate) fn begin(&mut self, ino: Ino, first_block: u64, size: u64, out: &mut [MapEntry]) {
+        let end = self.ends.entry(ino).or_default();
         *end = (*end).max(first_block.saturating_add(out.len() as u64));
         fill(first_block, size, out);
-        Ok(())
     }
 
-    fn unwatch(&self, ino: Ino) {
-        self.state.write().watch.ends.remove(&ino);
+    /// The front keeps nothing of a file any more.
+    pub(crate) fn end(&mut self, ino: Ino) {
+        self.ends.remove(&ino);
     }
 
-    fn set_observer(&self, observer: Arc<dyn MapObserver>) {
-        self.state.write().watch.observer = Some(observer);
+    pub(crate) fn set_observer(&mut self, observer: Arc<dyn MapObserver>) {
+        self.observer = Some(observer);
     }
 }
