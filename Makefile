@@ -19,7 +19,7 @@ python:
 
 # Unit, property and C probe tests of every crate, then programs on a volume from end to end.
 test:
-	$(CARGO) test --workspace --locked
+	CARGO=$(CARGO) scripts/test.sh
 	$(MAKE) smoke orders
 
 # The tag store's threads in orders that a scheduler chooses; ORDERS of each kind.

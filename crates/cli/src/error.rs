@@ -117,6 +117,8 @@ impl From<VolumeError> for CliError {
                 "--real-time is an option of modelled devices",
                 "leave it out: the latencies of a real drive are real",
             ),
+            VolumeError::Flash(error) => CliError::Flash(error),
+            VolumeError::FlashPages { volume, source } => CliError::FlashPages { store: volume, source },
             error => CliError::Volume(error),
         }
     }
@@ -360,7 +362,7 @@ impl CliError {
                     | FlashPagesError::Level(LevelError::NoSuchGrant(_) | LevelError::NotFormatted(_)),
                 ..
             } => {
-                "'weft tags create STORE' makes a store; 'weft flash grants IMAGE' lists the grants of a device"
+                "'weft tags create STORE' makes a store, 'weft format --core tagfs STORE' a volume; 'weft flash grants IMAGE' lists the grants of a device"
             }
             CliError::FlashPages {
                 source: FlashPagesError::Exists { .. } | FlashPagesError::NotBlank { .. },

@@ -5,7 +5,7 @@ use crate::kind::Kind;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use weft_volume::spec::{ZONEFS_PREFIX, path_of};
+use weft_volume::spec::{PREFIXES, path_of};
 
 /// A file argument: a path on the host, or on a volume (`IMAGE:/path`).
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,9 +24,11 @@ impl FileArg {
     /// Parses an argument. What stands before `:/` (or a colon at the end) is an image, unless the whole is a file's name.
     pub fn parse(text: &OsStr) -> Result<FileArg, CliError> {
         let bytes = text.as_bytes();
-        // The colon of `zonefs:DIR` is not the one that ends a volume's name.
-        let prefix = ZONEFS_PREFIX.as_bytes();
-        let skipped = if bytes.starts_with(prefix) { prefix.len() } else { 0 };
+        // The colon of `zonefs:DIR` is not the one that ends a volume's name, nor that of `policy:IMAGE`.
+        let skipped = PREFIXES
+            .iter()
+            .find(|prefix| bytes.starts_with(prefix.as_bytes()))
+            .map_or(0, |found| found.len());
         let split = bytes[skipped..]
             .windows(2)
             .position(|two| two == b":/")
@@ -34,8 +36,8 @@ impl FileArg {
             .or_else(|| bytes.last().filter(|&&last| last == b':').map(|_| bytes.len() - 1));
         let Some(at) = split.filter(|&at| at > 0) else { return Ok(FileArg::Local(bytes.to_vec())) };
         let image = PathBuf::from(OsString::from_vec(bytes[..at].to_vec()));
-        let zonefs = skipped > 0 && path_of(&image).is_dir();
-        if image.is_dir() || (!image.exists() && !zonefs && PathBuf::from(text).exists()) {
+        let is_there = skipped > 0 && path_of(&image).exists();
+        if image.is_dir() || (!image.exists() && !is_there && PathBuf::from(text).exists()) {
             return Ok(FileArg::Local(bytes.to_vec()));
         }
         let path = if at + 1 == bytes.len() { b"/".to_vec() } else { bytes[at + 1..].to_vec() };
@@ -95,6 +97,14 @@ mod tests {
         assert_eq!(parse("zonefs:/mnt/z:/db"), volume("zonefs:/mnt/z", "/db"));
         assert_eq!(parse("zonefs:/mnt/z:"), volume("zonefs:/mnt/z", "/"));
         assert_eq!(parse("zonefs:z:/db"), volume("zonefs:z", "/db"));
+    }
+
+    #[test]
+    fn a_grant_on_flash_stands_behind_the_prefix_of_its_level() {
+        let volume = |image: &str, path: &str| FileArg::Volume { image: image.into(), path: path.into() };
+        let parse = |text: &str| FileArg::parse(OsStr::new(text)).unwrap();
+        assert_eq!(parse("policy:/a/nand.img#b:/db"), volume("policy:/a/nand.img#b", "/db"));
+        assert_eq!(parse("function:nand.img:"), volume("function:nand.img", "/"));
     }
 
     #[test]

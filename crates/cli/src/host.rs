@@ -21,7 +21,7 @@ use weft_sys::effective_user;
 use weft_sys::file::{LockedFile, lock_holder};
 use weft_sys::{paging, peer};
 use weft_volume::report::Snapshot;
-use weft_volume::spec::path_of;
+use weft_volume::spec::Place;
 use weft_volume::{MountChoice, Mounted};
 
 /// How long to wait for a process that has the image but does not serve it: it is opening or closing it.
@@ -87,7 +87,7 @@ impl Hosted {
 
     /// Lets other commands of this user find the server by the image, when its socket is elsewhere.
     pub fn be_found_by(&mut self, image: &Path) -> io::Result<()> {
-        let link = socket_path(&path_of(image))?;
+        let link = socket_of(&Place::of(image))?;
         let socket = std::path::absolute(&self.socket)?;
         if link == socket {
             return Ok(());
@@ -153,13 +153,13 @@ pub fn served(image: &Path, error: CliError) -> CliError {
     if !is_busy(&error) {
         return error;
     }
-    let own = socket_path(&path_of(image)).into_iter();
-    let mut sockets = own.chain(other_sockets(&path_of(image)));
+    let place = Place::of(image);
+    let own = socket_of(&place).into_iter();
+    let mut sockets = own.chain(others_of(&place));
     let Some((socket, server)) = sockets.find_map(|at| served_by(&at).map(|server| (at, server))) else {
-        let image_path = path_of(image);
-        return match mounted_on(&image_path) {
+        return match mounted_on(image) {
             Some(dir) => {
-                let (how, why) = match serves_nobody(&image_path) {
+                let (how, why) = match serves_nobody(&place.path) {
                     true => (" with -o writeback", "; such a volume is for its mount alone"),
                     false => ("", ""),
                 };
@@ -184,10 +184,20 @@ pub fn served(image: &Path, error: CliError) -> CliError {
     CliError::of(image, format_args!("in use, served {what}on {}", socket.display()), remedy)
 }
 
+/// The socket of the volume at a place.
+fn socket_of(place: &Place) -> io::Result<PathBuf> {
+    socket_path(&place.path, &place.part())
+}
+
+/// Where else its server may listen.
+fn others_of(place: &Place) -> Vec<PathBuf> {
+    other_sockets(&place.path, &place.part())
+}
+
 /// Whether a mount has an image, and its server will answer no other command of this user.
 fn is_of_mount_alone(image: &Path) -> bool {
     let is_of_other = |mount: &Mount| mount.is_of_root() && effective_user().0 != 0;
-    mount_of(image).is_some_and(|mount| is_of_other(&mount) || serves_nobody(image))
+    mount_of(image).is_some_and(|mount| is_of_other(&mount) || serves_nobody(&Place::of(image).path))
 }
 
 /// Whether the process that has an image serves it on a private socket.
@@ -272,7 +282,8 @@ fn refuse_nested(image: &Path) -> Result<(), CliError> {
     let (Some(at), Some(_)) = (std::env::var_os("WEFT_AT"), std::env::var_os("WEFT_SOCKET")) else {
         return Ok(());
     };
-    let plain = image.canonicalize().or_else(|_| std::path::absolute(image));
+    let path = Place::of(image).path;
+    let plain = path.canonicalize().or_else(|_| std::path::absolute(path));
     if plain.is_ok_and(|plain| plain.starts_with(&at)) {
         return Err(CliError::of(
             image,
@@ -285,11 +296,15 @@ fn refuse_nested(image: &Path) -> Result<(), CliError> {
 
 /// Finds the server of an image, or becomes it.
 pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
-    let image = &*path_of(image);
+    let place = Place::of(image);
     refuse_nested(image)?;
-    let missing = |source: io::Error| CliError::Device(DeviceError::Io { path: image.to_path_buf(), source });
-    std::fs::metadata(image).map_err(missing)?;
-    let socket = socket_path(image).map_err(no_directory)?;
+    let missing =
+        |source: io::Error| match (DeviceError::Io { path: place.path.clone(), source }, &place.flash) {
+            (error, Some(_)) => CliError::Flash(error.into()),
+            (error, None) => CliError::Device(error),
+        };
+    std::fs::metadata(&place.path).map_err(missing)?;
+    let socket = socket_of(&place).map_err(no_directory)?;
     let begun = Instant::now();
     loop {
         if served_by(&socket).is_some() {
@@ -303,7 +318,7 @@ pub fn reach(image: &Path, choice: &MountChoice) -> Result<ServerAt, CliError> {
             }
             Err(error) if is_busy(&error) => {
                 // This user's, perhaps, in another environment.
-                if let Some(other) = other_sockets(image).into_iter().find(|at| served_by(at).is_some()) {
+                if let Some(other) = others_of(&place).into_iter().find(|at| served_by(at).is_some()) {
                     return Ok(ServerAt::Elsewhere(other));
                 }
                 if begun.elapsed() > BUSY_PATIENCE || signal::was_interrupted() || is_of_mount_alone(image) {
@@ -326,9 +341,9 @@ pub fn is_in_use(image: &File) -> bool {
 
 /// Waits while a process closes a volume that has been unmounted: 'umount' returns before.
 pub fn wait_until_closed(image: &Path) {
-    let image = &*path_of(image);
-    let Ok(file) = File::open(image) else { return };
-    let is_served = || socket_path(image).is_ok_and(|socket| served_by(&socket).is_some());
+    let place = Place::of(image);
+    let Ok(file) = File::open(&place.path) else { return };
+    let is_served = || socket_of(&place).is_ok_and(|socket| served_by(&socket).is_some());
     let begun = Instant::now();
     while is_in_use(&file) && mounted_on(image).is_none() && !signal::was_interrupted() {
         let patience = if is_served() { UNMOUNTED_PATIENCE } else { BUSY_PATIENCE };

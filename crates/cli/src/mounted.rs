@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use weft_fuse::unmount;
 use weft_sys::effective_user;
+use weft_volume::spec::Place;
 
 /// What the kernel shows as the type of a mounted volume.
 const TYPE: &[u8] = b"fuse.weft";
@@ -50,7 +51,7 @@ pub fn mounted_on(volume: &Path) -> Option<PathBuf> {
 
 /// The last mount of a volume whose server lives.
 pub fn mount_of(volume: &Path) -> Option<Mounted> {
-    let volume = volume.canonicalize().ok()?;
+    let volume = Place::of(volume).plain_name().ok()?;
     let all = mounts().ok()?;
     let is_it = |mount: &Mounted| mount.is_volume() && mount.source == volume && mount.is_believed();
     all.into_iter().rev().find(|mount| is_it(mount) && !is_dead(&mount.dir))

@@ -11,7 +11,7 @@ use weft_conformance::model::{Effort, Failure, search};
 use weft_vfs::{FileSystem, MemFs};
 
 /// Searches a core with a fault for a difference from the oracle.
-fn search_with(fault: Fault, effort: Effort) -> Result<(), Failure> {
+fn search_with(fault: Fault, effort: Effort) -> Result<u64, Failure> {
     let volume = RefCell::new(Arc::new(MemFs::new()));
     let core = || -> Box<dyn FileSystem> { Box::new(Broken::new(volume.borrow().clone(), fault)) };
     let make = || {

@@ -16,6 +16,7 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use weft_core::checksum::crc32c;
 use weft_sys::effective_user;
 use weft_sys::file::random;
 
@@ -26,13 +27,14 @@ const OF_OTHERS: u32 = 0o022;
 /// Random names that are tried for a directory.
 const NAMES_MAX: u32 = 16;
 
-/// The socket of the volume at `image`: the same for everyone who names the same file.
+/// The socket of the volume that is all of `image`, or the `part` of it that has this name: the same for everyone who names the
+/// same file.
 ///
 /// # Errors
 /// The image is not there, or there is no place for a directory.
-pub fn socket_path(image: &Path) -> io::Result<PathBuf> {
+pub fn socket_path(image: &Path, part: &str) -> io::Result<PathBuf> {
     let meta = std::fs::metadata(image)?;
-    Ok(socket_dir()?.join(socket_name(&meta)))
+    Ok(socket_dir()?.join(socket_name(&meta, part)))
 }
 
 /// This user's directory of sockets. It is made when it is not there.
@@ -53,9 +55,9 @@ pub fn socket_dir() -> io::Result<PathBuf> {
 
 /// Where else this user's server of an image may listen: one that was started with other variables in its environment, such as a
 /// service at boot.
-pub fn other_sockets(image: &Path) -> Vec<PathBuf> {
+pub fn other_sockets(image: &Path, part: &str) -> Vec<PathBuf> {
     let Ok(meta) = std::fs::metadata(image) else { return Vec::new() };
-    socket_dirs().into_iter().map(|dir| dir.join(socket_name(&meta))).collect()
+    socket_dirs().into_iter().map(|dir| dir.join(socket_name(&meta, part))).collect()
 }
 
 /// All directories in which servers of this user may listen.
@@ -74,8 +76,13 @@ pub fn socket_dirs() -> Vec<PathBuf> {
     dirs
 }
 
-fn socket_name(meta: &std::fs::Metadata) -> String {
-    format!("{:x}-{:x}.sock", meta.dev(), meta.ino())
+fn socket_name(meta: &std::fs::Metadata, part: &str) -> String {
+    // A name of a part may be longer than that of a socket, and have slashes.
+    let part = match part {
+        "" => String::new(),
+        part => format!("-{:08x}", crc32c(part.as_bytes())),
+    };
+    format!("{:x}-{:x}{part}.sock", meta.dev(), meta.ino())
 }
 
 /// Names for the directory of a user, the best first.

@@ -4,7 +4,7 @@ use crate::error::TagFsError;
 use crate::fs::TagFs;
 use crate::graph::{Graph, Head};
 use crate::inode::Inode;
-use crate::layout::{CHUNK_BLOCKS, Entry, FileForm, Form, PIECE_BYTES};
+use crate::layout::{CHUNK_BLOCKS, CHUNKS_MAX, Entry, FileForm, Form, PIECE_BYTES};
 use crate::options::MountOptions;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -196,6 +196,10 @@ fn check_file(
     let is_fit = inline as u64 <= file.size.min(BLOCK) && (file.inline.is_none() || found.is_empty());
     report.expect(is_fit, || format!("inode {ino}: {inline} bytes lie in its record, which do not fit it"));
     for (chunk, node) in &found {
+        if *chunk >= CHUNKS_MAX {
+            report.add(format!("inode {ino}: no file has a chunk {chunk}"));
+            continue;
+        }
         let head = graph.read_head(ino, *chunk, *node)?;
         (blocks, promised) = (blocks + head.blocks(), promised + head.promised());
         let mut slots: Vec<u16> = head.slots.into_iter().filter(|slot| Head::holds(*slot)).collect();

@@ -114,7 +114,8 @@ impl Editor<'_> {
             }
         }
         taken += self.inode.buffer.range(from..to).count() as u64;
-        Ok(to - from - taken)
+        // On a damaged volume a block may be there twice.
+        Ok((to - from).saturating_sub(taken))
     }
 
     /// A block's bytes, to be changed in the buffer.
@@ -169,14 +170,16 @@ impl Editor<'_> {
         let is_buffered = Arc::make_mut(&mut self.inode.buffer).remove(&block).is_some();
         let (slot, is_inline) = (self.slot(block)?, self.is_small(block)?);
         if slot != 0 {
-            self.inode.file_mut()?.promised -= u64::from(slot == PROMISED);
+            let file = self.inode.file_mut()?;
+            file.promised = file.promised.saturating_sub((slot == PROMISED).into());
             self.head_mut(block / CHUNK_BLOCKS)?.slots[index(block)] = 0;
         }
         let file = self.inode.file_mut()?;
         if is_inline {
             file.inline = None;
         }
-        file.blocks -= u64::from(is_buffered || is_inline || slot != 0);
+        // The sums of a damaged volume may be less than what is there.
+        file.blocks = file.blocks.saturating_sub((is_buffered || is_inline || slot != 0).into());
         if is_buffered && !is_inline && slot == 0 {
             self.inode.reserved -= 1;
         }

@@ -3,8 +3,8 @@
 use crate::error::{damaged, failed};
 use crate::inode::{Block, Inode};
 use crate::layout::{
-    CHUNK, CHUNK_BLOCKS, ENTRY, EdgeTypes, Entry, FileForm, Form, HEAD_BYTES, LISTING, PIECE, PIECE_BYTES,
-    PROMISED, RECORD, Record, SLOTS_AT, XATTRS, Xattrs, decode_xattrs, listing_key, slot_at,
+    CHUNK, CHUNK_BLOCKS, CHUNKS_MAX, ENTRY, EdgeTypes, Entry, FileForm, Form, HEAD_BYTES, LISTING, PIECE,
+    PIECE_BYTES, PROMISED, RECORD, Record, SLOTS_AT, XATTRS, Xattrs, decode_xattrs, listing_key, slot_at,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -125,7 +125,7 @@ impl Graph {
         let strange = || damaged(format!("the extended attributes of inode {ino}"));
         let node = self.store.edge(root, self.types.xattrs, Info::Number(0)).map_err(failed)?;
         let raw = self.store.read_node(node.ok_or_else(strange)?, XATTRS).map_err(failed)?;
-        decode_xattrs(&raw).map_err(|_| strange())
+        decode_xattrs(&raw).ok_or_else(strange)
     }
 
     /// The entry with this name in the directory with this root.
@@ -133,11 +133,8 @@ impl Graph {
         let Some(node) = self.store.edge(dir, self.types.entry, Info::Key(name)).map_err(failed)? else {
             return Ok(None);
         };
-        self.entry_at(node, |found, entry| {
-            debug_assert!(found == name);
-            entry
-        })
-        .map(Some)
+        let (is_it, entry) = self.entry_at(node, |found, entry| (found == name, entry))?;
+        if is_it { Ok(Some(entry)) } else { Err(damaged(format!("the entry {node} has another name"))) }
     }
 
     /// Shows an entry with its name.
@@ -161,7 +158,17 @@ impl Graph {
         let mut range = tree.range(from..=to, Direction::Up).map_err(failed)?;
         for _ in 0..max {
             let Some(pair) = range.next().transpose().map_err(failed)? else { return Ok(false) };
-            self.entry_at(node_of(&pair.1)?, &mut show)?;
+            let node = node_of(&pair.1)?;
+            self.entry_at(node, |name, entry| {
+                // A reader goes on behind the cookie that it was shown: with another than the key's it might never end.
+                let is_it = pair.0 == listing_key(dir, entry.cookie);
+                if is_it {
+                    show(name, entry);
+                }
+                is_it
+            })?
+            .then_some(())
+            .ok_or_else(|| damaged(format!("the entry {node} is listed with another cookie")))?;
         }
         Ok(true)
     }
@@ -195,7 +202,10 @@ impl Graph {
         let found = self.numbered(inode.root, self.types.data)?;
         let mut chunks: Vec<u64> = found.into_iter().map(|(chunk, _)| chunk).collect();
         chunks.sort_unstable();
-        Ok(Arc::new(chunks))
+        match chunks.last() {
+            Some(last) if *last >= CHUNKS_MAX => Err(damaged(format!("chunk {last} of a file"))),
+            _ => Ok(Arc::new(chunks)),
+        }
     }
 
     /// The head of a chunk, if there is such a chunk.

@@ -13,10 +13,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::codec::{Reader, Truncated, WriteFields};
+use weft_core::codec::{Reader, WriteFields};
 use weft_core::{BLOCK_BYTES, Ino, Tag};
 use weft_tags::{EdgeType, InfoForm, NodeType, Store};
-use weft_vfs::{FileKind, TimeSpec};
+use weft_vfs::memfs::{FILE_SIZE_MAX, XATTR_NAME_MAX};
+use weft_vfs::names::{check_name, check_node};
+use weft_vfs::{FileKind, NewNode, TimeSpec, XATTR_VALUE_MAX};
 
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
@@ -40,6 +42,10 @@ pub(crate) const LABEL_MAX: usize = 255;
 
 /// Blocks of a chunk.
 pub(crate) const CHUNK_BLOCKS: u64 = 256;
+/// Chunks of a file are numbered below this: twice what the largest file has, since promises may lie behind its end.
+pub(crate) const CHUNKS_MAX: u64 = 1 << 44;
+/// Largest number of anything that is counted on a volume. With it, sums of a few such numbers do not overflow.
+const COUNT_MAX: u64 = 1 << 62;
 /// Bytes of a chunk's head: a slot for each block.
 pub(crate) const HEAD_BYTES: usize = 2 * CHUNK_BLOCKS as usize;
 /// Where a chunk's first slot begins: with the node's own header of 8 bytes before it, at the second page.
@@ -110,16 +116,18 @@ impl Super {
         out
     }
 
-    /// The version, and the rest if that is known.
-    pub(crate) fn decode(raw: &[u8]) -> Result<(u32, Super), Truncated> {
+    /// The version, and the rest if that is known; `None` when the bytes are no such node.
+    pub(crate) fn decode(raw: &[u8]) -> Option<(u32, Super)> {
         let mut r = Reader::new(raw);
-        let version = r.u32()?;
+        let version = r.u32().ok()?;
         if version != VERSION {
-            return Ok((version, Super::default()));
+            return Some((version, Super::default()));
         }
-        let (uuid, capacity) = (r.array()?, r.u64()?);
-        let (promised, volume_bytes) = (r.u64()?, r.u64()?);
-        Ok((version, Super { uuid, capacity, promised, volume_bytes, label: r.string()?.to_vec() }))
+        let (uuid, capacity) = (r.array().ok()?, r.u64().ok()?);
+        let (promised, volume_bytes) = (r.u64().ok()?, r.u64().ok()?);
+        let label = r.string().ok().filter(|label| label.len() <= LABEL_MAX)?.to_vec();
+        let holds = capacity <= COUNT_MAX && promised <= COUNT_MAX && volume_bytes <= COUNT_MAX;
+        holds.then_some((version, Super { uuid, capacity, promised, volume_bytes, label }))
     }
 }
 
@@ -169,6 +177,20 @@ impl FileForm {
     /// Blocks that lie in the record or in pieces.
     pub(crate) fn small_blocks(&self) -> u64 {
         if self.inline.is_some() { 1 } else { self.packed.div_ceil(BLOCK_BYTES as u64) }
+    }
+
+    /// Whether a file can be so, as far as its record tells.
+    fn is_possible(&self) -> bool {
+        let FileForm { size, blocks, chunks, promised, born, inline, packed } = self;
+        let inline_bytes = inline.as_ref().map_or(0, |inline| inline.len());
+        *size <= FILE_SIZE_MAX
+            && *chunks <= CHUNKS_MAX
+            && *blocks <= CHUNKS_MAX * CHUNK_BLOCKS
+            && promised <= blocks
+            && *born <= COUNT_MAX
+            && inline_bytes <= INLINE_BYTES_MAX
+            && *packed <= PACKED_BYTES_MAX
+            && (inline.is_none() || *packed == 0)
     }
 }
 
@@ -222,7 +244,7 @@ impl Record {
         out
     }
 
-    /// Reads what [`Record::encode`] wrote; `None` when it did not.
+    /// Reads what [`Record::encode`] wrote; `None` when it did not: then what is said of sizes and counts cannot be so.
     pub(crate) fn decode(raw: &[u8]) -> Option<Record> {
         let mut r = Reader::new(raw);
         let kind = FileKind::from_u8(r.u8().ok()?)?;
@@ -236,15 +258,20 @@ impl Record {
                 let (promised, born) = (r.u64().ok()?, r.u64().ok()?);
                 let rest = r.bytes(r.remaining()).ok()?;
                 let packed = if flags & PACKED != 0 { size } else { 0 };
-                let inline = (flags & INLINE != 0).then(|| rest.into());
-                Form::File(FileForm { size, blocks, chunks, promised, born, inline, packed })
+                let inline: Option<Arc<[u8]>> = (flags & INLINE != 0).then(|| rest.into());
+                let file = FileForm { size, blocks, chunks, promised, born, inline, packed };
+                Form::File(Some(file).filter(FileForm::is_possible)?)
             }
-            FileKind::Directory => Form::Directory(DirectoryForm {
-                parent: Ino(r.u64().ok()?),
-                next_cookie: r.u64().ok()?,
-                entries: r.u64().ok()?,
-            }),
-            FileKind::Symlink => Form::Symlink(r.bytes(r.remaining()).ok()?.to_vec()),
+            FileKind::Directory => {
+                let (parent, next_cookie, entries) = (Ino(r.u64().ok()?), r.u64().ok()?, r.u64().ok()?);
+                let holds = (1..=COUNT_MAX).contains(&next_cookie) && entries < next_cookie;
+                Form::Directory(holds.then_some(DirectoryForm { parent, next_cookie, entries })?)
+            }
+            FileKind::Symlink => {
+                let target = r.bytes(r.remaining()).ok()?;
+                check_node(&NewNode::Symlink(target)).ok()?;
+                Form::Symlink(target.to_vec())
+            }
             kind => Form::Special(kind, r.u64().ok()?),
         };
         let (linkable, has_xattrs) = (flags & LINKABLE != 0, flags & HAS_XATTRS != 0);
@@ -277,6 +304,7 @@ impl Entry {
         let mut r = Reader::new(raw);
         let len = usize::from(r.u16().ok()?);
         let name = r.bytes(len).ok()?;
+        check_name(name).ok()?;
         let (cookie, ino) = (r.u64().ok()?, Ino(r.u64().ok()?));
         Some((name, Entry { cookie, ino, kind: FileKind::from_u8(r.u8().ok()?)? }))
     }
@@ -302,12 +330,14 @@ pub(crate) fn encode_xattrs(xattrs: &Xattrs) -> Vec<u8> {
     out
 }
 
-pub(crate) fn decode_xattrs(raw: &[u8]) -> Result<Xattrs, Truncated> {
+pub(crate) fn decode_xattrs(raw: &[u8]) -> Option<Xattrs> {
     let (mut r, mut xattrs) = (Reader::new(raw), Xattrs::new());
     while r.remaining() > 0 {
-        xattrs.insert(r.string()?.to_vec(), r.string()?.to_vec());
+        let (name, value) = (r.string().ok()?, r.string().ok()?);
+        let holds = (1..=XATTR_NAME_MAX).contains(&name.len()) && value.len() <= XATTR_VALUE_MAX;
+        xattrs.insert(holds.then_some(name)?.to_vec(), value.to_vec());
     }
-    Ok(xattrs)
+    Some(xattrs)
 }
 
 /// Where in a chunk's node the slot of this number begins; slots are numbered from 1.
@@ -366,6 +396,35 @@ mod tests {
     }
 
     #[test]
+    fn what_a_record_cannot_say_is_refused() {
+        let file = FileForm { size: 9_000, blocks: 3, chunks: 1, promised: 1, ..FileForm::default() };
+        for wrong in [
+            FileForm { size: 1 << 63, ..file.clone() },
+            FileForm { chunks: u64::MAX, ..file.clone() },
+            FileForm { blocks: u64::MAX, ..file.clone() },
+            FileForm { promised: 4, ..file.clone() },
+            FileForm { size: PACKED_BYTES_MAX + 1, packed: PACKED_BYTES_MAX + 1, ..file.clone() },
+            FileForm { inline: Some([1; INLINE_BYTES_MAX + 1].into()), ..file.clone() },
+            FileForm { inline: Some([1].into()), packed: 9_000, ..file },
+        ] {
+            assert_eq!(Record::decode(&record(Form::File(wrong.clone())).encode()), None, "{wrong:?}");
+        }
+        for (next_cookie, entries) in [(0, 0), (5, 5), (u64::MAX, 1)] {
+            let wrong = DirectoryForm { parent: Ino(1), next_cookie, entries };
+            assert_eq!(Record::decode(&record(Form::Directory(wrong)).encode()), None, "{wrong:?}");
+        }
+        for target in [vec![], vec![b'a'; 4096]] {
+            assert_eq!(Record::decode(&record(Form::Symlink(target)).encode()), None);
+        }
+        let entry = Entry { cookie: 1, ino: Ino(2), kind: FileKind::File };
+        for name in [&b""[..], b".", b"a/b", &[b'a'; 256]] {
+            assert_eq!(Entry::decode(&entry.encode(name)), None);
+        }
+        let superblock = Super { capacity: u64::MAX, ..Super::default() };
+        assert_eq!(Super::decode(&superblock.encode()), None);
+    }
+
+    #[test]
     fn the_largest_inline_file_and_its_record_fit_a_page_of_the_store() {
         let inline = Some([1; INLINE_BYTES_MAX].into());
         let record = record(Form::File(FileForm { inline, ..FileForm::default() }));
@@ -383,9 +442,10 @@ mod tests {
 
     #[test]
     fn attributes_and_the_superblock_come_back() {
-        let xattrs = Xattrs::from([(b"user.a".to_vec(), vec![0; 70_000]), (b"user.b".to_vec(), Vec::new())]);
+        let xattrs =
+            Xattrs::from([(b"user.a".to_vec(), vec![0; XATTR_VALUE_MAX]), (b"user.b".to_vec(), Vec::new())]);
         assert_eq!(decode_xattrs(&encode_xattrs(&xattrs)).unwrap(), xattrs);
-        assert!(decode_xattrs(&encode_xattrs(&xattrs)[..100]).is_err());
+        assert!(decode_xattrs(&encode_xattrs(&xattrs)[..100]).is_none());
         let superblock = Super {
             uuid: [3; 16],
             capacity: 1 << 40,
@@ -396,6 +456,6 @@ mod tests {
         let raw = superblock.encode();
         assert_eq!(Super::decode(&raw).unwrap(), (VERSION, superblock));
         assert_eq!(Super::decode(&[9, 0, 0, 0]).unwrap().0, 9);
-        assert!(Super::decode(&raw[..20]).is_err());
+        assert!(Super::decode(&raw[..20]).is_none());
     }
 }

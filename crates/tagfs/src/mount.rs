@@ -83,8 +83,8 @@ impl TagFs {
         let node = graph.store.edge(graph.first, graph.types.superblock, Info::Number(0))?;
         let node = node.ok_or(TagFsError::NoFileSystem)?;
         let raw = graph.store.read_node(node, SUPER)?;
-        let (found, superblock) =
-            Super::decode(&raw).map_err(|_| TagFsError::Damaged("the node of the volume".into()))?;
+        let damage = || TagFsError::Damaged("the node of the volume".into());
+        let (found, superblock) = Super::decode(&raw).ok_or_else(damage)?;
         refuse(found != VERSION, TagFsError::Version { found, known: VERSION })?;
         // A copy of the store is as long as what it holds, and the volume is as large as ever.
         graph.store.set_bytes_max(superblock.capacity);

@@ -216,9 +216,11 @@ impl<'s> Step<'s> {
 
     pub(crate) fn remove_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
         let Some((_, entry)) = self.find_entry(dir, name)? else { return Err(FsError::NotFound) };
-        let directory = self.inode_mut(dir)?;
-        directory.directory_mut()?.entries -= 1;
-        directory.gives_up = true;
+        let inode = self.inode_mut(dir)?;
+        inode.gives_up = true;
+        let directory = inode.directory_mut()?;
+        // On a damaged volume there may be more than it says.
+        directory.entries = directory.entries.saturating_sub(1);
         let root = self.inode(dir)?.root;
         self.tx.delete_edge(root, self.graph.types.entry, Info::Key(name)).map_err(failed)?;
         let (tree, key) = (self.graph.listing(), crate::layout::listing_key(dir, entry.cookie));
@@ -232,7 +234,7 @@ impl<'s> Step<'s> {
         for ino in inos {
             let Some(mut work) = self.work.remove(&ino) else { continue };
             if work.is_changed {
-                if work.now.is_gone() {
+                if work.now.is_gone() && ino != Ino::ROOT {
                     self.end(ino, &mut work)?;
                 } else {
                     self.store(ino, &mut work)?;
@@ -270,7 +272,7 @@ impl<'s> Step<'s> {
                 continue;
             }
             state.count += u64::from(work.is_new);
-            if work.now.is_gone() {
+            if work.now.is_gone() && ino != Ino::ROOT {
                 state.ended.push(ino);
             }
             state.make_room();
@@ -467,7 +469,8 @@ impl<'s> Step<'s> {
         for (at, _) in &blocks {
             if head.slots[*at] == PROMISED {
                 head.slots[*at] = 0;
-                inode.file_mut()?.promised -= 1;
+                let file = inode.file_mut()?;
+                file.promised = file.promised.saturating_sub(1);
             }
         }
         let new = blocks.iter().filter(|(at, _)| head.slots[*at] == 0).count();
@@ -510,7 +513,7 @@ impl<'s> Step<'s> {
             }
         }
         let file = inode.file_mut()?;
-        file.chunks = if is_there { file.chunks + 1 } else { file.chunks - 1 };
+        file.chunks = if is_there { file.chunks + 1 } else { file.chunks.saturating_sub(1) };
         Ok(())
     }
 
@@ -590,16 +593,18 @@ impl<'s> Step<'s> {
     /// Takes an inode that nothing leads to from the store. A large one is left there without a name, to go in parts.
     fn end(&mut self, ino: Ino, work: &mut Work) -> FsResult<()> {
         let inode = &mut work.now;
-        if let Form::File(file) = &inode.record.form
-            && file.chunks > CHUNKS_AT_ONCE
-        {
-            let chunks = self.graph.chunks(inode)?;
+        let chunks = match &inode.record.form {
+            Form::File(file) if file.chunks > CHUNKS_AT_ONCE => self.graph.chunks(inode)?,
+            _ => Arc::default(),
+        };
+        // A damaged record may say more than there are.
+        if let Some(left) = chunks.len().checked_sub(CHUNKS_AT_ONCE as usize) {
             if inode.is_orphan {
-                for chunk in chunks.iter().rev().take(CHUNKS_AT_ONCE as usize) {
+                for chunk in &chunks[left..] {
                     self.drop_chunk(ino, inode, *chunk)?;
                 }
-                inode.chunks = Some(Arc::new(chunks[..chunks.len() - CHUNKS_AT_ONCE as usize].to_vec()));
-                inode.file_mut()?.chunks -= CHUNKS_AT_ONCE;
+                inode.chunks = Some(Arc::new(chunks[..left].to_vec()));
+                inode.file_mut()?.chunks = left as u64;
             }
             (inode.buffer, inode.reserved) = (Arc::default(), 0);
             self.heads.retain(|(of, _), _| *of != ino);

@@ -5,11 +5,9 @@
 // What a test unwraps is what it asserts.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
-#[path = "../../flash-pages/tests/support/mod.rs"]
-mod flash;
 mod rig;
 
-use flash::{LEVELS, Level, campaign, device, geometry, streams};
+use rig::flash::{LEVELS, Level, campaign, device, geometry, streams};
 use rig::{PowerCutStore, formatted, options};
 use std::sync::Arc;
 use weft_conformance::erase::{Campaign, EraseRig, run};

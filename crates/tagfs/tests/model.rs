@@ -1,5 +1,5 @@
 //! Random operations do to this core what they do to the oracle, across remounts. `WEFT_CASES=N` tries N sequences instead of 200,
-//! `WEFT_SEED=N` others.
+//! `WEFT_SEED=N` others. `WEFT_CAMPAIGN=1` tries more than a million operations.
 
 // What a test unwraps is what it asserts.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -10,6 +10,9 @@ use weft_conformance::model::{Effort, a_core_does_what_the_oracle_does};
 use weft_tagfs::{FormatOptions, MountOptions, TagFs};
 use weft_tags::MemoryStore;
 use weft_vfs::FileSystem;
+
+/// Sequences of the campaign. They have up to 200 operations each.
+const CAMPAIGN_CASES: u64 = 11_000;
 
 #[test]
 fn the_core_does_what_the_oracle_does_across_remounts() {
@@ -30,7 +33,10 @@ fn the_core_does_what_the_oracle_does_across_remounts() {
         Box::new(TagFs::mount(Box::new(medium.borrow().clone()), options()).unwrap())
     };
     let number = |name| std::env::var(name).ok().map(|value| value.parse().unwrap());
-    let cases = number("WEFT_CASES").unwrap_or(200) as u32;
+    let is_campaign = std::env::var_os("WEFT_CAMPAIGN").is_some_and(|v| v != "0");
+    let cases = number("WEFT_CASES").unwrap_or(if is_campaign { CAMPAIGN_CASES } else { 200 }) as u32;
     let seed = number("WEFT_SEED").unwrap_or(3u64);
-    a_core_does_what_the_oracle_does(&make, &remount, Effort { cases, ops_max: 200, seed });
+    let ops = a_core_does_what_the_oracle_does(&make, &remount, Effort { cases, ops_max: 200, seed });
+    println!("{cases} sequences, {ops} operations");
+    assert!(!is_campaign || ops >= 1_000_000, "{ops} operations");
 }

@@ -8,7 +8,7 @@
 
 mod rig;
 
-use rig::CutRig;
+use rig::{Contents, CutRig};
 use weft_conformance::crash::programs::{Judge, Script};
 use weft_conformance::crash::{Rig, takes_new_writes};
 use weft_tagfs::TagFs;
@@ -62,7 +62,7 @@ fn cut(rig: &mut CutRig, seed: u64, every: u64) -> (u64, usize) {
 fn a_program_is_there_whole_or_not_at_all_after_a_cut() {
     let is_campaign = std::env::var_os("WEFT_CAMPAIGN").is_some_and(|v| v != "0");
     let (seeds, every) = if is_campaign { (1..=40, 1) } else { (1..=4, 3) };
-    let mut rig = CutRig::new(16 << 20, 7);
+    let mut rig = CutRig::new(Contents::formatted(16 << 20), 7);
     let (mut cuts, mut lost) = (0, 0);
     for seed in seeds {
         let more = cut(&mut rig, seed, every);

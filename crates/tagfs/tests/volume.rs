@@ -3,10 +3,13 @@
 // What a test unwraps is what it asserts.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod rig;
+
 use std::sync::Arc;
-use weft_core::Ino;
+use weft_core::{DataClass, Ino, Tag};
+use weft_flash_pages::{PolicyPages, PolicyPagesSetup};
 use weft_tagfs::{CheckReport, FormatOptions, MountOptions, TagFs, TagFsError};
-use weft_tags::{Info, InfoForm, MemoryStore, Options, SnodeId, Store};
+use weft_tags::{Info, InfoForm, MemoryStore, Options, PageStore, SnodeId, Store};
 use weft_vfs::{Core, CreateArgs, FileSystem, NewNode};
 
 const MIB: u64 = 1 << 20;
@@ -183,4 +186,36 @@ fn a_small_file_that_was_written_behind_its_end_shows_zeros_between() {
         });
         assert!(wanted.eq(out[..(9100 - from) as usize].iter().copied()), "from {from}");
     }
+}
+
+#[test]
+fn class_owner_and_flags_of_a_file_are_on_the_pages_of_the_flash_that_hold_its_data_and_choose_their_stream()
+{
+    use rig::flash::{device, geometry};
+    let device = device(geometry(2, 1, 160, 16));
+    let grant = || rig::flash::attach(device.clone()).unwrap();
+    let setup = PolicyPagesSetup::default();
+    let medium = Arc::new(PolicyPages::create(rig::flash::allocate(device.clone(), 100), setup).unwrap());
+    TagFs::format(Box::new(medium.clone()), &FormatOptions { capacity_bytes: 0, ..FormatOptions::default() })
+        .unwrap();
+    let fs = TagFs::mount(Box::new(medium.clone()), MountOptions::default()).unwrap();
+    let tags = [(7, DataClass::Temporary), (8, DataClass::Immutable)];
+    for (owner, class) in tags {
+        let tag = Tag { class, ..Tag::default() };
+        let args = CreateArgs { uid: owner, tag, ..CreateArgs::new(NewNode::File, 0o644) };
+        let ino = fs.create(Ino::ROOT, format!("of {owner}").as_bytes(), &args).unwrap().ino;
+        fs.write(ino, 0, &vec![owner as u8; 1 << 20]).unwrap();
+        fs.fsync(ino).unwrap();
+    }
+    fs.unmount().unwrap();
+    drop(medium);
+    let medium = PolicyPages::open(grant(), setup).unwrap();
+    let mut streams = std::collections::BTreeSet::new();
+    for (owner, class) in tags {
+        let all = (0..medium.blocks()).map(|block| medium.tag_of(block).unwrap());
+        let own: Vec<Tag> = all.filter(|tag| tag.owner == owner).collect();
+        assert!(own.len() >= 256 && own.iter().all(|tag| tag.class == class), "{owner}: {own:?}");
+        streams.extend(own.iter().map(|tag| tag.stream));
+    }
+    assert_eq!(streams.len(), tags.len());
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 use weft_device::DeviceError;
+use weft_device::nand::FlashError;
+use weft_flash_pages::FlashPagesError;
 use weft_lfs::LfsError;
 use weft_placement::PolicyError;
 use weft_tagfs::TagFsError;
@@ -48,6 +50,17 @@ pub enum VolumeError {
         volume: String,
         /// Why.
         source: TagFsError,
+    },
+    /// The image of a flash device cannot be opened.
+    #[error(transparent)]
+    Flash(FlashError),
+    /// The medium of a volume on flash was not made or not opened.
+    #[error("{volume}: {source}")]
+    FlashPages {
+        /// Name of the volume.
+        volume: String,
+        /// Why.
+        source: FlashPagesError,
     },
     /// The file system of the image has no room for what the core has to write. It names the image, and what to do.
     #[error("{0}")]
@@ -106,6 +119,17 @@ impl VolumeError {
             LfsError::Device(error) => VolumeError::Device(error),
             LfsError::Fs(FsError::HostFull(what)) => VolumeError::HostFull(what),
             source => VolumeError::Lfs { volume: volume.to_string(), source },
+        }
+    }
+
+    /// The error of a medium on flash; where the image cannot be opened, that of the image.
+    pub fn flash(volume: &str, source: FlashPagesError) -> VolumeError {
+        match source {
+            FlashPagesError::Image(FlashError::Device(error @ DeviceError::Busy(_))) => {
+                VolumeError::Device(error)
+            }
+            FlashPagesError::Image(error) => VolumeError::Flash(error),
+            source => VolumeError::FlashPages { volume: volume.to_string(), source },
         }
     }
 

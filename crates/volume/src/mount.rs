@@ -6,7 +6,7 @@ use crate::direct::{DirectImage, ImageKind};
 use crate::error::VolumeError;
 use crate::policy::read_policy;
 use crate::recorder::{Record, Recorder};
-use crate::spec::path_of;
+use crate::spec::Place;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hasher};
@@ -17,10 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino};
 use weft_device::{Geometry, ZonedDevice, ZonedModel};
+use weft_flash_pages::{CreateRequest, FlashSpec};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
 use weft_sys::{SharedMemory, effective_user};
-use weft_tagfs::TagFs;
+use weft_tagfs::{TagFs, TagFsError};
 use weft_tags::{FileStore, MemoryStore, PageStore, ReadPath};
 use weft_vfs::compound::schedule::Processors;
 use weft_vfs::{Core, Death, FileKind, FileSystem, FsError, MemFs};
@@ -135,16 +136,40 @@ pub fn format(device: Arc<dyn ZonedDevice>, name: &str, label: &str) -> Result<(
 
 /// Opens an image or a drive and mounts the volume on it.
 pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, VolumeError> {
-    let image = path_of(image);
+    let place = Place::of(image);
     let engine = choice.engine()?;
-    if is_tag_store(&image) {
-        return open_tagfs(&image, engine, choice);
+    if is_tag_store(&place) {
+        return open_tagfs(image, &place, engine, choice);
     }
+    let image = place.path;
     let device = match choice.look {
         true => Device::look(&image, choice.drive_cache_bytes)?,
         false => Device::open(&image, choice.real_time, choice.drive_cache_bytes)?,
     };
     mount_lfs(device, image.display().to_string(), Some(&image), engine, choice)
+}
+
+/// Makes a volume of the core on a tag store on a grant of flash. It belongs to whoever makes it. The grant's size is the volume's.
+///
+/// # Errors
+/// Those of [`FlashSpec::create`]; the grant is too small.
+pub fn format_tagfs_on_flash(
+    spec: &FlashSpec,
+    request: &CreateRequest,
+    label: &str,
+) -> Result<u64, VolumeError> {
+    let name = spec.to_string();
+    let medium = spec.create(request).map_err(|source| VolumeError::flash(&name, source))?;
+    let bytes = medium.blocks() * BLOCK_BYTES as u64;
+    make_tagfs(medium, bytes, label).map_err(|source| VolumeError::tagfs(&name, source))?;
+    Ok(bytes)
+}
+
+fn make_tagfs(medium: Box<dyn PageStore>, capacity_bytes: u64, label: &str) -> Result<(), TagFsError> {
+    let (label, owner) = (label.to_string(), effective_user());
+    let options =
+        weft_tagfs::FormatOptions { label, owner, capacity_bytes, ..weft_tagfs::FormatOptions::default() };
+    TagFs::format(medium, &options)
 }
 
 /// Makes a volume of the core on a tag store in a new image, or in the one that is there. It belongs to whoever makes it.
@@ -162,42 +187,49 @@ pub fn format_tagfs(image: &Path, bytes: u64, label: &str) -> Result<(), VolumeE
     // What an earlier volume had there beyond the new one's end is not needed.
     let blocks = bytes / BLOCK_BYTES as u64;
     medium.cut(blocks).map_err(|source| VolumeError::Io { what: "format", path: image.into(), source })?;
-    let (label, owner) = (label.to_string(), effective_user());
-    let options = weft_tagfs::FormatOptions {
-        label,
-        owner,
-        capacity_bytes: bytes,
-        ..weft_tagfs::FormatOptions::default()
-    };
-    TagFs::format(Box::new(medium), &options).map_err(failed)
+    make_tagfs(Box::new(medium), bytes, label).map_err(failed)
 }
 
-/// Whether an image is a tag store.
-pub fn is_tag_store(image: &Path) -> bool {
-    let mut first = [0; 8];
+/// Whether what is at a place is a tag store: on flash nothing else can be.
+pub fn is_tag_store(place: &Place) -> bool {
+    if place.flash.is_some() {
+        return true;
+    }
+    let (image, mut first) = (&place.path, [0; 8]);
     let is_file = image.metadata().is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device());
     is_file
         && File::open(image).and_then(|mut file| file.read_exact(&mut first)).is_ok()
         && first == *b"WEFTTAGS"
 }
 
-/// Opens the tag store in an image: with `look` the image stays as it is, whatever is written.
+/// Opens the medium of the tag store at a place: with `look` the store stays as it is, whatever is written. On flash a look
+/// is alone with the image, too, and the level below may end its recovery there.
 ///
 /// # Errors
 /// The image cannot be opened.
-pub fn tag_medium(image: &Path, look: bool) -> Result<Box<dyn PageStore>, VolumeError> {
+pub fn tag_medium(place: &Place, look: bool) -> Result<Box<dyn PageStore>, VolumeError> {
+    let image = &place.path;
     let failed = |source: weft_tags::Error| VolumeError::tagfs(&image.display().to_string(), source.into());
+    if let Some(spec) = &place.flash {
+        let medium = spec.open().map_err(|source| VolumeError::flash(&spec.to_string(), source))?;
+        return Ok(if look { Box::new(MemoryStore::over(medium)) } else { medium });
+    }
     Ok(match look {
         true => Box::new(MemoryStore::over(Box::new(FileStore::open_read_only(image).map_err(failed)?))),
         false => Box::new(FileStore::open(image, ReadPath::Kernel).map_err(failed)?),
     })
 }
 
-fn open_tagfs(image: &Path, engine: Engine, choice: &MountChoice) -> Result<Mounted, VolumeError> {
-    let name = image.display().to_string();
+fn open_tagfs(
+    name: &Path,
+    place: &Place,
+    engine: Engine,
+    choice: &MountChoice,
+) -> Result<Mounted, VolumeError> {
     if choice.real_time {
-        return Err(VolumeError::KeepsItsTime(image.to_path_buf()));
+        return Err(VolumeError::KeepsItsTime(name.to_path_buf()));
     }
+    let name = name.display().to_string();
     let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only);
     let cache_bytes = choice.drive_cache_bytes.max(weft_tagfs::MountOptions::CACHE_BYTES_MIN);
     let options = weft_tagfs::MountOptions {
@@ -206,9 +238,9 @@ fn open_tagfs(image: &Path, engine: Engine, choice: &MountChoice) -> Result<Moun
         read_only,
         ..weft_tagfs::MountOptions::default()
     };
-    let mounted = TagFs::mount(tag_medium(image, choice.look)?, options);
+    let mounted = TagFs::mount(tag_medium(place, choice.look)?, options);
     let tagfs = mounted.map_err(|source| VolumeError::tagfs(&name, source))?;
-    let id = id_of(&tagfs.uuid(), Some(image));
+    let id = id_of(&tagfs.uuid(), Some(&place.path));
     Mounted::new(name, Store::TagFs(Arc::new(tagfs)), id, engine, choice)
 }
 

@@ -14,6 +14,7 @@ mod protocol;
 mod recording;
 mod recovery;
 mod session;
+mod tagfs;
 mod tags;
 mod trace;
 mod volume_file;
@@ -42,7 +43,7 @@ pub trait Target {
 
 type Make = fn() -> Box<dyn Target>;
 
-const ALL: [(&str, Make); 16] = [
+const ALL: [(&str, Make); 17] = [
     ("recovery", || Box::new(recovery::Recovery::new())),
     ("image", || Box::new(image::ImageRecords::new())),
     ("stranger", || Box::new(protocol::Protocol::new(protocol::Who::Stranger))),
@@ -57,6 +58,7 @@ const ALL: [(&str, Make); 16] = [
     ("flash", || Box::new(flash::FlashImages::new())),
     ("session", || Box::new(session::HostileSession::new())),
     ("tags", || Box::new(tags::TagStores::new())),
+    ("tagfs", || Box::new(tagfs::TagFsRecords::new())),
     ("trace", || Box::new(trace::TraceText)),
     ("geometry", || Box::new(geometry::GeometryText)),
 ];

@@ -23,6 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weft_lfs::salvage::LOST_AND_FOUND;
 use weft_vfs::FileKind;
+use weft_volume::spec::Place;
 
 /// Bytes of a read and a write.
 const COPY_BYTES: usize = 256 << 10;
@@ -86,7 +87,7 @@ fn is_missing(place: &FileArg) -> bool {
 
 /// An image by the one name that all its names lead to.
 fn plain(image: &Path) -> Cow<'_, Path> {
-    image.canonicalize().map_or(Cow::Borrowed(image), Cow::Owned)
+    Place::of(image).plain_name().map_or(Cow::Borrowed(image), Cow::Owned)
 }
 
 /// Copies files.

@@ -1,6 +1,7 @@
 //! `weft format`: a volume on an emulated device in an image file, or on a real drive.
 
 use crate::args::GeometryArgs;
+use crate::command::tags::store::OP_PERMILLE;
 use crate::error::CliError;
 use crate::host;
 use crate::progress;
@@ -13,15 +14,17 @@ use std::sync::Arc;
 use weft_core::BLOCK_BYTES;
 use weft_core::units::{format_size, parse_size};
 use weft_device::{ZonedDevice, ZonedModel, zonefs};
+use weft_flash_pages::{CreateRequest, FlashSpec};
 use weft_volume::VolumeError;
 use weft_volume::device::open_for_format;
-use weft_volume::spec::{is_drive, path_of};
+use weft_volume::spec::{Place, is_drive};
 
 /// `weft format`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  weft format --size 4G vol.img\n  \
     weft format --size 512M --zone-size 8M --preset tlc --force vol.img\n  \
     weft format --geometry drive.toml vol.img\n  \
+    weft format --core tagfs policy:nand.img#files\n  \
     weft format /dev/nvme0n1\n  \
     weft format --zonefs /dev/nvme0n1\n  \
     mount -t zonefs -o explicit-open,errors=zone-ro /dev/nvme0n1 /mnt/z && weft format zonefs:/mnt/z")]
@@ -31,7 +34,7 @@ pub struct FormatArgs {
     pub size: Option<String>,
     #[command(flatten)]
     pub geometry: GeometryArgs,
-    /// The core that stores the files: lfs, a log on zones, or tagfs, on a tag store in an image file.
+    /// The core that stores the files: lfs, a log on zones, or tagfs, on a tag store in an image file or on flash.
     #[arg(long, value_enum, default_value_t, value_name = "CORE")]
     pub core: CoreName,
     /// A name for the volume.
@@ -49,7 +52,8 @@ pub struct FormatArgs {
     /// The drive to format; the same as naming the drive as IMAGE.
     #[arg(long, value_name = "DEVICE|zonefs:DIR", conflicts_with = "image")]
     pub device: Option<PathBuf>,
-    /// The image file to make, a zoned block device, or zonefs:DIR for a mounted zonefs.
+    /// The image file to make, a zoned block device, zonefs:DIR for a mounted zonefs, or, with --core tagfs,
+    /// policy:IMAGE#GRANT or function:IMAGE#GRANT for a volume on modelled flash, at this level of the grant.
     #[arg(required_unless_present = "device")]
     pub image: Option<PathBuf>,
 }
@@ -75,7 +79,10 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
             "name the image file or the drive to format",
         ));
     };
-    let path = path_of(named);
+    let Place { path, flash, .. } = Place::of(named);
+    if let Some(spec) = &flash {
+        return on_flash(args, spec);
+    }
     if args.core == CoreName::Tagfs {
         return on_tag_store(args, &path);
     }
@@ -97,18 +104,41 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
 /// Makes a volume on a tag store in an image file.
 fn on_tag_store(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     if args.zonefs || is_drive(path) || args.device.is_some() {
-        let remedy = "name an image file, or leave out --core";
-        return Err(CliError::of(path, "--core tagfs makes a volume in an image file only", remedy));
+        let remedy = "name an image file, or policy:IMAGE#GRANT, or leave out --core";
+        return Err(CliError::of(path, "--core tagfs makes a volume in an image file or on flash", remedy));
     }
-    if args.geometry.is_given() {
-        let what = "--preset, --geometry and --zone-size are options of volumes with zones";
-        return Err(CliError::of(path, what, "leave them out: a tag store has no zones"));
-    }
+    refuse_zones(args, path)?;
     let bytes = args.size.as_deref().map(parse_size).transpose()?.unwrap_or(TAGFS_BYTES_DEFAULT);
     check_file(path, args.force)?;
     weft_volume::format_tagfs(path, bytes, &args.label)?;
     if !args.quiet {
         say(format_args!("{}: {} in a tag store", path.display(), format_size(bytes)));
+    }
+    Ok(())
+}
+
+/// Makes a volume on a tag store on flash.
+fn on_flash(args: &FormatArgs, spec: &FlashSpec) -> Result<(), CliError> {
+    let name = PathBuf::from(spec.to_string());
+    if args.core != CoreName::Tagfs || args.zonefs || args.device.is_some() {
+        let what = "a volume on a grant of flash has the core tagfs";
+        return Err(CliError::of(&name, what, "give --core tagfs, and leave out --zonefs and --device"));
+    }
+    refuse_zones(args, &name)?;
+    let bytes = args.size.as_deref().map(parse_size).transpose()?.unwrap_or(0);
+    let request = CreateRequest { bytes, over_provisioning_permille: OP_PERMILLE, force: args.force };
+    let made = weft_volume::format_tagfs_on_flash(spec, &request, &args.label);
+    let bytes = made.map_err(|error| host::served(&name, error.into()))?;
+    if !args.quiet {
+        say(format_args!("{spec}: {} in a tag store", format_size(bytes)));
+    }
+    Ok(())
+}
+
+fn refuse_zones(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
+    if args.geometry.is_given() {
+        let what = "--preset, --geometry and --zone-size are options of volumes with zones";
+        return Err(CliError::of(path, what, "leave them out: a tag store has no zones"));
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use weft_lfs::fsck::{FsckReport, Problem, check};
 use weft_tagfs::{CheckReport, TagFs};
 use weft_volume::Device;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
-use weft_volume::spec::path_of;
+use weft_volume::spec::Place;
 
 /// `weft fsck`
 #[derive(Args, Debug)]
@@ -32,7 +32,7 @@ pub struct FsckArgs {
     pub quiet: bool,
     #[command(flatten)]
     pub memory: MemoryArgs,
-    /// The volume: an image file, a zoned block device, or zonefs:DIR.
+    /// The volume: an image file, a zoned block device, zonefs:DIR, or policy:IMAGE#GRANT or function:IMAGE#GRANT.
     pub image: PathBuf,
 }
 
@@ -40,11 +40,12 @@ pub struct FsckArgs {
 pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     let image = args.image.display().to_string();
     wait_until_closed(&args.image);
-    args.memory.apply(&args.image)?;
-    if weft_volume::is_tag_store(&path_of(&args.image)) {
-        return check_tag_store(args, &image);
+    let place = Place::of(&args.image);
+    args.memory.apply(&place.path)?;
+    if weft_volume::is_tag_store(&place) {
+        return check_tag_store(args, &place, &image);
     }
-    let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
+    let device = Device::look(&place.path, CACHE_BYTES_DEFAULT)
         .map_err(|e| served_or(&args.image, 2, e, |e| CliError::uncheckable(&image, Kind::Volume, e)))?;
     let written =
         |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);
@@ -69,9 +70,9 @@ pub fn run(args: &FsckArgs) -> Result<(), CliError> {
 }
 
 /// Checks a volume on a tag store.
-fn check_tag_store(args: &FsckArgs, image: &str) -> Result<(), CliError> {
+fn check_tag_store(args: &FsckArgs, place: &Place, image: &str) -> Result<(), CliError> {
     let uncheckable = |error: &dyn Display| CliError::uncheckable(image, Kind::Volume, error);
-    let medium = weft_volume::tag_medium(&path_of(&args.image), true)
+    let medium = weft_volume::tag_medium(place, true)
         .map_err(|error| served_or(&args.image, 2, error, |error| uncheckable(&error)))?;
     let report = TagFs::check(medium).map_err(|error| uncheckable(&error))?;
     let text = match args.json {

@@ -17,6 +17,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use weft_core::serve::connect_now;
 use weft_fuse::{FuseError, Kept, Mount};
+use weft_volume::spec::path_of;
 use weft_volume::{MountChoice, Record, Spec};
 
 /// `weft run`
@@ -30,8 +31,9 @@ use weft_volume::{MountChoice, Record, Spec};
     EXIT STATUS\n  The exit status of the program, or 128 plus the signal number when a signal ended the program.\n  \
     125 weft itself failed, 126 the program cannot run under weft, 127 the program was not found")]
 pub struct RunArgs {
-    /// The volume: an image file, a zoned block device, zonefs:DIR, or mem:SIZE. mem:SIZE makes a volume in memory and
-    /// discards it after the run. mem: without a size keeps files in memory and models no device.
+    /// The volume: an image file, a zoned block device, zonefs:DIR, policy:IMAGE#GRANT, function:IMAGE#GRANT, or mem:SIZE.
+    /// mem:SIZE makes a volume in memory and discards it after the run. mem: without a size keeps files in memory and models
+    /// no device.
     #[arg(long, value_name = "IMAGE|DEVICE|zonefs:DIR|mem:[SIZE]")]
     #[arg(required_unless_present_any = ["hints", "socket"])]
     pub volume: Option<String>,
@@ -98,12 +100,13 @@ pub fn run(args: &RunArgs) -> Result<u8, CliError> {
     args.intercept.check()?;
     args.placement.program_cpus.check()?;
     let spec = args.volume.as_deref().map(Spec::parse).transpose()?;
-    let volume = match &spec {
-        Some(Spec::Image(path)) => &[&**path][..],
-        _ => &[],
+    let image = match &spec {
+        Some(Spec::Image(name)) => Some(path_of(name)),
+        _ => None,
     };
+    let volume: Vec<&Path> = image.as_deref().into_iter().collect();
     for file in args.report.iter().chain(&args.record) {
-        output::check(file, volume)?;
+        output::check(file, &volume)?;
     }
     let signals = Queue::block()?;
     let source = match (&args.socket, &spec) {
@@ -219,7 +222,7 @@ fn reach(
             ));
         }
         Spec::Image(path) => {
-            placement.memory.apply(path)?;
+            placement.memory.apply(&path_of(path))?;
             host::reach(path, choice)?
         }
         Spec::Memory(bytes) => {

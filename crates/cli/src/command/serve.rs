@@ -19,7 +19,7 @@ use std::time::Duration;
     'weft run', set LD_PRELOAD, WEFT_SOCKET and WEFT_AT in the environment of the program; docs/shim.md describes them."
 )]
 pub struct ServeArgs {
-    /// The volume: an image file, a zoned block device, or zonefs:DIR.
+    /// The volume: an image file, a zoned block device, zonefs:DIR, or policy:IMAGE#GRANT or function:IMAGE#GRANT.
     #[arg(long, value_name = "IMAGE")]
     pub volume: PathBuf,
     /// The socket to listen on [default: a socket in a private directory of this user]. Other commands of this user find

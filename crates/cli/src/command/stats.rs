@@ -37,7 +37,7 @@ pub struct StatsArgs {
     /// Print JSON; docs/formats/report-json.md describes it.
     #[arg(long)]
     pub json: bool,
-    /// The volume: an image file, a zoned block device, or zonefs:DIR.
+    /// The volume: an image file, a zoned block device, zonefs:DIR, or policy:IMAGE#GRANT or function:IMAGE#GRANT.
     pub image: PathBuf,
 }
 

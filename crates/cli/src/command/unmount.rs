@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use weft_fuse::unmount;
 use weft_sys::file::lock_holder;
+use weft_volume::spec::{Place, path_of};
 
 /// Pause between two looks at the server.
 const LOOK: Duration = Duration::from_millis(20);
@@ -39,7 +40,7 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
     signal::notice_interrupts();
     let asked = std::path::absolute(&args.dir).map_err(|error| CliError::io("find", &args.dir, error))?;
     // A server that has gone leaves a mount that cannot be looked at: then the name has to do.
-    let seen = asked.canonicalize().unwrap_or(asked);
+    let seen = Place::of(&args.dir).plain_name().unwrap_or(asked);
     let all = mounts()?;
     let is_source = |mount: &Mounted| mount.source == seen && mount.is_believed();
     let is_asked = |mount: &&Mounted| mount.is_volume() && (mount.dir == seen || is_source(mount));
@@ -50,7 +51,7 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
         several => several.iter().rev().find(lives).or(several.last()),
     };
     // An image that has been renamed since: its server has it by whatever name.
-    let by_server = || File::open(&seen).ok().and_then(|image| mount_by(lock_holder(&image)?));
+    let by_server = || File::open(path_of(&seen)).ok().and_then(|image| mount_by(lock_holder(&image)?));
     let (found, renamed) = match named {
         Some(&mount) => (Some(mount), None),
         None => (None, by_server()),
@@ -97,7 +98,7 @@ pub fn run(args: &UnmountArgs) -> Result<(), CliError> {
 
 /// The error of what is no directory of a mount, and no image of one.
 fn not_mounted(asked: &Path, seen: &Path) -> CliError {
-    let holder = File::open(seen).ok().and_then(|image| lock_holder(&image));
+    let holder = File::open(path_of(seen)).ok().and_then(|image| lock_holder(&image));
     let what = match holder {
         Some(process) => format!("no volume is mounted there; process {process} has the image open"),
         None => "no volume is mounted there".to_string(),
@@ -132,7 +133,7 @@ fn take_off_dead(source: &Path) -> Result<(), CliError> {
 /// Waits until nobody serves the volume any more, or the user interrupts.
 fn wait_for_close(volume: &Path) -> Result<(), CliError> {
     // What is no file is in memory, and gone with its server.
-    let Ok(image) = File::open(volume) else { return Ok(()) };
+    let Ok(image) = File::open(path_of(volume)) else { return Ok(()) };
     let (begun, mut is_told) = (Instant::now(), false);
     while is_in_use(&image) && !signal::was_interrupted() {
         if begun.elapsed() > CLOSED_SOON && !is_told {

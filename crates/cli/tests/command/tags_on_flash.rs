@@ -58,3 +58,46 @@ fn what_cannot_be_on_flash_is_refused_with_what_helps() {
     bench.weft(&["flash", "create", "--size", "1G", "large.img"]).success();
     refused(&["tags", "create", "policy:large.img"], "pages of 32768 bytes", "--preset bbssd");
 }
+
+#[test]
+fn a_volume_on_either_level_is_made_written_by_a_program_checked_and_copied() {
+    for level in ["policy", "function"] {
+        let bench = with_device();
+        let volume = format!("{level}:nand.img#files");
+        bench.weft(&["format", "--core", "tagfs", "--size", "150M", &volume]).success();
+        bench.file("a", "a line\n");
+        bench.weft(&["cp", "a", &format!("{volume}:/a")]).success();
+        bench
+            .weft(&["run", "--quiet", "--volume", &volume, "--", "sh", "-c", "cat /weft/a /weft/a >/weft/b"])
+            .success();
+        assert_eq!(bench.stdout(&["cat", &format!("{volume}:/b")]), "a line\na line\n");
+        bench.weft(&["fsck", &volume]).success().stdout(contains("2 files").and(contains("no problems")));
+        // A second volume on the same device has other files, and another server.
+        let other = format!("{level}:nand.img#other");
+        bench.weft(&["format", "--core", "tagfs", "--size", "60M", &other]).success();
+        bench.weft(&["cp", &format!("{volume}:/b"), "copy"]).success();
+        assert_eq!(bench.stdout(&["ls", &format!("{other}:/")]), "");
+        assert_eq!(std::fs::read_to_string(bench.path("copy")).unwrap(), "a line\na line\n");
+    }
+}
+
+#[test]
+fn a_volume_on_flash_that_cannot_be_is_refused_with_what_helps() {
+    let bench = with_device();
+    let refused = |args: &[&str], what: &str, helps: &str| {
+        bench.weft(args).code(predicates::ord::ne(0)).stderr(contains(what).and(contains(helps)));
+    };
+    refused(&["format", "policy:nand.img"], "has the core tagfs", "give --core tagfs");
+    refused(
+        &["format", "--core", "tagfs", "--preset", "slc", "policy:nand.img"],
+        "options of volumes with zones",
+        "leave them out",
+    );
+    refused(&["ls", "policy:nand.img:/"], "no monitor is on this device", "weft format --core tagfs");
+    refused(&["ls", "policy:none.img:/"], "none.img", "weft flash create");
+    bench.weft(&["format", "--core", "tagfs", "policy:nand.img"]).success();
+    refused(&["format", "--core", "tagfs", "policy:nand.img"], "a grant named 'tags' exists", "--force");
+    refused(&["ls", "function:nand.img:/"], "holds data of the policy level", "function level");
+    bench.weft(&["tags", "create", "--force", "policy:nand.img"]).success();
+    refused(&["ls", "policy:nand.img:/"], "without a file system", "weft format --core tagfs");
+}

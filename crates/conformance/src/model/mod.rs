@@ -16,6 +16,7 @@ pub use op::{Flavour, Node, Offset, Op, ops};
 use super::Make;
 use pair::Pair;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use weft_vfs::{FileSystem, MemFs};
 
@@ -74,15 +75,14 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Tries random sequences; panics with the shortest one it finds on which the core and the oracle differ.
-pub fn a_core_does_what_the_oracle_does(make: Make<'_>, remount: Remount<'_>, effort: Effort) {
-    if let Err(failure) = search(make, remount, effort) {
-        panic!("{failure}");
-    }
+/// Tries random sequences; panics with the shortest one it finds on which the core and the oracle differ. How many operations
+/// there were.
+pub fn a_core_does_what_the_oracle_does(make: Make<'_>, remount: Remount<'_>, effort: Effort) -> u64 {
+    search(make, remount, effort).unwrap_or_else(|failure| panic!("{failure}"))
 }
 
 /// Like [`a_core_does_what_the_oracle_does`], but returns what it would panic with.
-pub fn search(make: Make<'_>, remount: Remount<'_>, effort: Effort) -> Result<(), Failure> {
+pub fn search(make: Make<'_>, remount: Remount<'_>, effort: Effort) -> Result<u64, Failure> {
     // The sequences of a seed are reproduced by the seed; nothing is kept in files beside the sources.
     let config = Config {
         cases: effort.cases,
@@ -93,12 +93,16 @@ pub fn search(make: Make<'_>, remount: Remount<'_>, effort: Effort) -> Result<()
     let mut seed = [0; 32];
     seed[..8].copy_from_slice(&effort.seed.to_le_bytes());
     let mut runner = TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed));
+    let done = Cell::new(0);
     let found = runner.run(&ops(effort.ops_max), |ops| match difference(make, remount, &ops) {
         Some(what) => Err(TestCaseError::fail(what)),
-        None => Ok(()),
+        None => {
+            done.set(done.get() + ops.len() as u64);
+            Ok(())
+        }
     });
     match found {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(done.get()),
         Err(TestError::Fail(reason, ops)) => Err(without_what_does_not_matter(
             make,
             remount,

@@ -50,7 +50,7 @@ pub struct DoArgs {
     /// several times.
     #[arg(long, value_name = "NAME=FILE", value_parser = out::parse)]
     pub out: Vec<OutArg>,
-    /// The volume: an image file, a zoned block device, or zonefs:DIR.
+    /// The volume: an image file, a zoned block device, zonefs:DIR, or policy:IMAGE#GRANT or function:IMAGE#GRANT.
     pub volume: PathBuf,
     /// The program; - means standard input.
     #[arg(default_value = "-")]

@@ -14,8 +14,6 @@ use crate::say;
 use crate::sys::signal::Queue;
 use clap::Args;
 use keeper::{Charge, Role};
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +21,7 @@ use weft_core::Ino;
 use weft_fuse::{FuseError, Mount, MountChoice, mount_too, remount, unmount};
 use weft_sys::effective_user;
 use weft_volume::MountChoice as VolumeChoice;
+use weft_volume::spec::{Place, path_of};
 
 /// Pause between two looks whether somebody has unmounted the directory.
 const LOOK: Duration = Duration::from_millis(200);
@@ -37,7 +36,7 @@ const LOOK: Duration = Duration::from_millis(200);
     and what it does not do yet."
 )]
 pub struct MountArgs {
-    /// The volume: an image file, a zoned block device, or zonefs:DIR.
+    /// The volume: an image file, a zoned block device, zonefs:DIR, or policy:IMAGE#GRANT or function:IMAGE#GRANT.
     pub volume: PathBuf,
     /// The directory.
     pub dir: PathBuf,
@@ -121,7 +120,7 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
     }
     args.placement.program_cpus.check()?;
     // 'weft unmount' and others find the image by what the mount shows.
-    let source = args.volume.canonicalize().unwrap_or_else(|_| args.volume.clone());
+    let source = Place::of(&args.volume).plain_name().unwrap_or_else(|_| args.volume.clone());
     let mut choice = choice(&source);
     let (remounts, named): (Vec<_>, Vec<_>) = args.options.iter().partition(|option| *option == "remount");
     let is_new = |option: &&String| remounts.is_empty() || !options::is_shown(option);
@@ -166,7 +165,7 @@ pub fn run(args: &MountArgs) -> Result<u8, CliError> {
         Role::Server(charge) => charge,
         Role::Done(status) => return Ok(status),
     };
-    match served.memory.apply(&served.volume) {
+    match served.memory.apply(&path_of(&served.volume)) {
         // A mount goes on as it can.
         Err(error) if charge.device.is_some() => say::warn(error),
         applied => applied?,
@@ -294,16 +293,8 @@ impl Served {
         let mut choice = args.placement.choice();
         choice.policy = choice.policy.as_deref().map(whole).transpose()?;
         let socket = args.socket.as_deref().map(whole).transpose()?;
-        let volume = match source.as_os_str().as_encoded_bytes().strip_prefix(b"zonefs:") {
-            Some(dir) => {
-                let mut spec = OsString::from("zonefs:");
-                spec.push(whole(Path::new(OsStr::from_bytes(dir)))?);
-                spec.into()
-            }
-            None => source.to_path_buf(),
-        };
-        let memory = args.placement.memory.of_volume(source)?;
-        Ok(Served { volume, socket, choice, memory })
+        let memory = args.placement.memory.of_volume(&path_of(source))?;
+        Ok(Served { volume: source.to_path_buf(), socket, choice, memory })
     }
 
     /// Serves the volume in this process, for nobody else if it is alone.

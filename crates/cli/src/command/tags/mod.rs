@@ -8,7 +8,7 @@ mod scan;
 mod serve;
 mod shrink;
 mod snode;
-mod store;
+pub mod store;
 
 pub use store::{StoreArgs, failed, open};
 
