@@ -273,6 +273,23 @@ impl CliError {
             CliError::Volume(VolumeError::TagFs { volume, source: TagFsError::NoFileSystem }) => {
                 return Kind::Volume.other_at(Path::new(volume));
             }
+            CliError::Volume(VolumeError::NoSnapshots(image)) => {
+                return Some(format!(
+                    "copy its files instead ('weft cp -r {}:/ DIR', 'weft export'); volumes that 'weft format --core tagfs NEW' makes have \
+                     snapshots",
+                    image.display()
+                ));
+            }
+            // The text says what to do.
+            CliError::Volume(VolumeError::TagFs {
+                source:
+                    TagFsError::Store(
+                        weft_tags::Error::SnapshotExists(_)
+                        | weft_tags::Error::NoSuchSnapshot(_)
+                        | weft_tags::Error::TooLarge { .. },
+                    ),
+                ..
+            }) => return None,
             CliError::Volume(VolumeError::TagFs { source: TagFsError::Label { .. }, .. }) => {
                 "give a shorter --label"
             }

@@ -144,24 +144,32 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Writes bytes; there is room for them.
+    /// Writes bytes; there is room for them. Where one block cannot be read, those before it are written.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> FsResult<()> {
         let end = end_of(offset, data.len() as u64)?;
         let mut at = offset;
-        while at < end {
-            let (block, from) = (at / BLOCK, (at % BLOCK) as usize);
-            let piece = (BLOCK_BYTES - from).min((end - at) as usize);
-            let bytes = &data[(at - offset) as usize..][..piece];
+        let written = self.write_blocks(offset, &mut at, end, data);
+        if at > offset {
+            let file = self.inode.file_mut()?;
+            let is_overwritten = offset < file.size;
+            file.size = file.size.max(at);
+            self.inode.gives_up |= is_overwritten;
+        }
+        written
+    }
+
+    fn write_blocks(&mut self, offset: u64, at: &mut u64, end: u64, data: &[u8]) -> FsResult<()> {
+        while *at < end {
+            let begun = *at;
+            let (block, from) = (begun / BLOCK, (begun % BLOCK) as usize);
+            let piece = (BLOCK_BYTES - from).min((end - begun) as usize);
+            let bytes = &data[(begun - offset) as usize..][..piece];
             match <&Block>::try_from(bytes) {
                 Ok(whole) => self.put(block, Arc::new(*whole))?,
                 Err(_) => self.buffered(block)?[from..from + piece].copy_from_slice(bytes),
             }
-            at += piece as u64;
+            *at += piece as u64;
         }
-        let file = self.inode.file_mut()?;
-        let is_overwritten = offset < file.size;
-        file.size = file.size.max(end);
-        self.inode.gives_up |= is_overwritten;
         Ok(())
     }
 
@@ -181,7 +189,7 @@ impl Editor<'_> {
         // The sums of a damaged volume may be less than what is there.
         file.blocks = file.blocks.saturating_sub((is_buffered || is_inline || slot != 0).into());
         if is_buffered && !is_inline && slot == 0 {
-            self.inode.reserved -= 1;
+            self.inode.reserved = self.inode.reserved.saturating_sub(1);
         }
         Ok(())
     }

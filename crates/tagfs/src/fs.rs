@@ -166,7 +166,8 @@ impl TagFs {
         if file.size == 0 && file.blocks == 0 {
             file.born = clock;
         }
-        Editor { graph: &self.graph, ino, inode, heads: &mut heads }.write(offset, data)?;
+        // What was written before an error is counted, too.
+        let written = Editor { graph: &self.graph, ino, inode, heads: &mut heads }.write(offset, data);
         inode.touch_data();
         if let Some(when) = when {
             (inode.record.mtime, inode.record.ctime) = (when, when.max(before));
@@ -179,6 +180,7 @@ impl TagFs {
         state.superblock.volume_bytes += data.len() as u64;
         state.group(&tag).bytes_written += data.len() as u64;
         state.note_dirty(ino);
+        written?;
         if state.buffered * BLOCK > self.options.dirty_bytes_max {
             self.flush_all(state, Duration::ZERO)?;
         } else if now.0 >= self.buffer_blocks || through && now.0 >= self.buffer_blocks / 4 {

@@ -48,7 +48,7 @@ fn what_was_promised_survives_a_cut_at_any_operation_between_many_checkpoints() 
 
 fn on_flash(level: Level) {
     let used = Contents::used_on(level);
-    let (seeds, every) = if is_campaign() { (1..=8, 2) } else { (1..=2, 41) };
+    let (seeds, every) = if is_campaign() { (1..=8, 1) } else { (1..=2, 31) };
     let (mut cuts, mut erases) = (0, 0);
     for seed in seeds {
         let more = survive(used.clone(), seed, 120, every);

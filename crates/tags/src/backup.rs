@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::journal::log::FIRST_BLOCKS;
 use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES, Leaf};
-use crate::layout::superblock::{COPIES, Superblock};
+use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind};
 use crate::reads;
@@ -114,7 +114,8 @@ impl Store {
             let _alone = self.gate.write();
             let leaves: Vec<_> =
                 self.leaves.lock().at.iter().map(|(number, leaf)| (*number, *leaf)).collect();
-            (*self.superblock.lock(), leaves)
+            // A copy has no snapshots: it is of one state.
+            (Superblock { snapshots: Blob::default(), ..*self.superblock.lock() }, leaves)
         };
         let of_copy = |run: Run| run.block..run.block + run.blocks;
         let lists = [superblock.leaves, superblock.catalog].into_iter().flat_map(|blob| blob.copies());

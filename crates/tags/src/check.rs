@@ -108,7 +108,11 @@ impl Store {
         let superblock = *self.superblock.lock();
         // One that was not written is as bad as one that cannot be read.
         see("the superblock", reads::superblocks(medium)?.map(|copy| copy.is_ok_and(|sb| sb == superblock)));
-        let lists = [(superblock.leaves, "the list of leaves"), (superblock.catalog, "the catalog")];
+        let lists = [
+            (superblock.leaves, "the list of leaves"),
+            (superblock.catalog, "the catalog"),
+            (superblock.snapshots, "the list of snapshots"),
+        ];
         for (blob, what) in lists {
             let is_whole = |run: Run| run.blocks == 0 || reads::blob_at(medium, blob, run).is_some();
             see(what, blob.copies().map(is_whole));

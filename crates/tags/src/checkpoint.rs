@@ -130,6 +130,12 @@ impl Store {
         drop(guards);
         let list = self.write_leaves(&mut leaves, lists[0])?;
         let catalog = self.write_blob(&self.catalog.read().encode(), lists[1])?;
+        let pending = self.named.lock().take_pending();
+        let snapshots = match pending {
+            Some((raw, _)) if raw.is_empty() => Some(Blob::default()),
+            Some((raw, runs)) => Some(self.write_blob(&raw, runs)?),
+            None => None,
+        };
         self.medium.flush("sync a checkpoint")?;
         let mut superblock = self.superblock.lock();
         let erases = self.pool.erasure.has_snodes();
@@ -140,12 +146,14 @@ impl Store {
             catalog,
             // Until what is given up now is overwritten as well.
             flags: if erases { ERASES | LEAVES_BYTES } else { superblock.flags & LEAVES_BYTES },
+            snapshots: snapshots.unwrap_or(superblock.snapshots),
             ..*superblock
         };
         debug_assert!(next.lsn >= superblock.lsn, "a checkpoint goes back to an earlier commit");
         self.write_superblocks(&next)?;
         let mut space = self.space.lock();
-        for blob in [superblock.leaves, superblock.catalog] {
+        let before = snapshots.map(|_| superblock.snapshots);
+        for blob in [superblock.leaves, superblock.catalog].into_iter().chain(before) {
             blob.copies().into_iter().for_each(|run| space.release(run.block, run.blocks, None));
         }
         let to_erase = space.settle(&*self.medium);

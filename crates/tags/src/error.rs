@@ -115,6 +115,15 @@ pub enum Error {
         /// The bound of all snapshots.
         bytes: u64,
     },
+    /// There is a snapshot of this name.
+    #[error("there is a snapshot '{0}' already; take another name, or delete that one")]
+    SnapshotExists(String),
+    /// There is no snapshot of this name.
+    #[error("there is no snapshot '{0}'; 'weft snapshot list' shows those that there are")]
+    NoSuchSnapshot(String),
+    /// What cannot be done while there are snapshots.
+    #[error("the snapshot '{0}' keeps blocks where they are; delete all snapshots first")]
+    HasSnapshots(String),
     /// A node that still has edges cannot be deleted.
     #[error("node {0} still has edges; delete them first")]
     HasEdges(NodeId),

@@ -29,6 +29,7 @@ mod inspect;
 mod journal;
 mod kv;
 mod layout;
+mod named;
 mod options;
 mod owners;
 mod page_store;
@@ -63,6 +64,7 @@ pub use ids::{ADDRESS_BITS, EdgeType, Info, InfoForm, NodeId, NodeType, PAGE_BYT
 pub use inspect::{EdgeTypeView, NodeView};
 pub use kv::{Kv, KvScan, KvSnapshot};
 pub use layout::node::NODE_BYTES_MAX;
+pub use named::{NamedSnapshot, at_snapshot};
 pub use options::{Durability, EdgeRule, ErasePass, Options};
 pub use owners::{Owners, PageUse};
 pub use page_store::{

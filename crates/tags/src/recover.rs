@@ -17,6 +17,7 @@ use crate::layout::catalog::{Catalog, Guests, HomeEntry};
 use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES, LEAVES_MAX, Leaf, Leaves};
 use crate::layout::node::{slot_bytes, slots_of};
 use crate::layout::superblock::{Blob, COPIES, ERASES, JOURNAL_BYTES_MIN, LEAVES_BYTES, Superblock};
+use crate::named::Named;
 use crate::options::Options;
 use crate::page_store::PageStore;
 use crate::pages::desc::{Desc, PageKind, Share, count_slots};
@@ -75,6 +76,7 @@ pub(crate) fn prepare(medium: &dyn PageStore, options: &Options) -> Result<(Spac
         leaves: Blob::default(),
         catalog: Blob::default(),
         flags: 0,
+        snapshots: Blob::default(),
     };
     Ok((space, superblock))
 }
@@ -145,7 +147,9 @@ impl Store {
         let list = read(sb.leaves, "list of leaves")?;
         let pool = options.pool(medium.mapping())?;
         let (leaves, pages) = read_leaves(&*medium, &mut space, &list, &pool.table)?;
+        let named = Named::open(&*medium, &sb, &mut space)?;
         let mut store = Store::assemble(medium, pool, space, sb, catalog, leaves, options);
+        store.named = Mutex::new(named);
         // The other may be torn: until it is written, this one has to stay.
         store.first_copy = COPIES - 1 - copy;
         store.settle_front(store.leaves.lock().at.len() as u64);

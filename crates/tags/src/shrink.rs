@@ -111,9 +111,11 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`] for a page that cannot be read, [`Error::CacheFull`], [`Error::Stopped`]; [`Error::ReadOnly`].
+    /// [`Error::Io`], [`Error::Damaged`] for a page that cannot be read, [`Error::CacheFull`], [`Error::Stopped`]; [`Error::ReadOnly`];
+    /// [`Error::HasSnapshots`].
     pub fn shrink(&self, mut progress: impl FnMut(u64, u64)) -> Result<ShrinkReport> {
         self.check_writable()?;
+        self.check_no_snapshot()?;
         let _one = self.shrinking.lock();
         let page_bytes = PAGE_BYTES as u64;
         let (before, _) = self.space.lock().totals();

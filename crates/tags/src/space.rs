@@ -66,6 +66,30 @@ pub(crate) fn in_runs<T>(items: &[T], most: usize, block: impl Fn(&T) -> u64) ->
         .flat_map(move |run| run.chunks(most))
 }
 
+/// A bit for each block; those behind the end are not set.
+#[derive(Default)]
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn has(&self, block: u64) -> bool {
+        self.0.get((block / 64) as usize).is_some_and(|word| word >> (block % 64) & 1 == 1)
+    }
+
+    /// Sets a bit or takes it away.
+    fn set(&mut self, block: u64, is_set: bool) {
+        let at = (block / 64) as usize;
+        if at >= self.0.len() {
+            self.0.resize(at + 1, 0);
+        }
+        let bit = 1 << (block % 64);
+        self.0[at] = if is_set { self.0[at] | bit } else { self.0[at] & !bit };
+    }
+
+    fn all(&self) -> impl Iterator<Item = u64> {
+        (0..self.0.len() as u64 * 64).filter(|block| self.has(*block))
+    }
+}
+
 /// Which blocks are free.
 #[derive(Default)]
 pub(crate) struct Space {
@@ -82,6 +106,10 @@ pub(crate) struct Space {
     scratch_to_erase: Vec<(u64, HomeId)>,
     /// Backups under way: what they copy is released and not yet free.
     copies: usize,
+    /// What each named snapshot refers to, which is in use as long as the snapshot is there.
+    held: Vec<Bits>,
+    /// Of the held blocks, those that the store itself does not refer to.
+    left: Bits,
     front: Front,
     /// While the store is made smaller: blocks from here on are given out only where none before is free.
     bound: u64,
@@ -295,10 +323,53 @@ impl Space {
             self.scratch_to_erase.extend(erase.map(|owner| (block, owner)));
             return;
         }
+        if self.held.is_empty() {
+            return self.give_up(block, blocks, erase);
+        }
+        for block in block..block + blocks {
+            match self.held.iter().any(|held| held.has(block)) {
+                true => self.left.set(block, true),
+                false => self.give_up(block, 1, erase),
+            }
+        }
+    }
+
+    fn give_up(&mut self, block: u64, blocks: u64, erase: Option<HomeId>) {
         let follows = |(last, owner): &&mut (Run, _)| *owner == erase && last.block + last.blocks == block;
         match self.given_up.last_mut().filter(follows) {
             Some((last, _)) => last.blocks += blocks,
             None => self.given_up.push((Run { block, blocks }, erase)),
+        }
+    }
+
+    /// Holds the blocks of one more named snapshot: those that the store gives up are not given out again.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a block beyond the end.
+    pub(crate) fn hold(&mut self, blocks: &[u64]) -> Result<()> {
+        if let Some(block) = blocks.iter().find(|block| **block >= self.end) {
+            return Err(Error::damaged(format!("a snapshot has block {block}, which lies beyond the end")));
+        }
+        let mut held = Bits::default();
+        for block in blocks.iter().copied().filter(|block| *block > 0) {
+            held.set(block, true);
+            if !self.is_used(block) {
+                self.mark_used(Run { block, blocks: 1 });
+                self.left.set(block, true);
+            }
+        }
+        self.held.push(held);
+        Ok(())
+    }
+
+    /// Ends the hold of the snapshot at this place: what nobody else refers to is given up.
+    pub(crate) fn end_hold(&mut self, at: usize, erase: Option<HomeId>) {
+        let gone = self.held.remove(at);
+        for block in gone.all() {
+            if self.left.has(block) && !self.held.iter().any(|held| held.has(block)) {
+                self.left.set(block, false);
+                self.give_up(block, 1, erase);
+            }
         }
     }
 
@@ -573,6 +644,34 @@ mod tests {
         assert_eq!(space.take(1, &store).unwrap(), Run { block: 9, blocks: 1 });
         assert_eq!(space.settle(&store), [Run { block: 20, blocks: 1 }]);
         assert!(space.take(1, &store).is_err());
+    }
+
+    #[test]
+    fn what_a_snapshot_holds_is_free_when_neither_it_nor_another_nor_the_store_has_it() {
+        let store = MemoryStore::new();
+        store.grow(64).unwrap();
+        let mut space = Space::new(64, 64);
+        assert_eq!(space.take(64, &store).unwrap().blocks, 64);
+        space.hold(&[7, 8, 9]).unwrap();
+        space.hold(&[8, 20]).unwrap();
+        space.release(7, 3, None);
+        space.release(30, 1, None);
+        let settle = |space: &mut Space| {
+            assert!(space.settle(&store).is_empty());
+            space.free_runs().iter().flat_map(|run| run.block..run.block + run.blocks).collect::<Vec<_>>()
+        };
+        assert_eq!(settle(&mut space), [30]);
+        // Block 20 is the store's, too; 8 is the other's.
+        space.end_hold(0, None);
+        assert_eq!(settle(&mut space), [7, 9, 30]);
+        space.end_hold(0, None);
+        assert_eq!(settle(&mut space), [7, 8, 9, 30]);
+        space.release(20, 1, None);
+        assert_eq!(settle(&mut space), [7, 8, 9, 20, 30]);
+        // As at an opening: what the store does not refer to is in use again.
+        space.hold(&[9, 10]).unwrap();
+        assert_eq!(settle(&mut space), [7, 8, 20, 30]);
+        assert!(matches!(space.hold(&[64]), Err(Error::Damaged { .. })));
     }
 
     #[test]

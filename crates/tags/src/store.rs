@@ -16,6 +16,7 @@ use crate::journal::writes::PageWrite;
 use crate::layout::catalog::{Catalog, NAME_BYTES_MAX};
 use crate::layout::leaves::Leaves;
 use crate::layout::superblock::Superblock;
+use crate::named::Named;
 use crate::options::Options;
 use crate::page_store::{MemoryStore, PageStore};
 use crate::pages::access::{PageReader, PageWriter};
@@ -66,6 +67,8 @@ pub struct Store {
     pub(crate) gate: RwLock<()>,
     pub(crate) begins: Begins,
     pub(crate) superblock: Mutex<Superblock>,
+    /// Guarded by the gate, too: who changes it has that alone.
+    pub(crate) named: Mutex<Named>,
     /// The copy of the superblock that is written first.
     pub(crate) first_copy: u64,
     pub(crate) leaves: Mutex<Leaves>,
@@ -140,6 +143,7 @@ impl Store {
             gate: RwLock::new(()),
             begins: Begins::default(),
             superblock: Mutex::new(superblock),
+            named: Mutex::default(),
             first_copy: 0,
             leaves: Mutex::new(leaves),
             shrinking: Mutex::new(()),

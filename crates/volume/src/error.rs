@@ -51,6 +51,9 @@ pub enum VolumeError {
         /// Why.
         source: TagFsError,
     },
+    /// Only volumes of the core on a tag store have snapshots.
+    #[error("{}: a volume of the core lfs has no snapshots", .0.display())]
+    NoSnapshots(PathBuf),
     /// The image of a flash device cannot be opened.
     #[error(transparent)]
     Flash(FlashError),

@@ -34,8 +34,9 @@ pub use device::Device;
 pub use direct::{DirectImage, ImageKind};
 pub use error::VolumeError;
 pub use mount::{
-    MountChoice, Mounted, SHARED_MEMORY_DEFAULT, format, format_tagfs, format_tagfs_on_flash, is_tag_store,
-    mount, mount_memfs, open, open_memory, settle_append_log, tag_medium,
+    MountChoice, Mounted, SHARED_MEMORY_DEFAULT, SnapshotChange, change_snapshots, format, format_tagfs,
+    format_tagfs_on_flash, is_tag_store, mount, mount_memfs, open, open_memory, settle_append_log, snapshots,
+    tag_medium,
 };
 pub use policy::{read_policy, read_settings};
 pub use recorder::{Record, Recorder};

@@ -16,13 +16,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_device::{Geometry, ZonedDevice, ZonedModel};
+use weft_device::{DeviceError, Geometry, ZonedDevice, ZonedModel};
 use weft_flash_pages::{CreateRequest, FlashSpec};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
 use weft_sys::{SharedMemory, effective_user};
 use weft_tagfs::{TagFs, TagFsError};
-use weft_tags::{FileStore, MemoryStore, PageStore, ReadPath};
+use weft_tags::{FileStore, MemoryStore, NamedSnapshot, PageStore, ReadPath, at_snapshot};
 use weft_vfs::compound::schedule::Processors;
 use weft_vfs::{Core, Death, FileKind, FileSystem, FsError, MemFs};
 
@@ -141,12 +141,12 @@ pub fn open(image: &Path, choice: &MountChoice) -> Result<Mounted, VolumeError> 
     if is_tag_store(&place) {
         return open_tagfs(image, &place, engine, choice);
     }
-    let image = place.path;
+    let image = place.whole()?;
     let device = match choice.look {
-        true => Device::look(&image, choice.drive_cache_bytes)?,
-        false => Device::open(&image, choice.real_time, choice.drive_cache_bytes)?,
+        true => Device::look(image, choice.drive_cache_bytes)?,
+        false => Device::open(image, choice.real_time, choice.drive_cache_bytes)?,
     };
-    mount_lfs(device, image.display().to_string(), Some(&image), engine, choice)
+    mount_lfs(device, image.display().to_string(), Some(image), engine, choice)
 }
 
 /// Makes a volume of the core on a tag store on a grant of flash. It belongs to whoever makes it. The grant's size is the volume's.
@@ -210,6 +210,12 @@ pub fn is_tag_store(place: &Place) -> bool {
 pub fn tag_medium(place: &Place, look: bool) -> Result<Box<dyn PageStore>, VolumeError> {
     let image = &place.path;
     let failed = |source: weft_tags::Error| VolumeError::tagfs(&image.display().to_string(), source.into());
+    if let Some(name) = &place.snapshot {
+        let volume = place.clone().without_snapshot();
+        let medium = tag_medium(&volume, true)?;
+        let then = at_snapshot(medium, name).map_err(failed)?;
+        return Ok(Box::new(MemoryStore::over(then)));
+    }
     if let Some(spec) = &place.flash {
         let medium = spec.open().map_err(|source| VolumeError::flash(&spec.to_string(), source))?;
         return Ok(if look { Box::new(MemoryStore::over(medium)) } else { medium });
@@ -230,7 +236,8 @@ fn open_tagfs(
         return Err(VolumeError::KeepsItsTime(name.to_path_buf()));
     }
     let name = name.display().to_string();
-    let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only);
+    // A program that changes a snapshot is told so, rather than that its changes go with the process.
+    let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only || place.snapshot.is_some());
     let cache_bytes = choice.drive_cache_bytes.max(weft_tagfs::MountOptions::CACHE_BYTES_MIN);
     let options = weft_tagfs::MountOptions {
         cache_bytes,
@@ -240,8 +247,55 @@ fn open_tagfs(
     };
     let mounted = TagFs::mount(tag_medium(place, choice.look)?, options);
     let tagfs = mounted.map_err(|source| VolumeError::tagfs(&name, source))?;
-    let id = id_of(&tagfs.uuid(), Some(&place.path));
+    let id = id_of(&tagfs.uuid(), Some(&place.path), &place.part());
     Mounted::new(name, Store::TagFs(Arc::new(tagfs)), id, engine, choice)
+}
+
+/// What is done with the snapshots of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SnapshotChange<'a> {
+    /// Makes one of what is there now.
+    Create(&'a str),
+    /// Deletes one.
+    Delete(&'a str),
+}
+
+/// The snapshots of a volume that nobody serves, the oldest first.
+///
+/// # Errors
+/// [`VolumeError::NoSnapshots`], and those of an opening.
+pub fn snapshots(name: &Path) -> Result<Vec<NamedSnapshot>, VolumeError> {
+    with_tagfs(name, true, |tagfs| Ok(tagfs.store().named_snapshots()))
+}
+
+/// Makes or deletes a snapshot of a volume that nobody serves.
+///
+/// # Errors
+/// As [`snapshots`], and those of the store.
+pub fn change_snapshots(name: &Path, change: SnapshotChange<'_>) -> Result<(), VolumeError> {
+    with_tagfs(name, false, |tagfs| match change {
+        SnapshotChange::Create(snapshot) => tagfs.store().create_snapshot(snapshot),
+        SnapshotChange::Delete(snapshot) => tagfs.store().delete_snapshot(snapshot),
+    })
+}
+
+fn with_tagfs<T>(
+    name: &Path,
+    look: bool,
+    act: impl FnOnce(&TagFs) -> Result<T, weft_tags::Error>,
+) -> Result<T, VolumeError> {
+    let place = Place::of(name);
+    if !is_tag_store(&place) {
+        std::fs::metadata(&place.path)
+            .map_err(|source| DeviceError::Io { path: place.path.clone(), source })?;
+        return Err(VolumeError::NoSnapshots(place.path));
+    }
+    let failed = |source| VolumeError::tagfs(&name.display().to_string(), source);
+    let options = weft_tagfs::MountOptions { read_only: look, ..weft_tagfs::MountOptions::default() };
+    let tagfs = TagFs::mount(tag_medium(&place, look)?, options).map_err(failed)?;
+    let done = act(&tagfs).map_err(|error| failed(error.into()))?;
+    tagfs.unmount().map_err(failed)?;
+    Ok(done)
 }
 
 /// Makes a volume on a modelled device in memory and mounts it.
@@ -291,7 +345,7 @@ fn mount_lfs(
             close_log(&device).map_err(log_failed)?;
         }
     }
-    let id = id_of(&lfs.uuid(), place);
+    let id = id_of(&lfs.uuid(), place, "");
     let mounted = Mounted::new(name, Store::Lfs { lfs: Arc::new(lfs), device }, id, engine, choice)?;
     Ok(Mounted { damage, ..mounted })
 }
@@ -343,10 +397,11 @@ pub fn mount_memfs(files: Arc<MemFs>, choice: &MountChoice) -> Result<Mounted, V
 }
 
 /// Tells a volume from others on this machine, whenever it is served: a copy of an image has the same UUID and is
-/// another file. A volume in memory is nowhere, and no other has its UUID.
-fn id_of(uuid: &[u8; 16], place: Option<&Path>) -> u64 {
+/// another file, and a snapshot is another part of the file. A volume in memory is nowhere, and no other has its UUID.
+fn id_of(uuid: &[u8; 16], place: Option<&Path>, part: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(uuid);
+    hasher.write(part.as_bytes());
     if let Some(place) = place.and_then(|place| std::fs::metadata(place).ok()) {
         for number in [place.dev(), place.ino(), place.rdev()] {
             hasher.write_u64(number);

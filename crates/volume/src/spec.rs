@@ -1,5 +1,6 @@
 //! Names of volumes on the command line.
 
+use crate::error::VolumeError;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::Metadata;
@@ -7,6 +8,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use weft_core::refuse;
 use weft_core::units::{BadSize, format_size, parse_size};
 use weft_flash_pages::FlashSpec;
 
@@ -55,26 +57,60 @@ pub struct Place {
     pub path: PathBuf,
     /// The grant of the flash in the image that holds the volume, and its level; `None` when the image is the volume.
     pub flash: Option<FlashSpec>,
+    /// A snapshot of the volume, instead of the volume as it is.
+    pub snapshot: Option<String>,
     prefix: &'static str,
 }
 
 impl Place {
-    /// Reads a name.
+    /// Reads a name. `VOLUME@NAME` is a snapshot, unless there is a file of that name.
     pub fn of(name: &Path) -> Place {
+        let whole = Place::of_volume(name);
+        let split = name.to_str().and_then(|text| text.rsplit_once('@'));
+        let Some((volume, snapshot)) = split.filter(|(_, snapshot)| !snapshot.is_empty()) else {
+            return whole;
+        };
+        let of_volume = Place::of_volume(Path::new(volume));
+        let is_file = whole.flash.is_none() && whole.path.exists();
+        if is_file || snapshot.contains('/') || !of_volume.path.is_file() {
+            return whole;
+        }
+        Place { snapshot: Some(snapshot.to_string()), ..of_volume }
+    }
+
+    fn of_volume(name: &Path) -> Place {
+        let snapshot = None;
         if let Some(flash) = name.to_str().and_then(FlashSpec::parse) {
-            return Place { path: flash.image.clone(), flash: Some(flash), prefix: "" };
+            return Place { path: flash.image.clone(), flash: Some(flash), snapshot, prefix: "" };
         }
         match name.as_os_str().as_bytes().strip_prefix(ZONEFS_PREFIX.as_bytes()) {
             Some(dir) if !dir.is_empty() => {
-                Place { path: PathBuf::from(OsStr::from_bytes(dir)), flash: None, prefix: ZONEFS_PREFIX }
+                let path = PathBuf::from(OsStr::from_bytes(dir));
+                Place { path, flash: None, snapshot, prefix: ZONEFS_PREFIX }
             }
-            _ => Place { path: name.to_path_buf(), flash: None, prefix: "" },
+            _ => Place { path: name.to_path_buf(), flash: None, snapshot, prefix: "" },
         }
+    }
+
+    /// The path of a volume of the core lfs, which is all of the image and has no snapshots.
+    ///
+    /// # Errors
+    /// [`VolumeError::NoSnapshots`].
+    pub fn whole(&self) -> Result<&Path, VolumeError> {
+        refuse(self.snapshot.is_some(), VolumeError::NoSnapshots(self.path.clone()))?;
+        Ok(&self.path)
+    }
+
+    /// The volume of which it may be a snapshot.
+    pub fn without_snapshot(self) -> Place {
+        Place { snapshot: None, ..self }
     }
 
     /// What of the image the volume is; empty when it is all of it.
     pub fn part(&self) -> String {
-        self.flash.as_ref().map(|flash| format!("#{}", flash.grant)).unwrap_or_default()
+        let grant = self.flash.as_ref().map(|flash| format!("#{}", flash.grant));
+        let snapshot = self.snapshot.as_ref().map(|snapshot| format!("@{snapshot}"));
+        grant.into_iter().chain(snapshot).collect()
     }
 
     /// The one name of the volume that is the same for all paths that lead to it.
@@ -83,11 +119,14 @@ impl Place {
     /// There is nothing at the path.
     pub fn plain_name(&self) -> io::Result<PathBuf> {
         let path = self.path.canonicalize()?;
-        if let Some(flash) = &self.flash {
-            return Ok(FlashSpec { image: path, ..flash.clone() }.to_string().into());
-        }
         let mut name = OsString::from(self.prefix);
-        name.push(path);
+        match &self.flash {
+            Some(flash) => name.push(FlashSpec { image: path, ..flash.clone() }.to_string()),
+            None => name.push(path),
+        }
+        if let Some(snapshot) = &self.snapshot {
+            name.push(format!("@{snapshot}"));
+        }
         Ok(name.into())
     }
 }
@@ -124,6 +163,15 @@ mod tests {
             format!("policy:{}/../{}/n#a", dir.path().display(), dir.path().file_name().unwrap().display());
         assert_eq!(at(&name).plain_name().unwrap(), Path::new(&format!("policy:{}#a", image.display())));
         assert!(at("policy:none#a").plain_name().is_err());
+        // A snapshot is one of a volume that is there, and no file's own name.
+        let named = |name: &str| at(&format!("{}{name}", image.display()));
+        assert_eq!(named("@daily").snapshot.as_deref(), Some("daily"));
+        assert_eq!((named("@daily").path, named("@daily").part()), (image.clone(), "@daily".into()));
+        assert_eq!(named("@daily").plain_name().unwrap(), Path::new(&format!("{}@daily", image.display())));
+        assert_eq!(at(&format!("policy:{}#a@b", image.display())).part(), "#a@b");
+        assert_eq!((named("one@daily").snapshot, named("@").snapshot), (None, None));
+        std::fs::write(format!("{}@daily", image.display()), "").unwrap();
+        assert_eq!(named("@daily").snapshot, None);
     }
 
     #[test]

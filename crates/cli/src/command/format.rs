@@ -79,7 +79,10 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
             "name the image file or the drive to format",
         ));
     };
-    let Place { path, flash, .. } = Place::of(named);
+    let place = Place::of(named);
+    // What looks like a snapshot's name is that of a new file.
+    let path = if place.snapshot.is_some() { named.clone() } else { place.path };
+    let flash = place.flash;
     if let Some(spec) = &flash {
         return on_flash(args, spec);
     }

@@ -45,7 +45,7 @@ pub fn run(args: &FsckArgs) -> Result<(), CliError> {
     if weft_volume::is_tag_store(&place) {
         return check_tag_store(args, &place, &image);
     }
-    let device = Device::look(&place.path, CACHE_BYTES_DEFAULT)
+    let device = Device::look(place.whole()?, CACHE_BYTES_DEFAULT)
         .map_err(|e| served_or(&args.image, 2, e, |e| CliError::uncheckable(&image, Kind::Volume, e)))?;
     let written =
         |zone| device.report(ZoneId(zone)).map_or(0, |r| u64::from(r.write_pointer) * BLOCK_BYTES as u64);

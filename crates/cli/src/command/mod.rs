@@ -19,6 +19,7 @@ mod replay;
 mod run;
 mod salvage;
 mod serve;
+mod snapshot;
 mod stats;
 mod tags;
 mod unmount;
@@ -77,6 +78,9 @@ pub enum Command {
     Df(list::DfArgs),
     /// Check a volume for damage.
     Fsck(fsck::FsckArgs),
+    /// Make, list and delete snapshots of a volume.
+    #[command(subcommand)]
+    Snapshot(snapshot::SnapshotCommand),
     /// Copy all readable files of a damaged volume to a new one.
     Salvage(salvage::SalvageArgs),
     /// Show the counters of a volume and its device.
@@ -131,6 +135,7 @@ pub fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Export(args) => archive::export::run(args),
         Command::Import(args) => archive::import::run(args),
         Command::Fsck(args) => fsck::run(args),
+        Command::Snapshot(command) => snapshot::run(command),
         Command::Salvage(args) => salvage::run(args),
         Command::Stats(args) => stats::run(args),
         Command::Zones(args) => zones::run(args),

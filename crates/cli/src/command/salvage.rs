@@ -25,7 +25,7 @@ use weft_vfs::FileSystem;
 use weft_volume::Device;
 use weft_volume::VolumeError;
 use weft_volume::device::CACHE_BYTES_DEFAULT;
-use weft_volume::spec::path_of;
+use weft_volume::spec::Place;
 
 /// What the file is called, behind its name, until it is complete.
 const PART_SUFFIX: &str = ".weft-part";
@@ -70,7 +70,7 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
         CliError::unless_new(target, std::fs::symlink_metadata(target).is_ok()).map_err(no_volume)?;
     }
     wait_until_closed(&args.image);
-    let device = Device::look(&path_of(&args.image), CACHE_BYTES_DEFAULT)
+    let device = Device::look(Place::of(&args.image).whole()?, CACHE_BYTES_DEFAULT)
         .map_err(|e| served_or(&args.image, 2, e, |e| CliError::unsalvageable(&name, Kind::Volume, e)))?;
     let has_all_appends = weft_volume::settle_append_log(&device, &name);
     let options = MountOptions { salvage: true, ..MountOptions::default() };

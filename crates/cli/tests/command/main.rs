@@ -44,6 +44,8 @@ mod salvage;
 #[cfg(test)]
 mod server;
 #[cfg(test)]
+mod snapshot;
+#[cfg(test)]
 mod tags;
 mod tags_on_flash;
 #[cfg(test)]

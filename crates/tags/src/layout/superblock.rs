@@ -3,7 +3,7 @@
 //! A checkpoint writes copy 0, syncs, writes copy 1, syncs. Whichever copy is read after a power cut, all that it refers to is
 //! still there, since nothing it refers to is reused before both are written.
 
-use super::FORMAT_VERSION;
+use super::{FORMAT_VERSION, SNAPSHOTS_VERSION};
 use crate::error::{Error, Result};
 use crate::hash::Secret;
 use crate::ids::PAGE_BYTES;
@@ -77,13 +77,16 @@ pub(crate) struct Superblock {
     pub catalog: Blob,
     /// [`ERASES`], [`LEAVES_BYTES`].
     pub flags: u64,
+    /// The list of [named snapshots](crate::named); of no bytes, and nowhere, where there are none.
+    pub snapshots: Blob,
 }
 
 impl Superblock {
     /// The block's bytes.
     pub(crate) fn encode(&self) -> AlignedBuf {
         let mut raw = Vec::with_capacity(PAGE_BYTES);
-        put(&mut raw, &[&MAGIC, &FORMAT_VERSION, &(PAGE_BYTES as u32)]);
+        let version = if self.snapshots.block == 0 { FORMAT_VERSION } else { SNAPSHOTS_VERSION };
+        put(&mut raw, &[&MAGIC, &version, &(PAGE_BYTES as u32)]);
         raw.extend_from_slice(self.as_bytes());
         let mut out = AlignedBuf::zeroed(PAGE_BYTES);
         out.copy_from_slice(&seal_page(raw, PAGE_BYTES));
@@ -102,8 +105,8 @@ impl Superblock {
             return Err(Error::damaged("a copy of the superblock: its checksum does not hold"));
         }
         let version = u32::from_le_bytes([raw[8], raw[9], raw[10], raw[11]]);
-        if version != FORMAT_VERSION {
-            return Err(Error::Version { found: version, known: FORMAT_VERSION });
+        if !(FORMAT_VERSION..=SNAPSHOTS_VERSION).contains(&version) {
+            return Err(Error::Version { found: version, known: SNAPSHOTS_VERSION });
         }
         let Ok((superblock, _)) = Superblock::read_from_prefix(&raw[16..]) else {
             return Err(Error::damaged("superblock: it is too short"));
@@ -123,13 +126,14 @@ impl Superblock {
     }
 
     /// Whether its numbers can be: what follows from them is added up and has memory taken for it.
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         for (what, value, max) in [
             ("epoch", self.epoch, COUNT_MAX),
             ("number of a commit", self.lsn, COUNT_MAX),
             ("number of blocks of the journal", self.journal_blocks, JOURNAL_BYTES_MAX / PAGE_BYTES as u64),
             ("length of the list of leaves", self.leaves.bytes, BLOB_BYTES_MAX),
             ("length of the catalog", self.catalog.bytes, BLOB_BYTES_MAX),
+            ("length of the list of snapshots", self.snapshots.bytes, BLOB_BYTES_MAX),
         ] {
             if value > max {
                 return Err(Error::damaged(format!("superblock: a {what} of {value}")));
@@ -155,7 +159,12 @@ mod tests {
             leaves,
             catalog,
             flags: ERASES,
+            snapshots: Blob::default(),
         };
+        assert_eq!(sb.encode()[8], FORMAT_VERSION as u8);
+        let kept = Superblock { snapshots: Blob::of(&[7; 3], [20, 21]), ..sb };
+        assert_eq!(kept.encode()[8], SNAPSHOTS_VERSION as u8);
+        assert!(Superblock::decode(&kept.encode()).unwrap() == kept);
         let raw = sb.encode();
         let back = Superblock::decode(&raw).unwrap();
         assert_eq!((back.epoch, back.lsn, back.leaves, back.catalog), (1, 11, leaves, catalog));
@@ -166,6 +175,7 @@ mod tests {
             |sb: &mut Superblock| sb.journal_blocks = 1 << 31,
             |sb: &mut Superblock| sb.leaves.bytes = 1 << 43,
             |sb: &mut Superblock| sb.catalog.bytes = 1 << 43,
+            |sb: &mut Superblock| sb.snapshots.bytes = 1 << 43,
         ] {
             let mut made_up = sb;
             change(&mut made_up);
