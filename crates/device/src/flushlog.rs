@@ -15,6 +15,8 @@ pub struct FlushLog {
     offset: u64,
     bytes: u64,
     seq: u64,
+    /// Bytes from the beginning on that may hold something, of this session or of an earlier one.
+    used: u64,
     items: Vec<Item>,
     data_blocks: usize,
     /// Head block and data of the entry.
@@ -36,6 +38,7 @@ impl FlushLog {
             offset,
             bytes,
             seq: 0,
+            used: bytes,
             items: Vec::with_capacity(ITEMS_MAX),
             data_blocks: 0,
             buffer: AlignedBuf::zeroed((1 + DATA_BLOCKS_MAX) * BLOCK_BYTES),
@@ -81,10 +84,18 @@ impl FlushLog {
             read(bytes, self.place).is_some_and(|entry| entry.seq == self.seq && entry.items == self.items),
             "an entry that no start would read"
         );
+        // A write that fails may leave a part of the entry.
+        self.used = self.used.max(self.place.at + bytes.len() as u64);
         self.file.write_durably(bytes, self.offset + self.place.at)?;
         self.place.at += (blocks * BLOCK_BYTES) as u64;
         self.seq += 1;
         Ok(())
+    }
+
+    /// As [`restart`](FlushLog::restart), of a log that is overwritten. The bytes from its beginning on that hold something.
+    pub fn restart_erased(&mut self) -> u64 {
+        self.restart();
+        std::mem::take(&mut self.used)
     }
 
     /// Everything that the entries say is durable where it belongs: the log begins anew.

@@ -267,6 +267,15 @@ impl ZonedDevice for PowerCut {
         Ok(())
     }
 
+    fn erases(&self) -> bool {
+        self.device.erases()
+    }
+
+    fn erase(&self, zones: &[ZoneId]) -> Result<(), DeviceError> {
+        self.flush()?;
+        self.look(|| self.device.erase(zones))
+    }
+
     fn counters(&self) -> DeviceCounters {
         self.device.counters()
     }

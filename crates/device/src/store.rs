@@ -15,15 +15,19 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use weft_core::random::SplitMix;
 use weft_core::units::format_size;
 use weft_core::{BLOCK_BYTES, ZoneId};
 use weft_sys::file::{
     DirectFile, LockedFile, allocate, drop_cached, free_bytes, is_record_locked, memory_file,
-    read_would_wait, will_read,
+    overwrites_in_place, random, read_would_wait, will_read,
 };
 
 /// Bytes that creation writes at once, and after which it reports progress.
 const CREATE_CHUNK_BYTES: usize = 4 << 20;
+
+/// Bytes that an erasure looks at and overwrites at once.
+const ERASE_CHUNK_BYTES: usize = 64 << 10;
 
 /// An open image.
 #[derive(Debug)]
@@ -38,10 +42,15 @@ pub struct Image {
     pub base: u64,
     /// Bytes from one zone to the next.
     stride: u64,
+    zones: u32,
+    /// Bytes of the flush log, which follows the zones.
+    log_bytes: u64,
     /// Bytes of the whole file.
     bytes: u64,
     /// Whether it can outlive this boot, so that durability has a meaning.
     pub lasting: bool,
+    /// Whether an overwrite of it replaces its bytes.
+    pub overwrites_in_place: bool,
     /// What is written to an image that is only looked at: it stays in memory.
     changes: Option<Box<RwLock<Changes>>>,
     /// Where the append log is, in the file's bytes; of an image from before there was one, nowhere.
@@ -106,7 +115,10 @@ impl Image {
             path: path.to_path_buf(),
             base: header::data_offset(zones),
             stride: header.geometry.zone_bytes,
+            zones: zones as u32,
+            log_bytes: log::log_bytes(&header.geometry),
             bytes: header.image_bytes(),
+            overwrites_in_place: overwrites_in_place(&frame.file),
             frame,
             lasting,
             changes: None,
@@ -169,9 +181,21 @@ impl Image {
         let changes = look.then(Box::default);
         let (path, stride, log) = (path.to_path_buf(), header.geometry.zone_bytes, Mutex::new(log));
         let append_log = append_log(&header);
-        let id = header.id;
-        let image =
-            Image { frame, path, id, base, stride, bytes: wanted, lasting: !look, changes, append_log, log };
+        let image = Image {
+            overwrites_in_place: overwrites_in_place(&frame.file),
+            frame,
+            path,
+            id: header.id,
+            base,
+            stride,
+            zones: header.geometry.zones() as u32,
+            log_bytes: log::log_bytes(&header.geometry),
+            bytes: wanted,
+            lasting: !look,
+            changes,
+            append_log,
+            log,
+        };
         Ok(Opened { image, header, torn: last.torn_slots(), host_crashed, flushed, header_damaged })
     }
 
@@ -249,6 +273,52 @@ impl Image {
                     block.copy_from_slice(changed);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Overwrites the bytes of zones and of the flush log, of which nothing is needed any more, in so many passes of random bytes and with
+    /// zeros at last; durable afterwards. What is zeros already stays.
+    pub fn erase(&self, zones: &[ZoneId], passes: u32) -> Result<(), DeviceError> {
+        let zone = |zone: &ZoneId| self.offset(zone.0, 0)..self.offset(zone.0, 0) + self.stride;
+        let mut ranges: Vec<Range<u64>> = zones.iter().map(zone).collect();
+        let mut log = self.log.lock();
+        let used = log.as_mut().map_or(self.log_bytes, |log| log.restart_erased());
+        let log_at = self.offset(self.zones, 0);
+        ranges.push(log_at..log_at + used);
+        self.overwrite(&ranges, passes).map_err(|e| self.io(e))
+    }
+
+    fn overwrite(&self, ranges: &[Range<u64>], passes: u32) -> io::Result<()> {
+        let file = &self.frame.file;
+        let mut bytes = vec![0; ERASE_CHUNK_BYTES];
+        let mut found: Vec<(u64, usize)> = Vec::new();
+        for range in ranges {
+            for at in range.clone().step_by(ERASE_CHUNK_BYTES) {
+                let part = &mut bytes[..(range.end - at).min(ERASE_CHUNK_BYTES as u64) as usize];
+                file.read_exact_at(part, at)?;
+                if part.iter().any(|byte| *byte != 0) {
+                    found.push((at, part.len()));
+                }
+            }
+        }
+        for pass in 0..=passes {
+            let mut random = SplitMix::new(u64::from_le_bytes(random()?), &[]);
+            for (at, len) in &found {
+                let part = &mut bytes[..*len];
+                match pass < passes {
+                    true => {
+                        part.as_chunks_mut()
+                            .0
+                            .iter_mut()
+                            .for_each(|word| *word = random.next().to_le_bytes());
+                    }
+                    false => part.fill(0),
+                }
+                file.write_all_at(part, *at)?;
+            }
+            // Else a cache on the way may keep all passes but the last to itself.
+            file.sync_data()?;
         }
         Ok(())
     }
@@ -519,6 +589,26 @@ impl Store {
         if let Store::Memory(zones) = self {
             *zones[zone as usize].write() = blocks;
         }
+    }
+
+    /// Shows all bytes that it has, in parts.
+    pub fn raw(&self, show: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        match self {
+            Store::Image(image) => {
+                let mut bytes = vec![0; CREATE_CHUNK_BYTES];
+                for at in (0..image.bytes).step_by(CREATE_CHUNK_BYTES) {
+                    let part = &mut bytes[..(image.bytes - at).min(CREATE_CHUNK_BYTES as u64) as usize];
+                    image.frame.file.read_exact_at(part, at).map_err(|e| image.io(e))?;
+                    show(part);
+                }
+            }
+            Store::Memory(zones) => {
+                for zone in zones {
+                    zone.read().chunks.iter().flatten().for_each(|chunk| show(&chunk[..]));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A zone was reset: in memory its blocks go.

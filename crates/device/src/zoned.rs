@@ -242,6 +242,17 @@ pub trait ZonedDevice: Send + Sync {
     /// Makes everything written so far survive a power cut.
     fn flush(&self) -> Result<(), DeviceError>;
 
+    /// Whether [`erase`](ZonedDevice::erase) leaves nothing on the medium. No drive promises that of what it keeps behind its interface.
+    fn erases(&self) -> bool {
+        false
+    }
+
+    /// Leaves nothing on the medium of what these zones, which are empty, have held, nor what logs of the device have kept of any zone.
+    /// Everything written so far survives a power cut afterwards.
+    fn erase(&self, _zones: &[ZoneId]) -> Result<(), DeviceError> {
+        self.flush()
+    }
+
     /// What was counted.
     fn counters(&self) -> DeviceCounters;
 

@@ -13,7 +13,7 @@ use secrets::{Marker, begin, found, give_up, is_whole, options, run, secret, wri
 use std::sync::Arc;
 use support::{LEVELS, Level, campaign, device, geometry, streams};
 use weft_core::Nanos;
-use weft_device::nand::{OpenChannel, PageRead};
+use weft_device::nand::{FlashSetup, OpenChannel, PageRead};
 use weft_tags::{Info, SnodeTags, Store};
 
 /// What all programmed pages hold, out-of-band bytes included. A page that cannot be read holds what its program left.
@@ -34,8 +34,18 @@ fn raw(device: &OpenChannel) -> Vec<u8> {
 }
 
 fn work(level: Level, tags: &SnodeTags, seed: u64) -> (usize, usize) {
+    work_on(device(geometry(2, 2, 80, 64)), raw, level, tags, seed)
+}
+
+/// How often the marker is on a device, before and after the checkpoint.
+fn work_on(
+    device: Arc<OpenChannel>,
+    raw: impl Fn(&OpenChannel) -> Vec<u8>,
+    level: Level,
+    tags: &SnodeTags,
+    seed: u64,
+) -> (usize, usize) {
     let marker: Marker = StdRng::seed_from_u64(seed).random();
-    let device = device(geometry(2, 2, 80, 64));
     let medium = level.create_on(device.clone(), streams(seed));
     let store = Store::create(medium.boxed(), &options()).unwrap();
     let world = begin(&store, tags);
@@ -61,6 +71,22 @@ fn after_a_checkpoint_no_page_of_the_flash_has_what_was_given_up() {
             assert!(before > 100, "{level}: the test writes it: {before}");
             assert_eq!(after, 0, "{level}");
         }
+    }
+}
+
+#[test]
+fn after_a_checkpoint_nothing_of_it_is_in_the_file_of_an_image_either() {
+    let folder = tempfile::tempdir().unwrap();
+    for level in LEVELS {
+        let path = folder.path().join(level.to_string());
+        let setup = FlashSetup::new(geometry(2, 2, 80, 64));
+        drop(OpenChannel::create(&path, &setup, false).unwrap());
+        // Of what an earlier process has left there, the file alone knows.
+        let device = Arc::new(OpenChannel::open(&path).unwrap());
+        let file = |_: &OpenChannel| std::fs::read(&path).unwrap();
+        let (before, after) = work_on(device, file, level, &secret(), 4);
+        assert!(before > 100, "{level}: the test writes it: {before}");
+        assert_eq!(after, 0, "{level}");
     }
 }
 

@@ -68,6 +68,11 @@ pub trait Backend: Send + Sync + fmt::Debug {
 
     /// Makes what was programmed survive a crash of the host.
     fn sync(&self) -> Result<(), FlashError>;
+
+    /// The same, and leaves nothing of what was erased below the device: a model may have it in its file.
+    fn forget_erased(&self) -> Result<(), FlashError> {
+        self.sync()
+    }
 }
 
 /// Carries a command out address by address, until the host fails.
@@ -219,6 +224,10 @@ impl Backend for OpenChannel {
 
     fn sync(&self) -> Result<(), FlashError> {
         OpenChannel::sync(self)
+    }
+
+    fn forget_erased(&self) -> Result<(), FlashError> {
+        OpenChannel::forget_erased(self)
     }
 }
 

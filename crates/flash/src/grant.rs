@@ -183,4 +183,13 @@ impl Grant {
     pub fn sync(&self) -> Result<(), LevelError> {
         on_hold!(self, endpoint => endpoint.sync())
     }
+
+    /// The same, and leaves nothing of what was erased below the device, as in the file of a model. The device of another process is only
+    /// synced.
+    pub fn forget_erased(&self) -> Result<(), LevelError> {
+        match &self.endpoint {
+            Endpoint::Local(grant) => grant.forget_erased(),
+            Endpoint::Remote(grant) => grant.sync(),
+        }
+    }
 }

@@ -269,6 +269,10 @@ impl FileSystem for Lfs {
         self.read_only
     }
 
+    fn erases(&self) -> bool {
+        self.shared.dev.erases()
+    }
+
     fn block_map(&self) -> Option<&dyn BlockMap> {
         Some(self)
     }

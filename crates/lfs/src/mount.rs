@@ -4,7 +4,7 @@ use crate::alloc::reserve::{CheckpointSize, OPEN_ZONES_MIN, Reserve, ZONE_BLOCKS
 use crate::alloc::slot::Slots;
 use crate::alloc::space::Space;
 use crate::alloc::zone::{ZoneTable, ZoneUse};
-use crate::core::{Shared, State, Volume};
+use crate::core::{Secrets, Shared, State, Volume};
 use crate::error::LfsError;
 use crate::gc::Cleaner;
 use crate::journal::replay::{Patches, Restored, read_footer, restore};
@@ -16,6 +16,7 @@ use crate::layout::record::COUNT_MOUNTED_MAX;
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
 use crate::options::{FormatOptions, MountOptions};
 use crate::state::dirty::WriteBuffer;
+use crate::state::inode::Inode;
 use crate::state::tree::Tree;
 use crate::{Lfs, stats};
 use parking_lot::Mutex;
@@ -95,6 +96,7 @@ fn state(shared: Arc<Shared>, volume: Volume, tree: Tree, zones: ZoneTable, opti
         bounce: Vec::new(),
         settling: false,
         beyond_full: 0,
+        secrets: Secrets::default(),
         failed: None,
         shared,
     }
@@ -233,6 +235,9 @@ impl Lfs {
         if self.read_only {
             return Ok(());
         }
+        if self.state.lock().has_secrets() {
+            self.op_sync()?;
+        }
         let mut state = self.state.lock();
         state.check_writable()?;
         state.write_back_old(i64::MAX, u64::MAX)?;
@@ -336,6 +341,7 @@ fn mount_writable(
         }
         state.journal.zones = chain;
         state.journal.spare = restored.spare;
+        state.secrets.is_marked = restored.marked.is_some();
         state.check_sums()?;
         return Ok(state);
     }
@@ -351,10 +357,17 @@ fn mount_writable(
         }
     }
     state.journal.zones = chain;
+    state.tree.erases |= restored.marked.is_some();
+    if state.erases() {
+        state.suspect(&restored.marked.unwrap_or_default(), restored.next_sequence);
+    }
     state.reset_dead()?;
     put_patches(&mut state, restored.patches, false)?;
     // Nothing may be journaled before this checkpoint is complete: an earlier one's chain is what counts until then.
     state.write_checkpoint(false)?;
+    if state.erases() {
+        state.erase_suspects()?;
+    }
     Ok(state)
 }
 
@@ -415,6 +428,9 @@ fn zone_table(
     for (ino, run) in &runs {
         table.add_live(run);
         table.add_to_summary(*ino, run);
+        if restored.tree.get(*ino).is_some_and(Inode::is_secure) {
+            table.set_secure(table.zone_of(run.run.address));
+        }
     }
     for (zone, f) in found.numbered() {
         let in_chain = restored.chain.contains(&zone) || restored.spare.contains(&zone);

@@ -6,7 +6,9 @@ mod rig;
 
 use rig::{Rig, connect, is_superuser};
 use weft_client::{AttrChange, FileRef};
+use weft_core::markers::Markers;
 use weft_core::{DataClass, Ino, Tag, TagFlags};
+use weft_vfs::InodeFlags;
 
 const USER: u32 = 1000;
 
@@ -89,4 +91,50 @@ fn a_log_that_is_removed_before_it_has_to_be_durable_is_never_written_to_the_dev
     // Old data is written back, and a machine may be as slow as that.
     assert!((0..8).any(|_| write_and_remove(b"/000012.log") == (DataClass::Log, 0)));
     assert_eq!(write_and_remove(b"/000012.sst"), (DataClass::Immutable, 512 << 10));
+}
+
+#[test]
+fn secure_deletion_is_the_owners_to_set_is_inherited_and_leaves_nothing_after_an_fsync_of_the_directory() {
+    if !is_superuser() {
+        return;
+    }
+    let rig = Rig::new(64 << 20);
+    let root = rig.client();
+    let fs = rig.mounted.core();
+    let secure = InodeFlags::SECURE_DELETE.bits();
+    root.mkdir(FileRef::ROOT, b"/d", 0o777).unwrap();
+    let dir = root.open(FileRef::ROOT, b"/d", libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap().file;
+    let path = rig.path.clone();
+    let refused = rig.as_user(USER, || {
+        let client = connect(&path);
+        let dir = client.open(FileRef::ROOT, b"/d", libc::O_RDONLY | libc::O_DIRECTORY, 0).unwrap().file;
+        client.set_inode_flags(dir, secure, secure)
+    });
+    assert_eq!(refused, Err(libc::EPERM));
+    root.set_inode_flags(dir, secure, secure).unwrap();
+    let marker: Vec<u8> = (0..100_000u32).flat_map(|at| at.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
+    let name = b"/d/a name of sixteen letters and more";
+    let file = root.open(FileRef::ROOT, name, libc::O_RDWR | libc::O_CREAT, 0o644).unwrap().file;
+    let (_, flags) = root.stat_with_flags(file, b"", libc::AT_EMPTY_PATH).unwrap();
+    assert_eq!(flags, InodeFlags::SECURE_DELETE);
+    assert_eq!(fs.tag(Ino(root.fstat(file).unwrap().ino)).unwrap().flags, TagFlags::SECURE_DELETE);
+    // Appended and made durable, overwritten and made durable, as programs do it that need no server for it.
+    for at in [0, 0, 200_000, 4_096] {
+        root.pwrite(file, &marker, at).unwrap();
+        root.fsync(file).unwrap();
+    }
+    let mut markers = Markers::default();
+    markers.add(&marker);
+    markers.add(name);
+    let found = || {
+        let mut count = 0;
+        let model = rig.device().model().unwrap();
+        model.raw(&mut |bytes| markers.find(bytes, |_, _| count += 1)).unwrap();
+        count
+    };
+    assert!(found() > 1_000);
+    root.close(file).unwrap();
+    root.unlink(FileRef::ROOT, name, 0).unwrap();
+    root.fsync(dir).unwrap();
+    assert_eq!(found(), 0);
 }

@@ -72,6 +72,20 @@ pub fn free_bytes(file: &File) -> io::Result<u64> {
     Ok(space.f_bfree.saturating_mul(space.f_frsize))
 }
 
+/// `f_type` of file systems that write elsewhere what is overwritten: btrfs, bcachefs, ZFS, NILFS, F2FS.
+const COPY_ON_WRITE: [i64; 5] = [0x9123_683e, 0xca45_1a4e, 0x2fc1_2fc1, 0x3434, 0xf2f5_2010];
+
+/// Whether an overwrite of a file replaces its bytes, as far as its file system tells.
+pub fn overwrites_in_place(file: &File) -> bool {
+    // SAFETY: an all-zero statfs is valid, and the call only writes to it.
+    let (found, result) = unsafe {
+        let mut found: libc::statfs = std::mem::zeroed();
+        let result = libc::fstatfs(file.as_raw_fd(), &raw mut found);
+        (found, result)
+    };
+    checked(result).is_ok() && !COPY_ON_WRITE.contains(&found.f_type)
+}
+
 /// The process that has a file locked, where the system tells it.
 pub fn lock_holder(file: &File) -> Option<u32> {
     let meta = file.metadata().ok()?;

@@ -548,7 +548,7 @@ impl FileSystem for TagFs {
     }
 
     fn erases(&self) -> bool {
-        true
+        self.graph.store.erases()
     }
 }
 

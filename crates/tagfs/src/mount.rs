@@ -8,7 +8,7 @@ use crate::namespace::new_record;
 use crate::options::{FormatOptions, MountOptions};
 use crate::state::State;
 use weft_core::{BLOCK_BYTES, Ino, refuse};
-use weft_tags::{BTree, BTreeForm, Info, Options, PageStore, SnodeId, Store};
+use weft_tags::{BTree, BTreeForm, ErasePass, Info, Options, PageStore, SnodeId, Store};
 use weft_vfs::{CreateArgs, NewNode};
 
 /// The least and the most that the journal takes, and its part of the medium.
@@ -70,7 +70,8 @@ impl TagFs {
     /// # Errors
     /// [`TagFsError::NoFileSystem`], [`TagFsError::Version`], [`TagFsError::Damaged`], and those of the store.
     pub fn mount(medium: Box<dyn PageStore>, options: MountOptions) -> Result<TagFs, TagFsError> {
-        let store_options = store_options(&*medium, options.cache_bytes);
+        let erase_passes = vec![ErasePass::Random; options.erase_passes as usize];
+        let store_options = Options { erase_passes, ..store_options(&*medium, options.cache_bytes) };
         let open = if options.read_only { Store::open_read_only } else { Store::open };
         let store = open(medium, &store_options)?;
         if !options.read_only {

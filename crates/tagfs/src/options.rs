@@ -30,6 +30,8 @@ pub struct MountOptions {
     pub dirty_bytes_max: u64,
     /// Buffered data and commits older than this are stored and made durable by a tick.
     pub commit_interval: Duration,
+    /// Passes of random bytes over what is deleted securely, before the one of zeros.
+    pub erase_passes: u32,
     /// Refuse every change of the volume. What a recovery would write stays in memory.
     pub read_only: bool,
 }
@@ -45,6 +47,7 @@ impl Default for MountOptions {
             cache_bytes: 256 << 20,
             dirty_bytes_max: 64 << 20,
             commit_interval: Duration::from_secs(5),
+            erase_passes: 0,
             read_only: false,
         }
     }

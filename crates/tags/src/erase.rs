@@ -33,6 +33,11 @@ const ERASE_BLOCKS: u64 = 256;
 const DISCARD_BLOCKS_MIN: u64 = 16;
 
 impl Store {
+    /// Whether the medium can keep what secure deletion promises. A file on a copy-on-write file system cannot.
+    pub fn erases(&self) -> bool {
+        self.medium.erases()
+    }
+
     /// Sees to it that an opening after a crash looks for what is to be erased. Before the first such byte is written.
     ///
     /// # Errors

@@ -51,6 +51,8 @@ pub struct MountChoice {
     pub look: bool,
     /// Whether every change of the volume is refused.
     pub read_only: bool,
+    /// Passes of random bytes over what is deleted securely, before the one of zeros.
+    pub erase_passes: u32,
     /// Whether clients may read the device and append by themselves.
     pub leases: bool,
     /// Memory that is shared with them for it at most, in bytes.
@@ -74,6 +76,7 @@ impl Default for MountChoice {
             record: None,
             look: false,
             read_only: false,
+            erase_passes: 0,
             leases: true,
             shared_memory_bytes: SHARED_MEMORY_DEFAULT,
             program_cpus: None,
@@ -242,6 +245,7 @@ fn open_tagfs(
     let options = weft_tagfs::MountOptions {
         cache_bytes,
         dirty_bytes_max,
+        erase_passes: choice.erase_passes,
         read_only,
         ..weft_tagfs::MountOptions::default()
     };
@@ -319,6 +323,9 @@ fn mount_lfs(
     engine: Engine,
     choice: &MountChoice,
 ) -> Result<Mounted, VolumeError> {
+    if let Some(model) = device.model() {
+        model.set_erase_passes(choice.erase_passes);
+    }
     let mount = |salvage| {
         let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only);
         let options = MountOptions { dirty_bytes_max, read_only, salvage, ..MountOptions::default() };

@@ -7,6 +7,7 @@
 //! written, so a reader that sees (acquire) a write pointer can read what is below it.
 
 mod command;
+mod erase;
 mod flush;
 mod start;
 
@@ -82,6 +83,8 @@ pub struct ZonedModel {
     faults: FaultPlan,
     /// Blocks that spares have taken the place of.
     replaced: AtomicU32,
+    /// Passes of random bytes of an erasure.
+    erase_passes: AtomicU32,
 }
 
 /// An [append log](weft_core::append_log) in the file of an image.
@@ -140,6 +143,11 @@ impl ZonedModel {
             }
         }
         self
+    }
+
+    /// Shows what the device holds, in parts: of an image its file, of zones in memory all their blocks, also those that are not valid.
+    pub fn raw(&self, show: &mut dyn FnMut(&[u8])) -> Result<(), DeviceError> {
+        self.store.raw(show)
     }
 
     /// Where the append log of the image is; `None` without an image, and of one from before there was such a log. The device
@@ -259,6 +267,15 @@ impl ZonedDevice for ZonedModel {
 
     fn flush(&self) -> Result<(), DeviceError> {
         self.flush_all(FlushMode::Log)
+    }
+
+    fn erases(&self) -> bool {
+        self.store.image().is_none_or(|image| image.overwrites_in_place)
+    }
+
+    fn erase(&self, zones: &[ZoneId]) -> Result<(), DeviceError> {
+        zones.iter().try_for_each(|zone| self.totals.counted(self.cell(*zone, 0, 0)).map(drop))?;
+        self.erase_zones(zones)
     }
 
     fn counters(&self) -> DeviceCounters {

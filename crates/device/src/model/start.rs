@@ -167,6 +167,7 @@ impl ZonedModel {
             clock,
             faults: FaultPlan::default(),
             replaced: AtomicU32::new(replaced),
+            erase_passes: AtomicU32::new(0),
         }
     }
 

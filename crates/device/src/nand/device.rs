@@ -117,6 +117,12 @@ impl OpenChannel {
         self.image.as_ref().is_some_and(|image| image.has_annex())
     }
 
+    /// The number of the block and the page whose bytes lie at an offset of the image, and whether they are out of band; `None` of a
+    /// device in memory, and where no page lies.
+    pub fn image_place(&self, offset: u64) -> Option<(u64, u32, bool)> {
+        self.image.as_ref()?.place(offset)
+    }
+
     /// The image that the device is in, if it is in one.
     pub(crate) fn image(&self) -> Option<&Arc<FlashImage>> {
         self.image.as_ref()
@@ -158,6 +164,19 @@ impl OpenChannel {
             image.sync(self.now().0)?;
         }
         Ok(())
+    }
+
+    /// Makes everything programmed so far survive a crash of the host, and leaves nothing in the file of the image of what was erased: an
+    /// erase alone keeps the file's room, and the bytes in it, for what is programmed next. In memory there is nothing to do.
+    pub fn forget_erased(&self) -> Result<(), FlashError> {
+        let Some(image) = &self.image else { return Ok(()) };
+        image.forget_erased(|number, behind| {
+            let block = self.shape.block_at(number);
+            // Held, so that the next page is not programmed meanwhile.
+            let lun = self.lun(block.lun_addr()).lock();
+            behind(lun.blocks[self.shape.block_in_lun(block) as usize].next)
+        })?;
+        self.sync()
     }
 
     /// Calls `observer` after each sync of the image, before anybody learns of it: so a test knows what a crash of the host leaves. In

@@ -70,6 +70,7 @@ pub(crate) struct FlashImage {
     failed: OnceLock<String>,
     synced: OnceLock<SyncObserver>,
     erased: Erased,
+    reused: Reused,
     /// It is only looked at: what is stored in the table stays in this process, and nothing is written.
     look: bool,
     /// The session page has this session, and what the last one left has been recovered.
@@ -124,6 +125,10 @@ pub(crate) struct Annex {
 #[derive(Debug, Default)]
 struct Erased(Mutex<BTreeSet<u64>>);
 
+/// Blocks behind whose programmed pages the file still has pages of an earlier life. `None`: nobody knows, so any may be one.
+#[derive(Debug, Default)]
+struct Reused(Mutex<Option<BTreeSet<u64>>>);
+
 /// Where pages lie.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
@@ -173,6 +178,15 @@ impl Layout {
 
     fn image_bytes(&self) -> u64 {
         self.spare().offset() + data_offset(self.blocks)
+    }
+
+    /// The block and the page whose bytes lie at an offset, and whether these are its out-of-band bytes or what follows them.
+    fn place(&self, offset: u64) -> Option<(u64, u32, bool)> {
+        let at = offset.checked_sub(self.base)?;
+        let (block, at) = (at / self.block_stride, at % self.block_stride);
+        let (page, at) = (at / self.page_stride, at % self.page_stride);
+        let is_within = block < self.blocks && page < u64::from(self.pages_per_block);
+        is_within.then_some((block, page as u32, at >= self.page_bytes as u64))
     }
 
     fn page(&self, block: u64, page: u32) -> u64 {
@@ -259,6 +273,7 @@ impl FlashImage {
             failed: OnceLock::new(),
             synced: OnceLock::new(),
             erased: Erased::default(),
+            reused: Reused::default(),
             look,
             opened: AtomicBool::new(false),
         }
@@ -356,6 +371,11 @@ impl FlashImage {
         Ok(Opened { image, setup, blocks, now, annex, last })
     }
 
+    /// As [`Layout::place`].
+    pub fn place(&self, offset: u64) -> Option<(u64, u32, bool)> {
+        self.layout.place(offset)
+    }
+
     /// Calls somebody after each sync. Who was first stays.
     pub fn after_syncs(&self, observer: Box<dyn Fn() + Send + Sync>) {
         let _ = self.synced.set(SyncObserver(observer));
@@ -400,8 +420,11 @@ impl FlashImage {
         let crc = self.page_crc(&bytes, at);
         put(&mut bytes, &[&if whole { crc } else { !crc }, &at.erases]);
         self.check_writable()?;
-        if at.page == 0 {
-            self.erased.0.lock().remove(&at.block);
+        if at.page == 0
+            && self.erased.0.lock().remove(&at.block)
+            && let Some(reused) = &mut *self.reused.0.lock()
+        {
+            reused.insert(at.block);
         }
         let offset = self.layout.page(at.block, at.page);
         let mut written = self.frame.file.write_all_at(&bytes, offset);
@@ -470,6 +493,39 @@ impl FlashImage {
     /// Gives back the room of all erased blocks.
     pub fn give_room_back(&self) -> Result<(), DeviceError> {
         self.punch(&mut self.erased.0.lock())
+    }
+
+    /// Leaves nothing in the file of pages that were erased. `behind` calls with the number of a block and the first page that is not
+    /// programmed, which nobody programs meanwhile.
+    pub fn forget_erased(
+        &self,
+        behind: impl Fn(u64, &mut dyn FnMut(u32) -> io::Result<()>) -> io::Result<()>,
+    ) -> Result<(), DeviceError> {
+        self.check_writable()?;
+        // A crash of the host must not bring back a block whose pages are gone.
+        self.make_durable()?;
+        self.give_room_back()?;
+        let reused = self.reused.0.lock().replace(BTreeSet::new());
+        let blocks = reused.unwrap_or_else(|| (0..self.layout.blocks).collect());
+        let file = &self.frame.file;
+        for number in blocks {
+            let end = self.layout.page(number, self.layout.pages_per_block);
+            let forgotten = behind(number, &mut |page| {
+                let at = self.layout.page(number, page);
+                match punch_hole(file, at, end - at) {
+                    _ if at == end => Ok(()),
+                    Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                        write_zeros(file, at, end - at, &mut |_| {})
+                    }
+                    punched => punched,
+                }
+            });
+            if let Err(error) = forgotten {
+                *self.reused.0.lock() = None;
+                return Err(self.io(error));
+            }
+        }
+        self.make_durable()
     }
 
     fn punch(&self, erased: &mut BTreeSet<u64>) -> Result<(), DeviceError> {

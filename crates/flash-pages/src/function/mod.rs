@@ -224,7 +224,7 @@ impl FunctionPages {
         }
         let end = self.level.flush(self.clock.written())?;
         self.clock.waited(end);
-        Ok(())
+        self.level.forget_erased()
     }
 }
 

@@ -631,6 +631,11 @@ impl FunctionLevel {
         self.grant.sync()
     }
 
+    /// As [`Grant::forget_erased`].
+    pub fn forget_erased(&self) -> Result<(), LevelError> {
+        self.grant.forget_erased()
+    }
+
     /// The device's clock: the end of everything that was issued, by whichever application.
     pub fn now(&self) -> Result<Nanos, LevelError> {
         self.grant.now()

@@ -430,6 +430,11 @@ impl LocalGrant {
         Ok(self.monitor.backend.sync()?)
     }
 
+    /// The same, and leaves nothing of what was erased below the device.
+    pub fn forget_erased(&self) -> Result<(), LevelError> {
+        Ok(self.monitor.backend.forget_erased()?)
+    }
+
     /// Lets a spare take the place of a bad block, with the block's first pages or all that it held.
     fn replace(
         &self,

@@ -782,7 +782,10 @@ impl PolicyLevel {
             };
             let mut batch = units::IoBatch::new(&self.flash, units, cell.number, now);
             kind.erase_stale(&mut batch, is_wanted).map_err(|error| page::level_error(error, start))?;
-            return Ok(batch.settled);
+            let settled = batch.settled;
+            drop(range);
+            self.flash.grant.forget_erased()?;
+            return Ok(settled);
         }
     }
 

@@ -64,6 +64,10 @@ pub struct Zone {
     pub damaged: bool,
     /// Whether the cleaner copied anything out of it.
     pub cleaned: bool,
+    /// Whether it has held data that is to be erased when it dies.
+    pub secure: bool,
+    /// Whether some of that may have died.
+    pub gives_up: bool,
     /// What was written, in order.
     pub summary: Vec<SummaryEntry>,
     /// Writers that have taken blocks, and have no file mapped to them yet.
@@ -223,6 +227,17 @@ impl ZoneTable {
         }
     }
 
+    /// Notes that a zone holds data that is to be erased when it dies.
+    pub fn set_secure(&mut self, zone: ZoneId) {
+        self.get_mut(zone).secure = true;
+    }
+
+    /// Notes that a zone may hold such data that has died.
+    pub fn set_given_up(&mut self, zone: ZoneId) {
+        let z = self.get_mut(zone);
+        (z.secure, z.gives_up) = (true, true);
+    }
+
     /// Notes that the cleaner copied something out of a zone.
     pub fn set_cleaned(&mut self, zone: ZoneId) {
         self.get_mut(zone).cleaned = true;
@@ -326,6 +341,7 @@ impl ZoneTable {
         let lost = charge_run(&run.run);
         debug_assert!(z.live >= lost, "zone {zone} has {} live bytes, loses {lost}", z.live);
         z.live = z.live.saturating_sub(lost);
+        z.gives_up |= z.secure;
         z.live_pieces = z.live_pieces.saturating_sub(charge_piece(run));
         (z.is_dead() && z.state == ZoneUse::Full).then_some(zone)
     }

@@ -8,7 +8,7 @@
 //! volume is in use the journal goes on behind the second.
 
 use crate::core::State;
-use crate::layout::checkpoint::{CRCS_MAX, Item, RUNS_MAX, SavedInode};
+use crate::layout::checkpoint::{CRCS_MAX, Item, RUNS_MAX, SavedInode, ZONES_MAX};
 use crate::layout::frame::{FrameKind, HEADER_BYTES, TRANSACTION_MAX};
 use crate::layout::record::{FileRun, NewInode};
 use crate::layout::zone_header::{HEADER_BLOCKS, ZoneKind};
@@ -124,6 +124,16 @@ impl State {
             next_sequence: self.zones.next_sequence(),
         }
         .encode(&mut out);
+        self.secrets.is_marked = self.erases();
+        if self.secrets.is_marked {
+            let zones = self.marked_zones();
+            for zones in
+                zones.chunks(ZONES_MAX).map(<[ZoneId]>::to_vec).chain(zones.is_empty().then(Vec::new))
+            {
+                Item::Secrets { zones }.encode(&mut out);
+                self.part_if_full(&mut out)?;
+            }
+        }
         // Numbers are gathered first: writing a frame needs the whole state.
         let inos: Vec<u64> = self.tree.inodes.keys().collect();
         let (mut runs_saved, mut blocks_saved) = (0, 0);

@@ -20,6 +20,7 @@
 
 mod checkpoint;
 mod clean;
+mod erase;
 pub(crate) mod group_commit;
 mod journal;
 pub(crate) mod pack;
@@ -28,6 +29,7 @@ mod write_back;
 pub(crate) mod write_order;
 
 use self::clean::Destination;
+pub(crate) use self::erase::Secrets;
 use self::write_order::{TakenBlocks, Unwritten, ZoneTurns};
 use crate::RENAMES_RESERVE_BYTES;
 use crate::alloc::reserve::{CLEANER_ZONES, CheckpointSize, Reserve};
@@ -48,7 +50,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use weft_core::checksum::crc32c;
-use weft_core::{BLOCK_BYTES, Ino, Origin, Tag, ZoneId};
+use weft_core::{BLOCK_BYTES, Ino, Origin, Tag, TagFlags, ZoneId};
 use weft_device::{DeviceError, ZonedDevice, ZonedInfo};
 use weft_sys::SharedMemory;
 use weft_vfs::{Death, DeathObserver, FsError, FsResult, MapEntry, MapObserver, TimeSpec};
@@ -104,6 +106,8 @@ pub(crate) struct State {
     pub settling: bool,
     /// Bytes that may be stored though the volume is full.
     pub beyond_full: u64,
+    /// What is to be erased.
+    pub secrets: Secrets,
     /// Why the volume is read-only, if it is.
     pub failed: Option<String>,
 }
@@ -205,6 +209,7 @@ impl State {
 
     /// Applies a record that the caller adds to the transaction.
     pub(crate) fn apply(&mut self, record: &Record<'_>) -> FsResult<()> {
+        self.note_secrets(record);
         let mut places =
             ZoneAccounts { zones: &mut self.zones, space: &mut self.space, seq: self.journal.next_seq };
         self.tree.apply(record, &mut places).map_err(|error| {
@@ -219,7 +224,9 @@ impl State {
 
     /// What a checkpoint has to hold now.
     pub(crate) fn saved(&self) -> CheckpointSize {
-        CheckpointSize { bytes: self.tree.saved_bytes, runs: self.tree.runs }
+        // The zones that it names.
+        let secrets = if self.tree.erases { 16 + 4 * u64::from(self.reserve.zones) } else { 0 };
+        CheckpointSize { bytes: self.tree.saved_bytes + secrets, runs: self.tree.runs }
     }
 
     /// Bytes that programs can fill.
@@ -399,6 +406,9 @@ impl State {
         assert_eq!(z.kind, Some(ZoneKind::Data), "zone {zone}");
         debug_assert!(matches!(z.state, ZoneUse::Open | ZoneUse::Parked), "zone {zone} is {:?}", z.state);
         let turn = self.zones.take(zone, count);
+        if tag.flags.contains(TagFlags::SECURE_DELETE) {
+            self.zones.set_secure(zone);
+        }
         Ok(TakenBlocks { zone, at, count, turn, are_last: at + count == self.reserve.data_end })
     }
 
@@ -433,6 +443,9 @@ impl State {
                 self.check_writable()?;
                 self.end_unfilled(taken.zone);
             }
+        }
+        if tag.flags.contains(TagFlags::SECURE_DELETE) {
+            self.zones.set_given_up(taken.zone);
         }
         self.zones.leave(taken.zone, self.journal.seq_of_last_record());
         Ok(false)
@@ -494,6 +507,7 @@ impl State {
     pub(crate) fn reset_dead(&mut self) -> FsResult<()> {
         let durable = self.shared.durable_seq.load(Acquire);
         let pins = &self.shared.pins;
+        let (erases, mut erased) = (self.erases(), Vec::new());
         while let Some(zone) = self.zones.take_dead(durable, |zone| pins[zone.index()].load(Acquire) == 0) {
             if self.zones.get(zone).live != 0 {
                 // A defect; the data is there as long as the zone is left alone.
@@ -507,6 +521,10 @@ impl State {
                     self.stats.resets += 1;
                     let z = self.zones.get(zone);
                     let whole = z.kind == Some(ZoneKind::Data) && !z.cleaned;
+                    // What the journal and checkpoints say of inodes may be to be erased, too.
+                    if erases && (z.secure || z.kind != Some(ZoneKind::Data)) {
+                        erased.push(zone);
+                    }
                     self.stats.whole_zone_deaths += u64::from(whole);
                     self.zones.set_free(zone);
                     // A victim that died on its own may be full again before the cleaner looks: its place in the old
@@ -521,7 +539,8 @@ impl State {
                 }
             }
         }
-        Ok(())
+        // Before anybody opens one of them again.
+        if erased.is_empty() { Ok(()) } else { self.erase_empty(&erased) }
     }
 
     /// Reports the new addresses of blocks of a watched file to the map observer.

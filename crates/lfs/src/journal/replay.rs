@@ -25,7 +25,7 @@ use crate::state::inode::Body;
 use crate::state::names;
 use crate::state::tree::Tree;
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
@@ -84,6 +84,8 @@ pub struct Restored {
     pub dropped: usize,
     /// Zones whose CRCs the checkpoint holds.
     pub listed: FxHashSet<ZoneId>,
+    /// Zones in which there may be bytes to erase of which no record tells, if the checkpoint says that there may be such.
+    pub marked: Option<BTreeSet<ZoneId>>,
 }
 
 /// A damaged place.
@@ -278,6 +280,7 @@ impl<'a> Chain<'a> {
             match first {
                 Some(Ok(
                     Item::Volume { .. }
+                    | Item::Secrets { .. }
                     | Item::Inode(_)
                     | Item::Runs { .. }
                     | Item::Reserved { .. }
@@ -455,6 +458,7 @@ impl<'a> Chain<'a> {
             zone_blocks: info.zone_blocks,
             volume: None,
             listed: &mut state.listed,
+            marked: &mut state.marked,
             patches: &mut state.patches,
             expected: None,
             checks_names: self.lenient,
@@ -675,6 +679,7 @@ pub(super) struct Loader<'a> {
     zone_blocks: u32,
     volume: Option<(String, i64, u64, u64)>,
     listed: &'a mut FxHashSet<ZoneId>,
+    marked: &'a mut Option<BTreeSet<ZoneId>>,
     patches: &'a mut Patches,
     /// What of each inode other records have to say, where some may be lost.
     pub(super) expected: Option<Vec<Expected>>,
@@ -768,6 +773,10 @@ impl Loader<'_> {
                         directory.subdirectories = saved.links.saturating_sub(2);
                     }
                 }
+                Ok(())
+            }
+            Item::Secrets { ref zones } => {
+                self.marked.get_or_insert_default().extend(zones);
                 Ok(())
             }
             Item::Runs { ino, ref runs } => self.tree.map_runs(ino, runs, &mut ()),
@@ -1024,6 +1033,7 @@ mod tests {
             entries: 0,
             dropped: 0,
             listed: FxHashSet::default(),
+            marked: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Checkpoint records: the whole state, written out in an order in which it can be read back.
 //!
-//! `Volume` first; then each inode, its attributes, runs and reserved blocks; then directory entries (their inodes exist by then); then
+//! `Volume` first, and what may have to be erased after a crash; then each inode, its attributes, runs and reserved blocks; then directory entries (their inodes exist by then); then
 //! blocks that are in no data zone; then the CRCs of zones that have no footer yet.
 
 use super::record::{
@@ -16,6 +16,8 @@ use weft_vfs::XATTR_VALUE_MAX;
 pub const LABEL_MAX: usize = 64;
 /// Most runs of one record.
 pub const RUNS_MAX: usize = 1024;
+/// Most zones of one record.
+pub const ZONES_MAX: usize = 8192;
 /// Most CRCs of one record.
 pub const CRCS_MAX: usize = 8192;
 
@@ -101,6 +103,11 @@ pub enum Item<'a> {
         /// The bytes.
         bytes: &'a [u8],
     },
+    /// There may be bytes to erase of which no record tells, in these zones, in those that were opened since and in free space.
+    Secrets {
+        /// Data zones.
+        zones: Vec<ZoneId>,
+    },
     /// CRCs of blocks of a zone without a footer.
     Crcs {
         /// The zone.
@@ -120,6 +127,7 @@ const ENTRY: u8 = 5;
 const CRCS: u8 = 6;
 const BLOCK: u8 = 7;
 const RESERVED: u8 = 8;
+const SECRETS: u8 = 9;
 
 /// Bytes of an encoded range.
 const RANGE_BYTES: usize = 16;
@@ -147,6 +155,10 @@ impl<'a> Item<'a> {
             Item::Xattr { ino, name, value } => put(out, &[&XATTR, ino, name, value]),
             Item::Entry { dir, cookie, ino, name } => put(out, &[&ENTRY, dir, cookie, ino, name]),
             Item::Block { ino, block, bytes } => put(out, &[&BLOCK, ino, block, bytes]),
+            Item::Secrets { zones } => {
+                put(out, &[&SECRETS, &(zones.len() as u32)]);
+                zones.iter().for_each(|zone| zone.0.put(out));
+            }
             Item::Crcs { zone, block, crcs } => {
                 put(out, &[&CRCS, zone, block, &(crcs.len() as u32)]);
                 crcs.iter().for_each(|crc| crc.put(out));
@@ -199,6 +211,7 @@ impl<'a> Item<'a> {
                 block: r.u32()?,
                 crcs: list(r, at, 4, "CRC count", |r| Ok(r.u32()?))?,
             },
+            SECRETS => Item::Secrets { zones: list(r, at, 4, "zone count", |r| Ok(ZoneId(r.u32()?)))? },
             _ => return Err(bad("checkpoint record kind")),
         })
     }
@@ -241,6 +254,8 @@ mod tests {
         };
         let items = [
             Item::Volume { label: b"disk", formatted_at: 3, next_ino: 4, next_sequence: 5 },
+            Item::Secrets { zones: vec![ZoneId(3), ZoneId(9)] },
+            Item::Secrets { zones: vec![] },
             Item::Inode(SavedInode {
                 node,
                 links: 2,

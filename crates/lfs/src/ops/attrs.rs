@@ -138,6 +138,7 @@ impl Lfs {
         if state.inode(ino)?.tag == tag {
             return Ok(());
         }
+        state.expect_secrets(&tag)?;
         state.begin_transaction()?;
         state.log_tag(ino, tag)
     }

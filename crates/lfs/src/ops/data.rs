@@ -209,6 +209,7 @@ impl Lfs {
         state.check_to_write(ino, offset, end)?;
         let began = self.stall_begins(state);
         state.limit_dirty(if through { 0 } else { data.len() as u64 })?;
+        state.note_overwrite(ino, offset);
         state.note_write(ino, data.len(), when);
         let whole_first = offset.div_ceil(BLOCK);
         let whole_end = end / BLOCK;

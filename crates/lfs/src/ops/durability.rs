@@ -84,10 +84,12 @@ impl Lfs {
             let mut state = self.locked()?;
             state.inode(ino)?;
             state.journal_or_write_back(ino)?;
+            state.note_stored(ino);
             state.commit()?;
             self.shared.written_seq.load(Acquire)
         };
-        self.wait_durable(seq)
+        self.wait_durable(seq)?;
+        self.erase()
     }
 
     pub(crate) fn op_sync(&self) -> FsResult<()> {
@@ -101,10 +103,12 @@ impl Lfs {
             let mut state = self.locked()?;
             state.write_back_old(i64::MAX, u64::MAX)?;
             state.settle_journaled()?;
+            state.note_all_stored();
             state.commit()?;
             self.shared.written_seq.load(Acquire)
         };
-        self.wait_durable(seq)
+        self.wait_durable(seq)?;
+        self.erase()
     }
 
     pub(crate) fn op_write_back(&self, ino: Ino) -> FsResult<()> {
@@ -157,19 +161,21 @@ impl Lfs {
         let interval = self.commit_interval.as_nanos() as i64;
         let old = (self.shared.clock)().0.saturating_sub(interval);
         while self.locked()?.write_back_old(old, WRITE_BACK_BYTES)? {}
-        let seq = {
+        let (seq, erases) = {
             let mut state = self.locked()?;
             let now = state.now();
             let mut commit = state.journal.pending() > 0 || !state.zones.dying().is_empty();
+            commit |= state.has_secrets();
             commit &= now.saturating_sub(state.journal.last_commit) >= interval;
             if commit {
                 state.journal.last_commit = now;
                 state.commit()?;
             }
             state.refill_cleaner_zones(CLEANER_ZONES)?;
-            if commit { self.shared.written_seq.load(Acquire) } else { 0 }
+            let seq = if commit { self.shared.written_seq.load(Acquire) } else { 0 };
+            (seq, commit && state.has_secrets())
         };
-        self.wait_durable(seq)
+        if erases { self.op_sync() } else { self.wait_durable(seq) }
     }
 }
 

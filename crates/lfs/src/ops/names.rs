@@ -132,6 +132,7 @@ impl Lfs {
     ) -> FsResult<Attr> {
         let state = &mut *self.locked()?;
         state.check_new(dir, args)?;
+        state.expect_secrets(&args.tag_with_flags())?;
         let (time, born_at) = (state.now(), state.volume_bytes);
         state.begin_transaction()?;
         let ino = state.log_create(dir.unwrap_or((Ino(0), b"")), args, (time, born_at))?;

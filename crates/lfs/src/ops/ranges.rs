@@ -16,6 +16,8 @@ impl State {
         if offset >= end {
             return Ok(());
         }
+        // The ends of the range are zeroed in the buffer.
+        self.note_overwrite(ino, offset);
         let first = offset.div_ceil(BLOCK);
         // The last block of the file is whole when the range covers all that the file has of it.
         let past = if end == self.file(ino)?.size { end.div_ceil(BLOCK) } else { end / BLOCK };

@@ -49,6 +49,7 @@ impl Lfs {
         let inode = state.inode(ino)?;
         let added = check_set(&inode.xattrs, name, value, mode)?;
         state.check_metadata(added)?;
+        state.expect_flags(name, Some(value))?;
         let time = state.now();
         state.begin_transaction()?;
         state.log(&Record::Xattr { ino, name, value: Some(value), time })
@@ -81,6 +82,9 @@ impl Lfs {
         let changes: Vec<XattrChange<'_>> = xattrs.iter().filter(is_change).copied().collect();
         if added > 0 {
             state.check_metadata(added)?;
+        }
+        for (name, value) in &changes {
+            state.expect_flags(name, *value)?;
         }
         let time = set.ctime.map_or_else(|| state.now(), |time| time.0);
         let record = state.attributes_record(ino, set, time)?;

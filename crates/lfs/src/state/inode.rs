@@ -95,6 +95,11 @@ impl Inode {
         self.xattrs.get(FLAGS_XATTR).map(|value| InodeFlags::from_value(value).of_tag()).unwrap_or_default()
     }
 
+    /// Whether what it gives up is to be erased.
+    pub fn is_secure(&self) -> bool {
+        self.tag.flags.contains(TagFlags::SECURE_DELETE)
+    }
+
     /// Notes that the journal has the data up to this size, written at this time.
     pub fn note_settled(&mut self, size: u64, mtime: i64) {
         (self.disk_size, self.mtime, self.ctime) = (size, mtime, self.ctime.max(mtime));

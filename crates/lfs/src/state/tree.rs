@@ -46,6 +46,8 @@ pub struct Tree {
     pub runs: u64,
     /// Blocks of the device; extents beyond are refused.
     pub device_blocks: u64,
+    /// Whether there is, or was, an inode whose bytes are to be erased.
+    pub erases: bool,
 }
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -102,6 +104,7 @@ impl Tree {
             watched: false,
             dirty: Default::default(),
         };
+        self.erases |= inode.is_secure();
         self.saved_bytes += inode.saved_bytes();
         self.next_ino = self.next_ino.max(node.ino.0 + 1);
         self.inodes.insert(node.ino.0, inode)
@@ -223,13 +226,15 @@ impl Tree {
                     inode.tag.flags = inode.flags_of_tag();
                 }
                 inode.ctime = *time;
-                let after = inode.saved_bytes();
+                let (after, is_secure) = (inode.saved_bytes(), inode.is_secure());
+                self.erases |= is_secure;
                 self.saved_bytes = (self.saved_bytes + after).saturating_sub(before);
                 Ok(())
             }
             Record::SetTag { ino, tag } => {
                 let inode = self.inode(*ino)?;
                 inode.tag = Tag { flags: tag.flags | inode.flags_of_tag(), ..*tag };
+                self.erases |= inode.is_secure();
                 Ok(())
             }
         }

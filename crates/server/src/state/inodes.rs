@@ -81,9 +81,11 @@ impl OpenInode {
         InodeFlags::from_bits_truncate(self.flags.load(Relaxed))
     }
 
-    /// Whether each write is the server's: it may have to clear set-id bits, to refuse it, or to make it durable.
+    /// Whether each write is the server's: it may have to clear set-id bits, to refuse it, to make it durable, or to keep it out of the
+    /// append log, which nobody erases.
     fn is_written_by_call(&self) -> bool {
-        self.set_id.load(Relaxed) || self.flags().intersects(InodeFlags::IMMUTABLE | InodeFlags::SYNC)
+        let by_call = InodeFlags::IMMUTABLE | InodeFlags::SYNC | InodeFlags::SECURE_DELETE;
+        self.set_id.load(Relaxed) || self.flags().intersects(by_call)
     }
 
     /// Whether overwritten blocks of it may be in the append log, if anything is.

@@ -164,6 +164,10 @@ fn lock(file: &File) -> io::Result<bool> {
 }
 
 impl PageStore for FileStore {
+    fn erases(&self) -> bool {
+        file::overwrites_in_place(&self.write)
+    }
+
     fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
         self.read.read_exact_at(out, block * PAGE_BYTES as u64)
     }

@@ -104,6 +104,11 @@ pub trait PageStore: Send + Sync {
         Ok(())
     }
 
+    /// Whether nothing of what was overwritten and [erased](PageStore::erase) can be read any more, as far as the medium can tell.
+    fn erases(&self) -> bool {
+        true
+    }
+
     /// Blocks there are now.
     fn blocks(&self) -> u64;
 
@@ -219,6 +224,7 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         fn free(&self, runs: &[(u64, u64)]) -> ();
         fn overwrites(&self) -> bool;
         fn erase(&self, runs: &[(u64, u64)]) -> io::Result<()>;
+        fn erases(&self) -> bool;
         fn blocks(&self) -> u64;
         fn grow(&self, blocks: u64) -> io::Result<()>;
         fn reserve(&self, block: u64, blocks: u64) -> io::Result<()>;

@@ -77,6 +77,13 @@ impl Lfs {
         let whole = |error| Refused { at: changes.len(), error };
         let (made, seq) = {
             let state = &mut *self.locked().map_err(whole)?;
+            let expected = changes.iter().try_for_each(|change| match *change {
+                Change::Create { ref args, .. } => state.expect_secrets(&args.tag_with_flags()),
+                Change::SetTag { tag, .. } => state.expect_secrets(&tag),
+                Change::Xattr { name, value, .. } => state.expect_flags(name, value),
+                _ => Ok(()),
+            });
+            expected.map_err(whole)?;
             let outcome = state.plan_secured(changes)?;
             let began = self.stall_begins(state);
             let done = state.do_step(changes, &outcome);
@@ -88,7 +95,7 @@ impl Lfs {
             (outcome.made, self.shared.written_seq.load(Acquire))
         };
         if durable {
-            self.wait_durable(seq).map_err(whole)?;
+            self.wait_durable(seq).and_then(|()| self.erase()).map_err(whole)?;
         }
         Ok(made)
     }
@@ -272,6 +279,9 @@ impl State {
     /// Logs what a step makes of a file's data, its size and its times. Returns the ranges of blocks that are other ones now.
     fn log_file(&mut self, ino: Ino, file: &FilePlan, placed: &Placed, time: i64) -> FsResult<BlockRanges> {
         let mut changed = file.changed_before(self.file(ino)?);
+        // All that is written is stored with the step.
+        file.written.keys().for_each(|block| self.note_overwrite(ino, *block * BLOCK));
+        self.note_stored(ino);
         let cut_end = file.cut_to.map_or(u64::MAX, |size| size.div_ceil(BLOCK));
         let frame = self.journal.next_seq;
         if let Some(size) = file.cut_to {

@@ -1,0 +1,152 @@
+//! Secure deletion leaves nothing on the device, in no zone, no checkpoint and no log of it, whenever the power fails or the process ends.
+//!
+//! By default a slice of the campaign runs; `WEFT_CAMPAIGN=1` runs it whole.
+
+// What a test unwraps is what it asserts.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+mod rig;
+
+use rig::{options, small};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use weft_conformance::erase::{Campaign, EraseRig, run};
+use weft_core::ZoneId;
+use weft_device::zoned::DeviceCounters;
+use weft_device::{DeviceError, PowerCut, ZonedDevice, ZonedInfo, ZonedModel};
+use weft_lfs::{FormatOptions, Lfs, LfsError, fsck};
+use weft_vfs::{FileSystem, FsError, FsResult};
+
+const BYTES: u64 = 32 << 20;
+const ZONE_BYTES: u64 = 512 << 10;
+
+fn failed(error: LfsError) -> FsError {
+    FsError::Device(error.to_string())
+}
+
+/// A device in memory that loses what was not flushed.
+struct Memory(Arc<PowerCut>);
+
+impl EraseRig for Memory {
+    fn mount(&mut self, operations: u64) -> FsResult<Box<dyn FileSystem>> {
+        if operations != u64::MAX {
+            self.0.cut_after(operations);
+        }
+        Ok(Box::new(Lfs::mount(self.0.clone(), options()).map_err(failed)?))
+    }
+
+    fn lose(&mut self, fs: Box<dyn FileSystem>, seed: u64) {
+        drop(fs);
+        self.lose_mount(seed);
+    }
+
+    fn lose_mount(&mut self, seed: u64) {
+        self.0 = Arc::new(self.0.reopen(seed).unwrap());
+        let report = fsck::check(self.0.clone()).unwrap();
+        assert!(report.is_clean(), "{:#?}", report.problems);
+    }
+
+    fn raw(&self, show: &mut dyn FnMut(&[u8])) {
+        self.0.device().raw(show).unwrap();
+    }
+}
+
+/// A device that does so many commands that change it, and then none.
+struct Limited {
+    device: ZonedModel,
+    left: AtomicU64,
+}
+
+impl Limited {
+    fn change(&self) -> Result<&ZonedModel, DeviceError> {
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map(|_| &self.device).map_err(|_| DeviceError::PowerLost)
+    }
+
+    fn look(&self) -> Result<&ZonedModel, DeviceError> {
+        Ok(&self.device)
+    }
+
+    fn erases(&self) -> Result<&ZonedModel, DeviceError> {
+        self.change()
+    }
+}
+
+impl ZonedDevice for Limited {
+    pass_on! {
+        look => report read;
+        change => write append open close finish reset flush;
+    }
+
+    fn info(&self) -> ZonedInfo {
+        self.device.info()
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.device.counters()
+    }
+
+    fn erases(&self) -> bool {
+        self.device.erases()
+    }
+
+    fn erase(&self, zones: &[ZoneId]) -> Result<(), DeviceError> {
+        self.erases()?.erase(zones)
+    }
+}
+
+/// A device in an image, of which the process ends.
+struct Image {
+    path: PathBuf,
+    device: Option<Arc<Limited>>,
+}
+
+impl EraseRig for Image {
+    fn mount(&mut self, operations: u64) -> FsResult<Box<dyn FileSystem>> {
+        let device = ZonedModel::open(&self.path).map_err(|error| FsError::Device(error.to_string()))?;
+        let device = Arc::new(Limited { device, left: AtomicU64::new(operations) });
+        self.device = Some(device.clone());
+        Ok(Box::new(Lfs::mount(device, options()).map_err(failed)?))
+    }
+
+    fn lose(&mut self, fs: Box<dyn FileSystem>, seed: u64) {
+        drop(fs);
+        self.lose_mount(seed);
+    }
+
+    fn lose_mount(&mut self, _seed: u64) {
+        self.device = None;
+    }
+
+    fn raw(&self, show: &mut dyn FnMut(&[u8])) {
+        // As another process reads it: all of the file.
+        show(&std::fs::read(&self.path).unwrap());
+    }
+}
+
+fn campaign_on(rig: &mut dyn EraseRig, seed: u64) -> Campaign {
+    let whole = std::env::var_os("WEFT_CAMPAIGN").is_some_and(|value| value != "0");
+    let done = run(rig, seed, if whole { 10_000 } else { 300 });
+    println!("seed {seed}: {done:?}");
+    assert!(done.erased > 100 && done.left > 20 && done.recoveries > 3, "{done:?}");
+    done
+}
+
+#[test]
+fn nothing_of_what_was_deleted_securely_is_on_a_zoned_device() {
+    for seed in 1..=2 {
+        let device = Arc::new(PowerCut::new(&small(BYTES, ZONE_BYTES)).unwrap());
+        Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
+        campaign_on(&mut Memory(device), seed);
+    }
+}
+
+#[test]
+fn nothing_of_what_was_deleted_securely_is_in_the_file_of_an_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let device = ZonedModel::create(&path, &small(BYTES, ZONE_BYTES), false, &mut |_, _| {}).unwrap();
+    Lfs::format(Arc::new(device), &FormatOptions::default()).unwrap();
+    campaign_on(&mut Image { path, device: None }, 3);
+}
