@@ -27,6 +27,7 @@ mod hash;
 mod ids;
 mod inspect;
 mod journal;
+mod keep;
 mod kv;
 mod layout;
 mod named;
