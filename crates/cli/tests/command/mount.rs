@@ -5,6 +5,7 @@ mod ioctl;
 mod locks;
 mod programs;
 mod restart;
+mod tag_thread;
 mod unmounting;
 
 use self::ioctl::{
@@ -37,16 +38,21 @@ struct Mounted {
 impl Mounted {
     /// Mounts `vol.img`; none where this user cannot.
     fn new(bench: &Bench, options: &[&str]) -> Option<Mounted> {
+        Mounted::of(bench, "vol.img", options)
+    }
+
+    /// Mounts a volume.
+    fn of(bench: &Bench, volume: &str, options: &[&str]) -> Option<Mounted> {
         let device = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
         if device.is_err() || weft_sys::effective_user().0 != 0 {
             return None;
         }
         let dir = bench.dir().join("mnt");
-        fs::create_dir(&dir).unwrap();
-        let mut child = bench.spawn(&[&["mount", "--quiet", "vol.img", "mnt"], options].concat());
+        fs::create_dir_all(&dir).unwrap();
+        let mut child = bench.spawn(&[&["mount", "--quiet", volume, "mnt"], options].concat());
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "weft: vol.img is mounted on mnt\n");
+        assert_eq!(line, format!("weft: {volume} is mounted on mnt\n"));
         Some(Mounted { child, dir })
     }
 
