@@ -246,6 +246,8 @@ impl<'s> Step<'s> {
                 continue;
             }
             state.given_up += u64::from(work.now.leaves_secrets());
+            // What the buffer has was not given up yet.
+            work.now.gives_up &= !work.is_edited && !work.now.buffer.is_empty();
             let before = state.inodes.get(&ino);
             let (buffered, reserved) =
                 before.map_or((0, 0), |inode| (inode.buffer.len() as u64, inode.reserved));
@@ -253,7 +255,6 @@ impl<'s> Step<'s> {
             state.reserved -= reserved;
             if work.is_edited || work.ends {
                 state.dirty.remove(&ino);
-                work.now.gives_up = false;
             } else {
                 state.buffered += buffered;
                 state.reserved += reserved;
