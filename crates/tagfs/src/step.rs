@@ -15,7 +15,7 @@ use crate::layout::{
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use weft_core::{BLOCK_BYTES, Ino};
+use weft_core::{BLOCK_BYTES, Ino, TagFlags};
 use weft_tags::{Durability, Info, NodeId, SnodeId, SnodeTags, Transaction};
 use weft_vfs::{Attr, Death, FsError, FsResult};
 
@@ -475,7 +475,8 @@ impl<'s> Step<'s> {
         let is_sparse = spare > SPARE_SLOTS && spare > live;
         match head.node {
             Some(node) if !is_sparse && (head.used > 0 || live == 0) => {
-                self.change_chunk(node, &old, &mut head, &blocks)?;
+                let erases = inode.tags.flags.contains(TagFlags::SECURE_DELETE);
+                self.change_chunk(node, &old, &mut head, &blocks, erases)?;
             }
             _ => {
                 let node = self.write_chunk(ino, &old, &mut head, &blocks)?;
@@ -548,6 +549,7 @@ impl<'s> Step<'s> {
         old: &Head,
         head: &mut Head,
         blocks: &[(usize, Arc<Block>)],
+        erases: bool,
     ) -> FsResult<()> {
         let taken: BTreeSet<u16> = head.slots.iter().copied().filter(|slot| Head::holds(*slot)).collect();
         let mut free = (1u16..).filter(|slot| !taken.contains(slot));
@@ -571,6 +573,14 @@ impl<'s> Step<'s> {
             self.tx.resize_node(node, CHUNK, len).map_err(failed)?;
         }
         head.used = used;
+        if erases {
+            // A slot that no block has stays within the node, which lives.
+            let held: BTreeSet<u16> = head.slots.iter().copied().collect();
+            let left = old.slots.iter().filter(|slot| Head::holds(**slot) && **slot <= used);
+            for slot in left.filter(|slot| !held.contains(slot)) {
+                self.tx.write_at(node, CHUNK, slot_at(*slot), &[0; BLOCK_BYTES]).map_err(failed)?;
+            }
+        }
         if head.slots != old.slots {
             self.tx.write_at(node, CHUNK, 0, &head.encode()).map_err(failed)?;
         }
