@@ -12,11 +12,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_conformance::erase::{Campaign, EraseRig, run};
-use weft_core::ZoneId;
+use weft_core::markers::Markers;
+use weft_core::random::SplitMix;
+use weft_core::{Ino, ZoneId};
 use weft_device::zoned::DeviceCounters;
 use weft_device::{DeviceError, PowerCut, ZonedDevice, ZonedInfo, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, LfsError, fsck};
-use weft_vfs::{FileSystem, FsError, FsResult};
+use weft_vfs::{CreateArgs, FLAGS_XATTR, FileSystem, FsError, FsResult, InodeFlags, NewNode};
 
 const BYTES: u64 = 32 << 20;
 const ZONE_BYTES: u64 = 512 << 10;
@@ -143,10 +145,91 @@ fn nothing_of_what_was_deleted_securely_is_on_a_zoned_device() {
 }
 
 #[test]
+fn a_full_volume_erases_what_is_deleted_of_it_and_takes_as_much_again() {
+    let device = Arc::new(PowerCut::new(&small(BYTES, ZONE_BYTES)).unwrap());
+    Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    let value = InodeFlags::SECURE_DELETE.to_value();
+    let xattrs: [(&[u8], &[u8]); 1] = [(FLAGS_XATTR, &value)];
+    let args = CreateArgs { xattrs: &xattrs, ..CreateArgs::new(NewNode::File, 0o644) };
+    let mut random = SplitMix::new(5, &[]);
+    let mut markers = Markers::default();
+    let mut counts = Vec::new();
+    for round in 0..4u32 {
+        let mut files = 0u32;
+        // Ends of files, which are packed, and whole blocks.
+        loop {
+            let len = [700, 3_000, 30_000, 100_000][files as usize % 4];
+            let bytes: Vec<u8> = (0..len / 8).flat_map(|_| random.next().to_le_bytes()).collect();
+            let made = fs.create(Ino::ROOT, format!("{round} {files}").as_bytes(), &args);
+            let Ok(ino) = made.map(|attr| attr.ino) else { break };
+            if fs.write(ino, 0, &bytes).is_err() {
+                fs.unlink(Ino::ROOT, format!("{round} {files}").as_bytes()).unwrap();
+                break;
+            }
+            if files % 2 == 0 {
+                markers.add(&bytes);
+            }
+            files += 1;
+        }
+        fs.sync().unwrap();
+        counts.push(files);
+        // Every other file, so that each zone has something that lives.
+        for file in (0..files).step_by(2) {
+            fs.unlink(Ino::ROOT, format!("{round} {file}").as_bytes()).unwrap();
+        }
+        fs.sync().unwrap();
+        let mut found = 0;
+        device.device().raw(&mut |bytes| markers.find(bytes, |_, _| found += 1)).unwrap();
+        assert_eq!(found, 0, "round {round}");
+        for file in (1..files).step_by(2) {
+            fs.unlink(Ino::ROOT, format!("{round} {file}").as_bytes()).unwrap();
+        }
+        fs.sync().unwrap();
+        assert_eq!(fs.recount(), [""; 0]);
+    }
+    assert!(counts[0] > 500 && counts.iter().all(|count| count.abs_diff(counts[0]) < 20), "{counts:?}");
+    fs.unmount().unwrap();
+    rig::assert_sound(&device);
+}
+
+#[test]
 fn nothing_of_what_was_deleted_securely_is_in_the_file_of_an_image() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let device = ZonedModel::create(&path, &small(BYTES, ZONE_BYTES), false, &mut |_, _| {}).unwrap();
     Lfs::format(Arc::new(device), &FormatOptions::default()).unwrap();
     campaign_on(&mut Image { path, device: None }, 3);
+}
+
+#[test]
+fn an_fsync_erases_once_after_something_was_given_up_and_not_after_appends_and_new_names() {
+    let device = Arc::new(PowerCut::new(&small(BYTES, ZONE_BYTES)).unwrap());
+    Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
+    let fs = Lfs::mount(device, options()).unwrap();
+    let value = InodeFlags::SECURE_DELETE.to_value();
+    let xattrs: [(&[u8], &[u8]); 1] = [(FLAGS_XATTR, &value)];
+    let make = |dir, name: &[u8], node| {
+        let args = CreateArgs { xattrs: &xattrs, ..CreateArgs::new(node, 0o755) };
+        fs.create(dir, name, &args).unwrap().ino
+    };
+    let dir = make(Ino::ROOT, b"dir", NewNode::Directory);
+    let file = make(dir, b"file", NewNode::File);
+    let erases = |act: &dyn Fn(), ino| {
+        act();
+        let before = fs.stats().checkpoints;
+        fs.fsync(ino).unwrap();
+        fs.stats().checkpoints > before
+    };
+    let append = || fs.write(file, fs.getattr(file).unwrap().size, &[7; 5_000]).unwrap();
+    for round in 0..3 {
+        assert!(!erases(&append, file), "round {round}: an append");
+        assert!(
+            !erases(&|| drop(make(dir, &[b'a' + round], NewNode::File)), dir),
+            "round {round}: a new name"
+        );
+        assert!(erases(&|| fs.write(file, 10, b"other").unwrap(), file), "round {round}: an overwrite");
+        assert!(!erases(&append, file), "round {round}: an append after it");
+        assert!(erases(&|| fs.unlink(dir, &[b'a' + round]).unwrap(), dir), "round {round}: a name that goes");
+    }
 }

@@ -16,7 +16,7 @@ use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use weft_core::{BLOCK_BYTES, Ino};
+use weft_core::{BLOCK_BYTES, Ino, TagFlags};
 use weft_tags::{Durability, Info, NodeId, SnodeId, SnodeTags, Transaction};
 use weft_vfs::{Attr, Death, FsError, FsResult};
 
@@ -254,6 +254,8 @@ impl<'s> Step<'s> {
                 continue;
             }
             state.given_up += u64::from(work.now.leaves_secrets());
+            // What the buffer has was not given up yet.
+            work.now.gives_up &= !work.is_edited && !work.now.buffer.is_empty();
             let before = state.inodes.get(&ino);
             let (buffered, reserved) =
                 before.map_or((0, 0), |inode| (inode.buffer.len() as u64, inode.reserved));
@@ -261,7 +263,6 @@ impl<'s> Step<'s> {
             state.reserved -= reserved;
             if work.is_edited || work.ends {
                 state.dirty.remove(&ino);
-                work.now.gives_up = false;
             } else {
                 state.buffered += buffered;
                 state.reserved += reserved;
@@ -488,7 +489,8 @@ impl<'s> Step<'s> {
         let is_sparse = spare > SPARE_SLOTS && spare > live;
         match head.node {
             Some(node) if !is_sparse && (head.used > 0 || live == 0) => {
-                self.change_chunk(node, &old, &mut head, &blocks)?;
+                let erases = inode.tags.flags.contains(TagFlags::SECURE_DELETE);
+                self.change_chunk(node, &old, &mut head, &blocks, erases)?;
             }
             _ => {
                 let node = self.write_chunk(ino, &old, &mut head, &blocks)?;
@@ -561,6 +563,7 @@ impl<'s> Step<'s> {
         old: &Head,
         head: &mut Head,
         blocks: &[(usize, Arc<Block>)],
+        erases: bool,
     ) -> FsResult<()> {
         let taken: BTreeSet<u16> = head.slots.iter().copied().filter(|slot| Head::holds(*slot)).collect();
         let mut free = (1u16..).filter(|slot| !taken.contains(slot));
@@ -584,6 +587,14 @@ impl<'s> Step<'s> {
             self.tx.resize_node(node, CHUNK, len).map_err(failed)?;
         }
         head.used = used;
+        if erases {
+            // A slot that no block has stays within the node, which lives.
+            let held: BTreeSet<u16> = head.slots.iter().copied().collect();
+            let left = old.slots.iter().filter(|slot| Head::holds(**slot) && **slot <= used);
+            for slot in left.filter(|slot| !held.contains(slot)) {
+                self.tx.write_at(node, CHUNK, slot_at(*slot), &[0; BLOCK_BYTES]).map_err(failed)?;
+            }
+        }
         if head.slots != old.slots {
             self.tx.write_at(node, CHUNK, 0, &head.encode()).map_err(failed)?;
         }

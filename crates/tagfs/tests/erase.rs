@@ -11,10 +11,11 @@ use rig::flash::{LEVELS, Level, campaign, device, geometry, streams};
 use rig::{PowerCutStore, formatted, options};
 use std::sync::Arc;
 use weft_conformance::erase::{Campaign, EraseRig, run};
-use weft_core::Nanos;
+use weft_core::{Ino, Nanos};
 use weft_device::nand::{OpenChannel, PageRead};
 use weft_tagfs::{FormatOptions, TagFs, TagFsError};
-use weft_vfs::{FileSystem, FsError, FsResult};
+use weft_tags::MemoryStore;
+use weft_vfs::{CreateArgs, FLAGS_XATTR, FileSystem, FsError, FsResult, InodeFlags, NewNode, SetAttr};
 
 const CAPACITY_BYTES: u64 = 24 << 20;
 
@@ -113,5 +114,39 @@ fn nothing_of_what_was_deleted_securely_is_in_a_page_of_flash() {
         TagFs::format(medium.boxed(), &FormatOptions { capacity_bytes, ..FormatOptions::default() }).unwrap();
         drop(medium);
         campaign_on(&mut Flash { level, device }, 3);
+    }
+}
+
+#[test]
+fn an_fsync_erases_once_after_something_was_given_up_and_not_after_appends_and_new_names() {
+    let medium = Arc::new(MemoryStore::from_bytes(formatted(CAPACITY_BYTES)));
+    let fs = TagFs::mount(Box::new(medium), options()).unwrap();
+    let value = InodeFlags::SECURE_DELETE.to_value();
+    let xattrs: [(&[u8], &[u8]); 1] = [(FLAGS_XATTR, &value)];
+    let make = |dir, name: &[u8], node| {
+        let args = CreateArgs { xattrs: &xattrs, ..CreateArgs::new(node, 0o755) };
+        fs.create(dir, name, &args).unwrap().ino
+    };
+    let dir = make(Ino::ROOT, b"dir", NewNode::Directory);
+    let file = make(dir, b"file", NewNode::File);
+    // A checkpoint leaves an empty journal.
+    let erases = |act: &dyn Fn(), ino| {
+        act();
+        let before = fs.store().report().journal_bytes;
+        fs.fsync(ino).unwrap();
+        fs.store().report().journal_bytes < before
+    };
+    let append = || fs.write(file, fs.getattr(file).unwrap().size, &[7; 5_000]).unwrap();
+    let set = SetAttr { perm: Some(0o600), ..SetAttr::default() };
+    for round in 0..3 {
+        assert!(!erases(&append, file), "round {round}: an append");
+        assert!(
+            !erases(&|| drop(make(dir, &[b'a' + round], NewNode::File)), dir),
+            "round {round}: a new name"
+        );
+        assert!(erases(&|| fs.write(file, 10, b"other").unwrap(), file), "round {round}: an overwrite");
+        assert!(!erases(&append, file), "round {round}: an append after it");
+        assert!(erases(&|| fs.unlink(dir, &[b'a' + round]).unwrap(), dir), "round {round}: a name that goes");
+        assert!(!erases(&|| drop(fs.setattr(dir, &set).unwrap()), dir), "round {round}: a mode");
     }
 }

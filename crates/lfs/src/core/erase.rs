@@ -12,13 +12,18 @@
 use crate::alloc::reserve::CLEANER_ZONES;
 use crate::alloc::zone::{Zone, ZoneUse};
 use crate::core::State;
+use crate::core::relocate::needed_bytes;
 use crate::error::device_failed;
+use crate::layout::BLOCK;
 use crate::layout::record::Record;
 use crate::layout::zone_header::ZoneKind;
 use crate::state::inode::Inode;
 use std::collections::BTreeSet;
-use weft_core::{Ino, Tag, TagFlags, ZoneId};
-use weft_vfs::{FLAGS_XATTR, FsResult, InodeFlags};
+use weft_core::{Ino, Tag, TagFlags, ZoneId, refuse};
+use weft_vfs::{FLAGS_XATTR, FsError, FsResult, InodeFlags};
+
+/// Blocks by which the data of a zone may grow when it is packed anew.
+const PACKING_BLOCKS: u64 = 32;
 
 /// What is to be erased.
 #[derive(Default)]
@@ -125,7 +130,8 @@ impl State {
         self.must_erase() || !self.secrets.overwritten.is_empty()
     }
 
-    /// Erases what was given up so far. False where a writer, who waits for the lock, is about to map blocks of a zone that is to be
+    /// Erases what was given up so far; [`FsError::NoSpace`] where there is no room to copy what lives beside it: then it stays to be
+    /// erased. False where a writer, who waits for the lock, is about to map blocks of a zone that is to be
     /// emptied: then nothing has changed.
     pub(crate) fn erase(&mut self) -> FsResult<bool> {
         let given_up = self.secrets.given_up;
@@ -187,6 +193,14 @@ impl State {
 
     /// Copies what lives out of a zone that has ended.
     fn empty(&mut self, zone: ZoneId) -> FsResult<()> {
+        // Some more than it takes now, where pieces are packed anew.
+        let z = self.zones.get(zone);
+        let most = (u64::from(z.write_pointer) + PACKING_BLOCKS) * BLOCK;
+        let needed = needed_bytes(z, self.reserve.data_blocks()).min(most);
+        let open: u64 = self.slots.open_zones().map(|zone| u64::from(self.room(zone))).sum();
+        let room = open * BLOCK + u64::from(self.free_for_data()) * self.zone_data_bytes();
+        // What is given up stays to be erased.
+        refuse(needed > room, FsError::NoSpace)?;
         let mut place = Some((0, 0));
         while let Some(at) = place.filter(|_| self.zones.get(zone).state == ZoneUse::Full) {
             (place, _) = self.relocate_some(zone, at)?;
