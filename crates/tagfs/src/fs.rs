@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 use weft_vfs::change::{self, Made, Node};
 use weft_vfs::{
-    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem, FsError,
-    FsResult, FsStats, NewNode, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem,
+    FsError, FsResult, FsStats, NewNode, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
+    XattrMode,
 };
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -311,8 +312,9 @@ impl FileSystem for TagFs {
     }
 
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
-        let attr = self.step(|step| step.create(dir, name, args))?;
-        self.state.write().group(&args.tag).files += u64::from(args.node == NewNode::File);
+        let mut state = self.state.write();
+        let attr = self.step_in(&mut state, |step| step.create(dir, name, args))?;
+        state.group(&args.tag).files += u64::from(args.node == NewNode::File);
         Ok(attr)
     }
 
