@@ -311,8 +311,9 @@ impl FileSystem for TagFs {
     }
 
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
-        let attr = self.step(|step| step.create(dir, name, args))?;
-        self.state.write().group(&args.tag).files += u64::from(args.node == NewNode::File);
+        let mut state = self.state.write();
+        let attr = self.step_in(&mut state, |step| step.create(dir, name, args))?;
+        state.group(&args.tag).files += u64::from(args.node == NewNode::File);
         Ok(attr)
     }
 

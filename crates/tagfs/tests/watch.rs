@@ -20,17 +20,20 @@ use weft_vfs::{
 const BLOCKS: usize = 600;
 const BYTES: usize = BLOCKS * BLOCK_BYTES;
 
-/// What a front keeps of a file: the entries of its blocks, and copies of some.
-type Kept = (Vec<MapEntry>, BTreeMap<usize, Vec<u8>>);
+/// Entries and copies of the blocks of a file.
+struct Watched {
+    map: Vec<MapEntry>,
+    copies: BTreeMap<usize, Vec<u8>>,
+}
 
-/// A front with what it keeps of each file.
+/// The watched files, as a front keeps them.
 #[derive(Default)]
-struct Front(Mutex<BTreeMap<Ino, Kept>>);
+struct Front(Mutex<BTreeMap<Ino, Watched>>);
 
 impl MapObserver for Front {
     fn remapped(&self, ino: Ino, first_block: u64, entries: &[MapEntry]) {
         let mut files = self.0.lock();
-        let (map, copies) = files.get_mut(&ino).unwrap();
+        let Watched { map, copies } = files.get_mut(&ino).unwrap();
         for (block, entry) in (first_block as usize..).zip(entries) {
             map[block] = *entry;
             copies.remove(&block);
@@ -42,7 +45,7 @@ impl Front {
     /// The first bytes of a file by its entries and copies; what is not copied is asked for.
     fn read(&self, fs: &TagFs, ino: Ino, size: usize) -> Vec<u8> {
         let mut files = self.0.lock();
-        let (map, copies) = files.get_mut(&ino).unwrap();
+        let Watched { map, copies } = files.get_mut(&ino).unwrap();
         let mut out = vec![0; BYTES];
         for ((block, entry), place) in map.iter().enumerate().zip(out.chunks_mut(BLOCK_BYTES)) {
             if *entry == MapEntry::HOLE {
@@ -79,7 +82,7 @@ fn a_copy_of_a_block_is_the_content_until_the_core_tells_of_a_change() {
         let mut map = vec![MapEntry::ASK_CORE; BLOCKS];
         fs.watch(ino, 0, &mut map).unwrap();
         assert!(map.iter().all(|entry| *entry == MapEntry::HOLE));
-        front.0.lock().insert(ino, (map, BTreeMap::new()));
+        front.0.lock().insert(ino, Watched { map, copies: BTreeMap::new() });
         files.push((ino, Vec::new()));
     }
     for step in 0..3000 {
@@ -152,9 +155,9 @@ fn a_watched_sparse_file_of_the_largest_size_shrinks_at_once() {
     let mut map = vec![MapEntry::HOLE; BLOCKS];
     fs.watch(ino, 0, &mut map).unwrap();
     assert!(map.iter().all(|entry| *entry == MapEntry::ASK_CORE));
-    front.0.lock().insert(ino, (map, BTreeMap::new()));
+    front.0.lock().insert(ino, Watched { map, copies: BTreeMap::new() });
     resize(BLOCK_BYTES as u64 + 1);
-    let (map, _) = &front.0.lock()[&ino];
+    let map = &front.0.lock()[&ino].map;
     assert_eq!(map[..3], [MapEntry::ASK_CORE, MapEntry::ASK_CORE, MapEntry::HOLE]);
     assert!(map[3..].iter().all(|entry| *entry == MapEntry::HOLE));
 }

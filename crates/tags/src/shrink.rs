@@ -222,7 +222,7 @@ impl Store {
     fn mark(&self, victims: &[Victim], bound: u64) -> Result<u64> {
         let _room = self.admit(0, || victims.len(), None)?;
         let pages: Vec<u32> = victims.iter().map(|(_, page)| *page).collect();
-        self.pool.fault(&pages, &*self.medium)?;
+        self.fault(&pages)?;
         let (table, mut marked) = (&self.pool.table, 0);
         for page in pages {
             // One that is gone is nobody's.

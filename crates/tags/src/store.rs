@@ -415,10 +415,32 @@ impl Store {
     /// Does what a halted step needs. No access to pages is held.
     pub(crate) fn overcome(&self, halt: StepError) -> Result<()> {
         match halt {
-            StepError::Miss(page) => self.pool.fault(&[page], &*self.medium),
-            StepError::MissMany(pages) => self.pool.fault(&pages, &*self.medium),
+            StepError::Miss(page) => self.fault(&[page]),
+            StepError::MissMany(pages) => self.fault(&pages),
             StepError::NoFrames(frames) => self.pool.make_room(frames),
             StepError::Failed(error) => Err(error),
+        }
+    }
+
+    /// Plans a write of pages that are in no frame, before anybody is led to where it goes.
+    pub(crate) fn put_later(&self, write: PageWrite) -> Result<()> {
+        let writes = &self.journal.writes;
+        let gathered = writes.gather(write, self.pool.capacity(), &*self.medium);
+        gathered.inspect_err(|error| self.journal.stop(error))?;
+        self.settle(&writes.oldest(self.pool.capacity() / 8))
+    }
+
+    /// Reads pages that are not in memory. What is still being written of them comes to the medium first.
+    pub(crate) fn fault(&self, pages: &[u32]) -> Result<()> {
+        let mut known = None;
+        loop {
+            let (writes, gathered) = self.journal.writes.of_copies(pages);
+            self.settle(&writes)?;
+            match self.pool.fault(pages, &*self.medium) {
+                // It may have been written again meanwhile.
+                Err(Error::Damaged { .. }) if known.replace(gathered) != Some(gathered) => {}
+                done => return done,
+            }
         }
     }
 

@@ -212,6 +212,91 @@ fn pages_that_have_arrived_differ_from_the_medium_no_more_some_commits_later() {
 }
 
 #[test]
+fn a_commit_waits_for_writes_of_the_pages_that_it_changes_and_for_no_others() {
+    // Room for two large writes under way.
+    let medium = Arc::new(Lazy::default());
+    let options = Options { cache_bytes: 32 << 20, ..options() };
+    let store = Store::create(Box::new(Medium(medium.clone())), &options).unwrap();
+    let mut kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    kv.put(b"apart", b"1").unwrap();
+    kv.durability(Durability::None);
+    let keys: Vec<[u8; 2]> = (0..400u16).map(u16::to_le_bytes).collect();
+    for keys in keys.chunks(200) {
+        kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 4000])).collect::<Vec<_>>()).unwrap();
+    }
+    let under_way = || medium.under_way.load(SeqCst);
+    assert_eq!(under_way(), 2);
+    kv.put(b"apart", b"2").unwrap();
+    kv.put(b"new", b"1").unwrap();
+    assert_eq!(under_way(), 2, "neither page is under way");
+    kv.put(&keys[0], &[8; 4000]).unwrap();
+    assert_eq!(under_way(), 1, "it changes a page of the first write");
+    kv.delete(&keys[399]).unwrap();
+    assert_eq!(under_way(), 0, "it takes a page of the second");
+    store.sync().unwrap();
+    let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
+    let store = Store::open(Box::new(image), &options).unwrap();
+    let kv = Kv::open(&store, SnodeId::FIRST, "pairs").unwrap();
+    assert_eq!((kv.count().unwrap(), kv.get(&keys[0]).unwrap().unwrap()), (401, vec![8; 4000]));
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn pages_of_nodes_that_are_large_are_read_changed_and_made_durable_while_they_are_under_way() {
+    const KIND: NodeType = NodeType(3);
+    let (medium, store) = create();
+    let (root, of) = (store.root(SnodeId::FIRST).unwrap(), store.edge_type("of", InfoForm::Number).unwrap());
+    let mut rng = StdRng::seed_from_u64(9);
+    let mut wanted: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let holds = |store: &Store, number: u64, wanted: &[u8]| {
+        let node = store.edge(root, of, Info::Number(number)).unwrap().unwrap();
+        assert_eq!(store.read_node(node, KIND).unwrap(), wanted, "node {number}");
+    };
+    for turn in 0..600u32 {
+        let number = rng.random_range(0..12);
+        let mut tx = store.begin();
+        tx.durability(if turn % 50 == 49 { Durability::Sync } else { Durability::None });
+        let node = tx.edge(root, of, Info::Number(number)).unwrap();
+        let bytes = vec![turn as u8; rng.random_range(1..30_000)];
+        let mut data = wanted.get(&number).cloned().unwrap_or_default();
+        match node {
+            Some(node) if rng.random_bool(0.6) => {
+                let at = rng.random_range(0..=data.len());
+                data.resize(data.len().max(at + bytes.len()), 0);
+                data[at..at + bytes.len()].copy_from_slice(&bytes);
+                tx.write_at(node, KIND, at as u64, &bytes).unwrap();
+                assert_eq!(tx.read_node(node, KIND).unwrap(), data);
+            }
+            _ => {
+                data = [&[7; 9000], &bytes[..]].concat();
+                let node = tx.create_node(SnodeId::FIRST, KIND, &data).unwrap();
+                tx.set_edge(root, of, Info::Number(number), node).unwrap();
+                assert_eq!(tx.read_node(node, KIND).unwrap(), data);
+            }
+        }
+        if rng.random_bool(0.1) {
+            tx.abort();
+        } else {
+            tx.commit().unwrap();
+            wanted.insert(number, data);
+        }
+        let (number, data) = wanted.iter().nth(rng.random_range(0..wanted.len())).unwrap();
+        holds(&store, *number, data);
+        if turn % 150 == 149 {
+            store.checkpoint().unwrap();
+        }
+    }
+    // They go by writes that nobody has waited for.
+    let begun = medium.begun.load(SeqCst);
+    assert!(begun > 100, "{begun} writes were begun");
+    store.sync().unwrap();
+    let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
+    let again = Store::open(Box::new(image), &options()).unwrap();
+    wanted.iter().for_each(|(number, data)| holds(&again, *number, data));
+    assert_eq!(again.check().unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
 fn a_write_that_fails_after_its_commit_has_returned_stops_the_store_and_nothing_after_it_counts() {
     for finds in ["sync", "commit", "checkpoint"] {
         let (medium, store) = create();
@@ -224,7 +309,7 @@ fn a_write_that_fails_after_its_commit_has_returned_stops_the_store_and_nothing_
         kv.change(&keys.iter().map(|key| KvChange::Put(key, &[7; 300])).collect::<Vec<_>>()).unwrap();
         let found = match finds {
             "sync" => store.sync(),
-            "commit" => kv.put(b"before", b"2"),
+            "commit" => kv.put(&keys[0], b"2"),
             _ => store.checkpoint(),
         };
         assert!(matches!(found, Err(Error::Io { .. })), "{finds}: {found:?}");

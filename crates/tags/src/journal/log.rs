@@ -217,16 +217,17 @@ impl Journal {
         debug_assert!(state.at as usize * PAGE_BYTES + state.buffer.len() <= self.size());
         state.last = lsn;
         if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8) && !state.writing {
-            self.write(state, store, || Ok(())).1?;
+            self.write(state, store, || (), || Ok(())).1?;
         }
         Ok(lsn)
     }
 
-    /// Writes what is buffered, and does `then`. Others append meanwhile, and nobody else writes.
+    /// Does `first`, writes what is buffered, and does `then`. Others append meanwhile, and nobody else writes.
     fn write<'j>(
         &'j self,
         mut state: MutexGuard<'j, State>,
         store: &dyn PageStore,
+        first: impl FnOnce(),
         then: impl FnOnce() -> Result<()>,
     ) -> (MutexGuard<'j, State>, Result<()>) {
         state.writing = true;
@@ -243,6 +244,7 @@ impl Journal {
         state.at += (bytes / PAGE_BYTES) as u64;
         let ahead = ahead_of(&mut state, bytes);
         drop(state);
+        first();
         if !ahead.is_empty() {
             // Where this fails, the records tell.
             let _ = store.touch(self.first_block + ahead.start, ahead.end - ahead.start);
@@ -279,7 +281,8 @@ impl Journal {
             self.written.wait(&mut state);
         }
         let target = state.last;
-        let (mut state, done) = self.write(state, store, || {
+        let first = || self.writes.begin(store);
+        let (mut state, done) = self.write(state, store, first, || {
             // The writes of all pages that records up to here speak of were begun, or are due, before.
             self.writes.arrive(store)?;
             store.sync().map_err(Error::io("sync the journal", self.first_block))

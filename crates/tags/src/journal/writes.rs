@@ -2,20 +2,23 @@
 //!
 //! The record of a commit speaks of pages that may still be under way when it goes to the journal: it counts only with
 //! them, so all that has to wait for their arrival is a sync, and who changes the pages again. So a sync waits for all
-//! writes first, a commit that changes what was there for those of the commits to its s-node before it, and a checkpoint
-//! for all. A page is dirty, and so keeps its frame, until then.
+//! writes first, a commit for those of pages that it changes or gives up, and a checkpoint for all. A page is dirty, and so keeps its frame, until then.
 //!
 //! A commit that nobody waits for need not even begin its write: its blocks mostly follow those of the commit before, and one write of
 //! many pages costs the kernel, and a virtual machine's host, little more than one of few. So such writes are gathered
 //! until they are large, or somebody waits for them. Threads that commit to different s-nodes are given blocks in turns, and come here in
 //! any order, so writes that lie apart wait for what lies between them, and what follows another at once is joined to it whose ever it is.
+//!
+//! Pages that nodes have of their own are in no frame: their writes have the bytes, and a reader who meets such a page waits for its write.
 
 use crate::error::{Error, Result};
 use crate::ids::HomeId;
 use crate::page_store::{PageAddresses, PageStore, PendingWrite};
 use crate::sync::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::Tag;
+use weft_sys::AlignedBuf;
 
 /// Writes that nobody has waited for, at most: each of them has a ring of its own, and frames that cannot be evicted.
 const UNDER_WAY_MAX: usize = 8;
@@ -34,6 +37,8 @@ pub(crate) struct PageWrite {
     block: u64,
     pages: Vec<u32>,
     state: Mutex<State>,
+    /// What it writes, where that is not in frames. Behind the state, which ends with a write that is under way.
+    copies: Vec<AlignedBuf>,
 }
 
 /// How far a write has come.
@@ -61,7 +66,27 @@ impl PageWrite {
         pages: Vec<u32>,
         from: PageAddresses,
     ) -> PageWrite {
-        PageWrite { owners: vec![snode], tag, block, pages, state: Mutex::new(State::Due(from)) }
+        let state = Mutex::new(State::Due(from));
+        PageWrite { owners: vec![snode], tag, block, pages, state, copies: Vec::new() }
+    }
+
+    /// A write of pages of one s-node that are in no frame: whoever wants to read one of them waits for the write.
+    pub(crate) fn of_copy(
+        snode: HomeId,
+        tag: Tag,
+        block: u64,
+        pages: Vec<u32>,
+        copy: AlignedBuf,
+    ) -> PageWrite {
+        let from = copy.as_chunks().0.iter().take(pages.len()).map(std::ptr::from_ref).collect();
+        // SAFETY: the copy goes with the write, after its state, and nobody changes it.
+        let write = unsafe { PageWrite::new(snode, tag, block, pages, PageAddresses(from)) };
+        PageWrite { copies: vec![copy], ..write }
+    }
+
+    /// Whether the pages are in frames, which stay with them until the write has arrived.
+    pub(crate) fn is_of_frames(&self) -> bool {
+        self.copies.is_empty()
     }
 
     /// The pages that are written.
@@ -69,8 +94,8 @@ impl PageWrite {
         &self.pages
     }
 
-    fn is_of(&self, snodes: &[HomeId]) -> bool {
-        self.owners.iter().any(|owner| snodes.contains(owner))
+    fn is_of(&self, snodes: &[HomeId], page: impl Fn(u32) -> bool) -> bool {
+        self.owners.iter().any(|owner| snodes.contains(owner)) && self.pages.iter().any(|at| page(*at))
     }
 
     /// Where they are written.
@@ -86,7 +111,9 @@ impl PageWrite {
     pub(crate) fn settle(&self, medium: &dyn PageStore, clean: impl FnMut(u32)) -> Result<()> {
         let mut state = self.state.lock();
         self.advance(&mut state, medium, true)?;
-        if let State::Arrived = std::mem::replace(&mut *state, State::Over) {
+        if let State::Arrived = std::mem::replace(&mut *state, State::Over)
+            && self.is_of_frames()
+        {
             self.pages.iter().copied().for_each(clean);
         }
         Ok(())
@@ -94,7 +121,8 @@ impl PageWrite {
 
     /// Whether `next` follows at once, with the same tag.
     fn joins(&self, next: &PageWrite) -> bool {
-        self.blocks().end == next.block && self.tag == next.tag
+        let is_alike = self.tag == next.tag && self.is_of_frames() == next.is_of_frames();
+        self.blocks().end == next.block && is_alike
     }
 
     /// Takes `next` on, which [joins](PageWrite::joins) it; neither has begun.
@@ -106,6 +134,7 @@ impl PageWrite {
             }
         }
         self.pages.extend(next.pages);
+        self.copies.extend(next.copies);
         if let State::Due(from) = &mut *self.state.lock()
             && let State::Due(more) = std::mem::replace(&mut *next.state.lock(), State::Over)
         {
@@ -152,6 +181,8 @@ pub(crate) struct Writes {
     gathered: Mutex<Vec<PageWrite>>,
     /// In the order in which they became due.
     list: Mutex<Vec<Arc<PageWrite>>>,
+    /// Writes of pages that are in no frame, so far. Changed under the lock of what is gathered.
+    copies: AtomicU64,
 }
 
 impl Writes {
@@ -162,6 +193,7 @@ impl Writes {
     /// [`Error::Io`] for this write or one before.
     pub(crate) fn gather(&self, write: PageWrite, pages_max: usize, medium: &dyn PageStore) -> Result<()> {
         let mut gathered = self.gathered.lock();
+        self.copies.fetch_add(u64::from(!write.is_of_frames()), Ordering::Release);
         let mut write = write;
         if let Some(before) = gathered.iter().position(|before| before.joins(&write)) {
             let mut joined = gathered.remove(before);
@@ -207,15 +239,38 @@ impl Writes {
         done
     }
 
-    /// The writes of pages of these s-nodes, whose locks the caller holds.
-    pub(crate) fn of(&self, snodes: &[HomeId]) -> Vec<Arc<PageWrite>> {
+    /// The writes with one of these pages that is in no frame, and how many writes of such pages have been gathered so far.
+    pub(crate) fn of_copies(&self, pages: &[u32]) -> (Vec<Arc<PageWrite>>, u64) {
+        let is_it =
+            |write: &PageWrite| !write.is_of_frames() && write.pages.iter().any(|page| pages.contains(page));
         let mut gathered = self.gathered.lock();
-        while let Some(mine) = gathered.iter().position(|write| write.is_of(snodes)) {
+        while let Some(found) = gathered.iter().position(is_it) {
+            self.due(gathered.remove(found));
+        }
+        let copies = self.copies.load(Ordering::Acquire);
+        drop(gathered);
+        (self.list.lock().iter().filter(|write| is_it(write)).cloned().collect(), copies)
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_any(&self) -> bool {
+        !self.gathered.lock().is_empty() || !self.list.lock().is_empty()
+    }
+
+    /// The writes of those `pages` of these s-nodes, whose locks the caller holds.
+    pub(crate) fn of(&self, snodes: &[HomeId], pages: impl Fn(u32) -> bool) -> Vec<Arc<PageWrite>> {
+        let mut gathered = self.gathered.lock();
+        while let Some(mine) = gathered.iter().position(|write| write.is_of(snodes, &pages)) {
             self.due(gathered.remove(mine));
         }
         drop(gathered);
-        let mine = |write: &&Arc<PageWrite>| write.is_of(snodes);
+        let mine = |write: &&Arc<PageWrite>| write.is_of(snodes, &pages);
         self.list.lock().iter().filter(mine).cloned().collect()
+    }
+
+    /// Begins all writes, without waiting for them. One that fails says so to who waits for it.
+    pub(crate) fn begin(&self, medium: &dyn PageStore) {
+        let _ = begin_all(&self.all(), medium);
     }
 
     /// The oldest writes, without which few are left, of at most so many pages. What is gathered does not count.
@@ -299,13 +354,15 @@ mod tests {
         assert_eq!((apart(&writes).len(), writes.list.lock().len()), (APART_MAX, 2));
         writes.gather(plan(4, 400, 10), 200, &medium).unwrap();
         assert_eq!((apart(&writes), writes.list.lock().len()), (vec![(380, 390), (400, 410)], 5));
-        // Each s-node waits for what has pages of it, joined or not, and for no other.
+        // Each s-node waits for what has pages of it, joined or not, and for no other; of its pages, for those that are asked for.
         let mut cleaned = 0;
-        writes.settle(&writes.of(&[HomeId(9)]), &medium, |_| cleaned += 1).unwrap();
+        let any = |_| true;
+        writes.settle(&writes.of(&[HomeId(9)], any), &medium, |_| cleaned += 1).unwrap();
+        writes.settle(&writes.of(&[HomeId(2)], |page| page > 1000), &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len()), (0, 5));
-        writes.settle(&writes.of(&[HomeId(2)]), &medium, |_| cleaned += 1).unwrap();
+        writes.settle(&writes.of(&[HomeId(2)], |page| page == 7), &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len()), (130, 4));
-        writes.settle(&writes.of(&[HomeId(4)]), &medium, |_| cleaned += 1).unwrap();
+        writes.settle(&writes.of(&[HomeId(4)], any), &medium, |_| cleaned += 1).unwrap();
         assert_eq!((cleaned, writes.list.lock().len(), apart(&writes).len()), (190, 0, 0));
     }
 }

@@ -20,12 +20,15 @@ use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::page_store::PageAddresses;
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
-use crate::partition::{NodeScope, Partition, RemainingEdges};
+use crate::partition::{NodeScope, Partition, RemainingEdges, run_of};
 use crate::reserve::{Blocks, Room};
 use crate::space::Run;
 use crate::store::Store;
+use rustc_hash::FxHashSet;
 use weft_core::checksum::crc32c;
 
+/// Nodes that may go, at most, for which it is looked which pages they are in; of more, all writes are waited for.
+const GOING_MAX: usize = 1024;
 /// Nodes that lose their edge for which it is worth a look at all sources of edges.
 const LEAVES_MIN: usize = 16;
 /// Pages written by one call.
@@ -70,6 +73,7 @@ impl<'s> Transaction<'s> {
             store.pool.erasure.note_record();
         }
         let writes = self.write_filled(&nodes)?;
+        self.settle_changed(&nodes)?;
         // From here on a failure leaves memory between two states.
         let mut record = RecordWriter::default();
         // The homes that are new come before anything of them.
@@ -123,18 +127,44 @@ impl<'s> Transaction<'s> {
     fn write_filled(&self, nodes: &NewNodes) -> Result<Vec<PageWrite>> {
         let (store, mut writes) = (self.store, Vec::new());
         // Of these pages, which are full, only updates of nodes that were there before can change something, and what clears the slots of
-        // those that go.
-        let erases = |home: &HomeId| store.pool.erasure.is_of(home.0);
-        let is_now = !self.set.updates.is_empty() || self.held.iter().any(erases);
+        // those that go where their bytes are erased.
+        let (erases, updated) = (self.erases(), pages_of(self.set.updates.keys()));
         for of_home in nodes.filled.chunk_by(|one, next| one.home == next.home) {
+            let is_now = erases || of_home.iter().any(|filled| updated.contains(&filled.page));
             write_pages(store, of_home, is_now, &mut writes)?;
         }
-        // What follows may change, or give up, pages that earlier commits have filled, which new nodes and edges do not: no slot
-        // of these pages is free.
-        if !self.set.only_adds() {
-            store.settle(&store.journal.writes.of(&self.held))?;
-        }
         Ok(writes)
+    }
+
+    /// Whether it changes an s-node whose bytes are erased.
+    fn erases(&self) -> bool {
+        self.held.iter().any(|home| self.store.pool.erasure.is_of(home.0))
+    }
+
+    /// Waits for writes of pages that earlier commits have filled and that this one changes, or gives up. New nodes and edges are none of
+    /// that: no slot of these pages is free.
+    fn settle_changed(&mut self, nodes: &NewNodes) -> Result<()> {
+        let (store, Summed { counted, garbage, .. }) = (self.store, &nodes.edges);
+        if self.set.only_adds() || !store.journal.writes.has_any() {
+            return Ok(());
+        }
+        if self.erases() || !self.set.gone_homes.is_empty() || counted.len() > GOING_MAX {
+            return store.settle(&store.journal.writes.of(&self.held, |_| true));
+        }
+        let mut bodies = Vec::new();
+        for (node, _) in counted {
+            bodies.extend(self.body_of(*node)?);
+        }
+        let going = counted.iter().map(|(node, _)| node).chain(garbage).chain(&bodies);
+        let mut changed = pages_of(self.set.updates.keys());
+        for first in going.filter_map(|node| node.page()) {
+            let desc = store.pool.table.describe(first);
+            let pages = if desc.kind == PageKind::RunHead { run_of(&desc) } else { 1 };
+            changed.extend(first..first + pages);
+        }
+        let written = self.set.runs.iter().filter_map(|(node, run)| Some((node.page()?, run)));
+        changed.extend(written.flat_map(|(head, run)| run.pages.keys().map(move |at| head + at)));
+        store.settle(&store.journal.writes.of(&self.held, |page| changed.contains(&page)))
     }
 
     /// Which pages the new nodes have filled.
@@ -375,6 +405,11 @@ impl<'s> Transaction<'s> {
         gone.iter().for_each(|node| record.free(*node));
         free_nodes(store, partition, &gone)
     }
+}
+
+/// The pages in which nodes are.
+fn pages_of<'n>(nodes: impl Iterator<Item = &'n NodeId>) -> FxHashSet<u32> {
+    nodes.filter_map(|node| node.page()).collect()
 }
 
 /// Begins writes of pages that a commit has filled, or lets them be gathered.

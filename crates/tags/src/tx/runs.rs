@@ -1,12 +1,13 @@
 //! Nodes with pages of their own, made and changed by a transaction.
 //!
 //! Such a page is never changed in the cache. What a transaction writes of it is kept whole, with the transaction, and goes to a new
-//! block: at the commit, or before where there are many. The record then says where the pages are, so a part of a node of any size is
+//! block: at the commit, or before where there are many. Nobody waits for that write but syncs and who reads the page. The record then says where the pages are, so a part of a node of any size is
 //! written for the cost of the part.
 
 use super::{Transaction, apply};
 use crate::error::{Error, Result};
 use crate::ids::{HomeId, NodeId, NodeType, PAGE_BYTES};
+use crate::journal::writes::PageWrite;
 use crate::layout::node::{NODE_BYTES_MAX, NODE_HEADER, run_pages, write_header};
 use crate::pages::desc::{Desc, PageKind};
 use crate::pages::numbers::take_numbers;
@@ -15,7 +16,6 @@ use crate::reserve::Blocks;
 use crate::store::Store;
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::ops::Range;
 use weft_core::checksum::crc32c;
 use weft_sys::AlignedBuf;
@@ -129,7 +129,8 @@ impl Transaction<'_> {
             let bytes = &mut out[..PAGES_AT_ONCE.min((pages - first) as usize) * PAGE_BYTES];
             let filled = fill_pages(bytes, first as usize * PAGE_BYTES, kind, len, fill);
             let written = filled.and_then(|()| {
-                self.write_blocks(snode, bytes, |at, block, crc| {
+                let pages: Vec<u32> = (head + first..).take(bytes.len() / PAGE_BYTES).collect();
+                self.write_blocks(snode, &pages, bytes, |at, block, crc| {
                     let page = head + first + at;
                     let (kind, body) = match page - head {
                         0 => (PageKind::RunHead, body),
@@ -148,9 +149,17 @@ impl Transaction<'_> {
         Ok(NodeId::at(snode, head, 0))
     }
 
-    /// Writes pages to new blocks, and says which and with which checksum each.
-    fn write_blocks(&self, snode: HomeId, bytes: &[u8], mut each: impl FnMut(u32, u64, u32)) -> Result<()> {
-        let store = self.store;
+    /// Writes pages to new blocks, and says which and with which checksum each. They may still be under way when it returns.
+    fn write_blocks(
+        &self,
+        snode: HomeId,
+        pages: &[u32],
+        bytes: &[u8],
+        mut each: impl FnMut(u32, u64, u32),
+    ) -> Result<()> {
+        let (store, tag) = (self.store, self.store.pool.tag_of(snode.0));
+        // What is read where the medium has it is there, and so is what is to be erased there.
+        let is_now = store.medium.mapping().is_some() || store.pool.erasure.is_of(snode.0);
         let mut done = 0;
         while done < bytes.len() {
             let left = ((bytes.len() - done) / PAGE_BYTES) as u64;
@@ -159,13 +168,18 @@ impl Transaction<'_> {
             let _room = store.admit(0, || 0, Some(blocks))?;
             let run = store.space.lock().take(left, &*store.medium)?;
             let bytes = &bytes[done..][..run.blocks as usize * PAGE_BYTES];
-            store.medium.write(run.block, &store.pool.tag_of(snode.0), &[IoSlice::new(bytes)]).map_err(
-                |source| {
-                    (run.block..run.block + run.blocks).for_each(|block| store.release_block(block, snode.0));
-                    store.pool.erasure.note_left_over();
-                    Error::Io { what: "write a node", block: run.block, source }
-                },
-            )?;
+            let written = if is_now {
+                store.medium.put("write a node", run.block, &tag, bytes)
+            } else {
+                let mut copy = AlignedBuf::zeroed(bytes.len());
+                copy.copy_from_slice(bytes);
+                let pages = pages[done / PAGE_BYTES..][..run.blocks as usize].to_vec();
+                store.put_later(PageWrite::of_copy(snode, tag, run.block, pages, copy))
+            };
+            written.inspect_err(|_| {
+                (run.block..run.block + run.blocks).for_each(|block| store.release_block(block, snode.0));
+                store.pool.erasure.note_left_over();
+            })?;
             for (at, (block, page)) in (run.block..).zip(bytes.chunks_exact(PAGE_BYTES)).enumerate() {
                 each((done / PAGE_BYTES + at) as u32, block, crc32c(page));
             }
@@ -206,7 +220,7 @@ impl Transaction<'_> {
             let len = match written.and_then(|pages| pages.range(index..).next()) {
                 Some((first, page)) if *first == index => {
                     let len = out.len().min(PAGE_BYTES - inner);
-                    out[..len].copy_from_slice(&self.load(page)?[inner..inner + len]);
+                    out[..len].copy_from_slice(&self.load(place.page + index, page)?[inner..inner + len]);
                     len
                 }
                 next => {
@@ -228,11 +242,12 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn load(&self, page: &NewPage) -> Result<Box<[u8; PAGE_BYTES]>> {
+    fn load(&self, number: u32, page: &NewPage) -> Result<Box<[u8; PAGE_BYTES]>> {
         let (block, crc) = match page {
             NewPage::Memory(bytes) => return Ok(bytes.clone()),
             NewPage::Medium { block, crc } => (*block, *crc),
         };
+        self.store.settle(&self.store.journal.writes.of_copies(&[number]).0)?;
         let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
         let read = self.store.medium.read(block, &mut raw);
         read.map_err(Error::io("read a page", block))?;
@@ -258,7 +273,7 @@ impl Transaction<'_> {
             let known = self.set.runs.get(&of.node).and_then(|run| run.pages.get(&index));
             let mut page = match known {
                 _ if part.len() == PAGE_BYTES => Box::new([0; PAGE_BYTES]),
-                Some(page) => self.load(page)?,
+                Some(page) => self.load(of.place.page + index, page)?,
                 None if index < extent.kept => {
                     let mut page = Box::new([0; PAGE_BYTES]);
                     self.read_bytes(of, index as usize * PAGE_BYTES, &mut page[..])?;
@@ -295,6 +310,9 @@ impl Transaction<'_> {
 
     /// Writes the pages that are kept in memory to new blocks.
     pub(super) fn spill(&mut self) -> Result<()> {
+        if self.set.pages_in_memory == 0 {
+            return Ok(());
+        }
         let mut group: Vec<(NodeId, u32)> = Vec::new();
         let mut out = AlignedBuf::zeroed(self.set.pages_in_memory * PAGE_BYTES);
         for (node, run) in &self.set.runs {
@@ -310,7 +328,8 @@ impl Transaction<'_> {
             let (bytes, later) = rest.split_at(now.len() * PAGE_BYTES);
             let snode = now[0].0.home();
             let mut written = Vec::with_capacity(now.len());
-            let done = self.write_blocks(snode, bytes, |at, block, crc| {
+            let pages: Vec<u32> = now.iter().map(|(node, at)| node.page().unwrap_or(0) + at).collect();
+            let done = self.write_blocks(snode, &pages, bytes, |at, block, crc| {
                 written.push((now[at as usize], NewPage::Medium { block, crc }, block));
             });
             for ((node, at), page, block) in written {
