@@ -30,7 +30,10 @@ fn a_snapshot_is_listed_read_run_on_checked_and_deleted_and_files_change_meanwhi
         let ran = bench.stdout(&["run", "--quiet", "--volume", &snapshot, "--", "sh", "-c", script]);
         assert_eq!(ran, "firstrefused\n");
         bench.weft(&["rm", &at("@one", "/a")]).failure().stderr(contains("Read-only file system"));
-        bench.weft(&["cp", &at("@one", "/a"), &at("", "/back")]).code(predicates::ord::ne(100));
+        // One process at a time has the image to change it, so a file comes back by way of the host.
+        bench.weft(&["cp", &at("@one", "/a"), "kept"]).success();
+        bench.weft(&["cp", "kept", &at("", "/back")]).success();
+        assert_eq!(bench.stdout(&["cat", &at("", "/back")]), "first");
         bench.weft(&["fsck", &snapshot]).success().stdout(contains("1 files").and(contains("no problems")));
         bench.weft(&["fsck", volume]).success();
         bench.weft(&["snapshot", "delete", volume, "one"]).success();
@@ -49,7 +52,7 @@ fn a_volume_without_snapshots_says_what_to_do_instead() {
         &["snapshot", "list", "vol.img"],
         &["cat", "vol.img@one:/a"],
         &["fsck", "vol.img@one"],
-        &["salvage", "vol.img@one"],
+        &["salvage", "vol.img@one", "new.img"],
     ] {
         let refused = bench.weft(args).code(predicates::ord::ne(0));
         refused.stderr(
