@@ -167,7 +167,7 @@ fn a_full_volume_erases_what_is_deleted_of_it_and_takes_as_much_again() {
                 fs.unlink(Ino::ROOT, format!("{round} {files}").as_bytes()).unwrap();
                 break;
             }
-            if files % 2 == 0 {
+            if files.is_multiple_of(2) {
                 markers.add(&bytes);
             }
             files += 1;

@@ -12,7 +12,7 @@ fn found(bench: &Bench, args: &[&str]) -> Value {
 fn a_deleted_file_is_found_on_a_volume_and_what_never_was_there_is_not() {
     let bench = Bench::with_volume();
     bench.file("secret", noise(100_000, 2));
-    bench.file("other", noise(100_000, 3));
+    bench.file("other", noise(100_000, 8));
     bench.weft(&["cp", "secret", "vol.img:/a-name-of-many-letters"]).success();
     bench.weft(&["rm", "vol.img:/a-name-of-many-letters"]).success();
     let report = found(&bench, &["vol.img", "--marker", "secret", "--text", "a-name-of-many-letters"]);
