@@ -169,6 +169,10 @@ pub struct PlacementArgs {
     /// Maximum size of the memory that weft shares with programs for names, block maps and buffers [default: 1G]
     #[arg(long, value_name = "BYTES", value_parser = parse_shared_memory)]
     pub shared_memory: Option<u64>,
+    /// Times that weft overwrites securely deleted data with random bytes before it overwrites it with zeros, at most 32;
+    /// docs/how-to/delete-securely.md describes what this helps against [default: 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=32))]
+    pub erase_passes: Option<u32>,
     #[command(flatten)]
     pub memory: MemoryArgs,
     #[command(flatten)]
@@ -325,6 +329,7 @@ impl PlacementArgs {
         MountChoice {
             real_time: self.real_time,
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
+            erase_passes: self.erase_passes.unwrap_or(0),
             shared_memory_bytes: self.shared_memory.unwrap_or(SHARED_MEMORY_DEFAULT),
             program_cpus: self.program_cpus.choice(),
             ..self.mode.choice()

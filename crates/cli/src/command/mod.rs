@@ -18,6 +18,7 @@ mod policy;
 mod replay;
 mod run;
 mod salvage;
+mod secure;
 mod serve;
 mod snapshot;
 mod stats;
@@ -83,6 +84,9 @@ pub enum Command {
     Snapshot(snapshot::SnapshotCommand),
     /// Copy all readable files of a damaged volume to a new one.
     Salvage(salvage::SalvageArgs),
+    /// Look for bytes that secure deletion must not leave on a medium.
+    #[command(subcommand)]
+    Secure(secure::SecureCommand),
     /// Show the counters of a volume and its device.
     Stats(stats::StatsArgs),
     /// Show the zones of a volume.
@@ -137,6 +141,7 @@ pub fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Fsck(args) => fsck::run(args),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Salvage(args) => salvage::run(args),
+        Command::Secure(command) => secure::run(command),
         Command::Stats(args) => stats::run(args),
         Command::Zones(args) => zones::run(args),
         Command::Policy(args) => policy::run(args),

@@ -42,6 +42,8 @@ mod run;
 #[cfg(test)]
 mod salvage;
 #[cfg(test)]
+mod secure;
+#[cfg(test)]
 mod server;
 #[cfg(test)]
 mod snapshot;

@@ -29,7 +29,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use weft_core::{Nanos, Tag, ZoneId};
+use weft_core::{BLOCK_BYTES, Nanos, Tag, ZoneId};
 
 /// What a zone's lock guards.
 struct Zone {
@@ -143,6 +143,12 @@ impl ZonedModel {
             }
         }
         self
+    }
+
+    /// The zone and the block in it whose bytes lie at an offset of the image; `None` of a device in memory, and where no zone lies.
+    pub fn image_place(&self, offset: u64) -> Option<(ZoneId, u32)> {
+        let block = offset.checked_sub(self.store.image()?.base)? / BLOCK_BYTES as u64;
+        (block < self.info.blocks()).then(|| self.info.place(block))
     }
 
     /// Shows what the device holds, in parts: of an image its file, of zones in memory all their blocks, also those that are not valid.
@@ -314,7 +320,6 @@ impl Drop for ZonedModel {
 mod tests {
     use super::*;
     use crate::image::slot::TornSlots;
-    use weft_core::BLOCK_BYTES;
 
     fn used_device() -> ZonedModel {
         let geometry = Geometry::tlc().with_size(16 << 20).with_zone_bytes(1 << 20);

@@ -234,7 +234,20 @@ impl State {
 
     /// For a volume that was not closed: erases what is suspect, and all free space. Nobody else has the volume yet.
     pub(crate) fn erase_suspects(&mut self) -> FsResult<()> {
-        while !self.erase()? {}
+        loop {
+            match self.erase() {
+                Ok(true) => break,
+                Ok(false) => {}
+                // The next `fsync` tries again.
+                Err(FsError::NoSpace) => {
+                    tracing::warn!(
+                        "the volume is full: what a crash may have left is erased when there is room"
+                    );
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
         let free = self.zones.iter().filter(|(_, z)| z.state == ZoneUse::Free);
         let free: Vec<ZoneId> = free.map(|(zone, _)| zone).collect();
         self.erase_empty(&free)
