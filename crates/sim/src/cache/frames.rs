@@ -76,6 +76,7 @@ impl Cache {
         }
         if let Some(frame) = self.frames.free.pop() {
             self.evictor.entered(frame);
+            self.evictor.holds(frame, page);
             // The access that brings a page in leaves a use beside it, in the store too.
             self.frames.held[frame as usize] = Some(Held { page, class, is_used: true });
             self.frames.at.insert(page, frame);

@@ -30,6 +30,11 @@ impl Evictor {
         self.order.used(frame);
     }
 
+    /// The page in a frame that was entered: for [orders that remember pages](EvictionOrder::holds).
+    pub fn holds(&mut self, frame: u32, page: u64) {
+        self.order.holds(frame, page);
+    }
+
     /// Evicts up to `wanted` pages; `resident` says how many of each class are in the cache. Fewer leave where the others cannot, or the policy
     /// lets none of them.
     pub fn evict(&mut self, mut resident: PerClass, wanted: u64, cache: &mut dyn CacheFrames) {

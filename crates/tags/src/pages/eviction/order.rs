@@ -28,6 +28,10 @@ pub trait EvictionOrder: Debug + Send {
     /// The page in a frame was used. The store never calls this, since that would cost each read a lock; an exact order in a simulator needs it.
     fn used(&mut self, _frame: u32) {}
 
+    /// This page came into a frame that a page has entered. The store never calls this, since it takes frames before it knows for what; orders that
+    /// remember pages which have left need it, in a simulator.
+    fn holds(&mut self, _frame: u32, _page: u64) {}
+
     /// Evicts up to `wanted` pages, of each class as many as may `leave`, of which those are taken away. Ends after a bounded number of
     /// steps.
     fn sweep(&mut self, wanted: u64, leave: &mut PerClass, cache: &mut dyn CacheFrames);
