@@ -58,3 +58,29 @@ fn what_says_nothing_or_cannot_be_read_exits_with_2() {
     bench.weft(&["secure", "verify", "none", "--text", "0123456789abcdef"]).code(2);
     bench.weft(&["secure", "verify", "raw"]).code(2);
 }
+
+#[test]
+fn a_snapshot_keeps_what_is_deleted_securely_until_it_is_deleted_too() {
+    let bench = Bench::empty();
+    bench.weft(&["format", "--core", "tagfs", "--size", "100M", "vol.img"]).success();
+    bench.file("marker", noise(50_000, 3));
+    let under = |script: &str| {
+        bench.weft(&["run", "--quiet", "--volume", "vol.img", "--", "sh", "-c", script]).success();
+    };
+    // The flag by the system call that `chattr` makes, which not every machine has.
+    let set_flag = "import fcntl, os, struct; \
+        fcntl.ioctl(os.open('/weft/secrets', 0), 0x40086602, struct.pack('q', 1))";
+    under(&format!(
+        "mkdir /weft/secrets && python3 -c \"{set_flag}\" && cp marker /weft/secrets/file && sync"
+    ));
+    bench.weft(&["snapshot", "create", "vol.img", "before"]).success();
+    under("rm /weft/secrets/file && sync");
+    bench.weft(&["secure", "verify", "vol.img", "--marker", "marker"]).code(1);
+    assert_eq!(bench.stdout(&["ls", "vol.img@before:/secrets"]), "file\n");
+    bench.weft(&["snapshot", "delete", "vol.img", "before"]).success();
+    bench
+        .weft(&["secure", "verify", "vol.img", "--marker", "marker"])
+        .success()
+        .stdout(contains("none found"));
+    bench.weft(&["fsck", "vol.img"]).success().stdout(contains("no problems"));
+}
