@@ -64,7 +64,7 @@ impl Store {
         if is_left { Ok(()) } else { self.say_erasing(false) }
     }
 
-    fn say_erasing(&self, leaves_bytes: bool) -> Result<()> {
+    pub(crate) fn say_erasing(&self, leaves_bytes: bool) -> Result<()> {
         let mut superblock = self.superblock.lock();
         if superblock.has(LEAVES_BYTES) == leaves_bytes {
             return Ok(());

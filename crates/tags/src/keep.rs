@@ -69,6 +69,10 @@ impl Store {
             (at, named.all.remove(at))
         };
         let erases = gone.1.superblock.has(ERASES);
+        if erases {
+            // Once the snapshot is off the list, nothing else may tell that blocks of it are to be overwritten.
+            self.say_erasing(true)?;
+        }
         self.write_list().inspect_err(|_| self.named.lock().all.insert(at, gone))?;
         // Whose a page was is known to the snapshot's own catalog alone.
         self.space.lock().end_hold(at, erases.then_some(HomeId::FIRST));

@@ -51,6 +51,43 @@ fn after_a_checkpoint_nothing_is_left_of_what_was_given_up() {
 }
 
 #[test]
+fn a_snapshot_that_is_deleted_leaves_nothing_whenever_the_power_fails() {
+    let marker: Marker = StdRng::seed_from_u64(21).random();
+    let first = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(first.clone()), &options()).unwrap();
+    let world = begin(&store, &secret());
+    write(&store, &world, &marker).unwrap();
+    store.create_snapshot("kept").unwrap();
+    give_up(&store, &world, &marker).unwrap();
+    // Nothing but the snapshot tells of the class any more.
+    let mut tx = store.begin();
+    tx.set_snode_tags(world.snode, &SnodeTags::default()).unwrap();
+    tx.commit().unwrap();
+    store.close().unwrap();
+    assert!(found(&first.to_bytes(), &marker) > 100, "the snapshot keeps it");
+    let delete = |medium: &Arc<PowerCutStore>| {
+        let store = Store::open(Box::new(medium.clone()), &options())?;
+        store.delete_snapshot("kept")?;
+        Ok::<_, weft_tags::Error>(store)
+    };
+    let whole = Arc::new(PowerCutStore::new(first.to_bytes(), u64::MAX));
+    delete(&whole).unwrap();
+    let (mut gone, operations) = (0, whole.operations());
+    for cut in 0..=operations {
+        let medium = Arc::new(PowerCutStore::new(first.to_bytes(), cut));
+        drop(delete(&medium));
+        let after = Arc::new(medium.after_power_cut(cut));
+        let store = Store::open(Box::new(after.clone()), &options()).unwrap();
+        if store.named_snapshots().is_empty() {
+            gone += 1;
+            assert_eq!(found(&after.to_bytes(), &marker), 0, "cut {cut} of {operations}");
+        }
+        is_whole(&store, &world);
+    }
+    assert!(gone > 5, "the snapshot is gone after {gone} cuts of {operations}");
+}
+
+#[test]
 fn without_the_class_it_is_left() {
     let (_, after) = left_by(&SnodeTags::default());
     assert!(after > 100, "{after}");
