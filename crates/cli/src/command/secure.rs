@@ -23,6 +23,7 @@ const PLACES_MAX: usize = 100;
 
 /// `weft secure`
 #[derive(Subcommand, Debug)]
+#[command(after_help = "EXAMPLES\n  weft secure verify vol.img --marker letter.txt")]
 pub enum SecureCommand {
     /// Look for bytes that must not be on a medium any more.
     Verify(VerifyArgs),
@@ -31,7 +32,7 @@ pub enum SecureCommand {
 /// `weft secure verify`
 #[derive(Args, Debug)]
 #[command(after_help = "EXAMPLES\n  \
-    weft secure verify vol.img --marker letter.txt --text letter.txt\n  \
+    weft secure verify vol.img --marker letter.txt --text the-name-of-the-letter.txt\n  \
     weft secure verify /dev/sdb --hex 8f1c0a5be2774d90a1b2c3d4e5f60718\n\n\
     A marker is what was deleted: a copy of the file, or its name. The command reads every byte of the image, whatever weft \
     keeps there and whether it is still valid, and looks for pieces of 16 bytes of each marker. It does not look for pieces \
