@@ -133,7 +133,7 @@ struct SnapshotMedium {
     superblock: Superblock,
 }
 
-/// The medium of a store as a named snapshot has it, to be opened by [`Store::open_read_only`]. The store is not open otherwise.
+/// The medium of a store as a named snapshot has it, to be opened by [`Store::open_read_only`](crate::Store::open_read_only). The store is not open otherwise.
 ///
 /// ```
 /// use weft_tags::{MemoryStore, Options, Store, at_snapshot};

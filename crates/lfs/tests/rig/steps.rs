@@ -240,7 +240,8 @@ pub fn apply(
             let found = match fs.lookup(ino(dir), name) {
                 Ok(attr) => Some(attr.ino),
                 Err(FsError::NotFound) => None,
-                Err(error) => return Err(error),
+                // It is nobody's name, and will be: all that the step is to rest on is gone.
+                Err(_) => return Err(FsError::Stale),
             };
             if found != wanted.map(|wanted| ino(Node::Ino(wanted))) {
                 return Err(FsError::Stale);
