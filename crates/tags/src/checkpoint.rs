@@ -139,13 +139,15 @@ impl Store {
         self.medium.flush("sync a checkpoint")?;
         let mut superblock = self.superblock.lock();
         let erases = self.pool.erasure.has_snodes();
+        // Snapshots may keep what s-nodes of the class have given up, when none is left.
+        let stays = if self.named.lock().is_empty() { LEAVES_BYTES } else { LEAVES_BYTES | ERASES };
         let next = Superblock {
             epoch: superblock.epoch + 1,
             lsn: self.journal.last(),
             leaves: list,
             catalog,
             // Until what is given up now is overwritten as well.
-            flags: if erases { ERASES | LEAVES_BYTES } else { superblock.flags & LEAVES_BYTES },
+            flags: if erases { ERASES | LEAVES_BYTES } else { superblock.flags & stays },
             snapshots: snapshots.unwrap_or(superblock.snapshots),
             ..*superblock
         };

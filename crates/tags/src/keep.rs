@@ -33,7 +33,9 @@ impl Store {
             Error::too_large("the number of named snapshots", count + 1, SNAPSHOTS_MAX),
         )?;
         self.checkpoint_alone()?;
-        let superblock = Superblock { snapshots: Blob::default(), ..*self.superblock.lock() };
+        let now = *self.superblock.lock();
+        // What is to be erased on the medium of now is none of the snapshot's.
+        let superblock = Superblock { snapshots: Blob::default(), flags: now.flags & ERASES, ..now };
         let blocks = blocks_of(&*self.medium, &superblock)?;
         self.space.lock().hold(&blocks)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -68,7 +70,8 @@ impl Store {
             let at = at.ok_or_else(|| Error::NoSuchSnapshot(name.into()))?;
             (at, named.all.remove(at))
         };
-        let erases = gone.1.superblock.has(ERASES);
+        // A class that was given since counts for what the s-node held then.
+        let erases = gone.1.superblock.has(ERASES) || self.superblock.lock().has(ERASES);
         if erases {
             // Once the snapshot is off the list, nothing else may tell that blocks of it are to be overwritten.
             self.say_erasing(true)?;

@@ -98,6 +98,10 @@ impl Named {
         Ok(named)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// What the checkpoint under way writes as the list, if that has changed, and where.
     pub(crate) fn take_pending(&mut self) -> Option<(Vec<u8>, [Run; 2])> {
         self.pending.take()

@@ -88,6 +88,34 @@ fn a_snapshot_that_is_deleted_leaves_nothing_whenever_the_power_fails() {
 }
 
 #[test]
+fn a_snapshot_of_before_the_class_leaves_nothing_either_when_it_is_deleted() {
+    let marker: Marker = StdRng::seed_from_u64(22).random();
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let world = begin(&store, &SnodeTags::default());
+    write(&store, &world, &marker).unwrap();
+    for name in ["first", "second"] {
+        store.create_snapshot(name).unwrap();
+    }
+    let give = |tags: &SnodeTags| {
+        let mut tx = store.begin();
+        tx.set_snode_tags(world.snode, tags).unwrap();
+        tx.commit().unwrap();
+    };
+    give(&secret());
+    give_up(&store, &world, &marker).unwrap();
+    store.checkpoint().unwrap();
+    give(&SnodeTags::default());
+    store.close().unwrap();
+    let store = Store::open(Box::new(medium.clone()), &options()).unwrap();
+    store.delete_snapshot("second").unwrap();
+    assert!(found(&medium.to_bytes(), &marker) > 100, "the first keeps it");
+    store.delete_snapshot("first").unwrap();
+    assert_eq!(found(&medium.to_bytes(), &marker), 0);
+    is_whole(&store, &world);
+}
+
+#[test]
 fn without_the_class_it_is_left() {
     let (_, after) = left_by(&SnodeTags::default());
     assert!(after > 100, "{after}");
