@@ -188,7 +188,8 @@ impl Store {
             store.write_superblock(COPIES - 1 - copy, &sb)?;
         }
         store.free_unused();
-        let erased = if sb.has(LEAVES_BYTES) { store.erase_free() } else { Ok(()) };
+        let erases = sb.has(LEAVES_BYTES) && store.medium.keeps_writes();
+        let erased = if erases { store.erase_free() } else { Ok(()) };
         for record in &records[..replayed] {
             crate::replay::apply(&store, &area[record.entries.clone()])?;
         }
@@ -203,7 +204,7 @@ impl Store {
         if sb.has(ERASES | LEAVES_BYTES) {
             store.learn_classes(!sb.has(LEAVES_BYTES))?;
         }
-        match erased.and_then(|()| store.end_recovery(replayed > 0 || is_stale, sb.has(LEAVES_BYTES))) {
+        match erased.and_then(|()| store.end_recovery(replayed > 0 || is_stale, erases)) {
             // What the journal has is needed until there is room for a checkpoint: all is read, nothing is changed.
             Err(error) if is_full(&error) => {
                 tracing::warn!(%error, "the store is open to be read only");

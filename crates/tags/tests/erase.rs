@@ -1,7 +1,7 @@
 //! Secure deletion: what is given up of an s-node of that class is nowhere on the medium after the next checkpoint.
 
 #![cfg(not(weft_shuttle))]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
 
 #[path = "support/power_cut.rs"]
 mod power_cut;
@@ -16,6 +16,7 @@ use secrets::{
 };
 use std::collections::BTreeMap;
 use std::io::IoSlice;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use weft_tags::{
     BTree, BTreeForm, ErasePass, FileStore, Info, MemoryStore, NodeId, NodeType, Options, PAGE_BYTES,
@@ -87,16 +88,16 @@ fn a_snapshot_that_is_deleted_leaves_nothing_whenever_the_power_fails() {
     assert!(gone > 5, "the snapshot is gone after {gone} cuts of {operations}");
 }
 
-#[test]
-fn a_snapshot_of_before_the_class_leaves_nothing_either_when_it_is_deleted() {
+/// Gives an s-node the class after it was written, and then its data up. How often the marker is there at the end, when all snapshots of before
+/// are deleted.
+fn left_after_a_late_class(snapshots: &[&str]) -> usize {
     let marker: Marker = StdRng::seed_from_u64(22).random();
     let medium = Arc::new(MemoryStore::new());
     let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
     let world = begin(&store, &SnodeTags::default());
     write(&store, &world, &marker).unwrap();
-    for name in ["first", "second"] {
-        store.create_snapshot(name).unwrap();
-    }
+    store.checkpoint().unwrap();
+    snapshots.iter().for_each(|name| store.create_snapshot(name).unwrap());
     let give = |tags: &SnodeTags| {
         let mut tx = store.begin();
         tx.set_snode_tags(world.snode, tags).unwrap();
@@ -108,11 +109,78 @@ fn a_snapshot_of_before_the_class_leaves_nothing_either_when_it_is_deleted() {
     give(&SnodeTags::default());
     store.close().unwrap();
     let store = Store::open(Box::new(medium.clone()), &options()).unwrap();
-    store.delete_snapshot("second").unwrap();
-    assert!(found(&medium.to_bytes(), &marker) > 100, "the first keeps it");
-    store.delete_snapshot("first").unwrap();
-    assert_eq!(found(&medium.to_bytes(), &marker), 0);
+    for name in snapshots.iter().rev() {
+        store.delete_snapshot(name).unwrap();
+    }
     is_whole(&store, &world);
+    found(&medium.to_bytes(), &marker)
+}
+
+#[test]
+fn a_snapshot_of_before_the_class_leaves_no_more_than_there_would_be_without_it() {
+    // The journal, and places that pages have left before.
+    let without = left_after_a_late_class(&[]);
+    for snapshots in [&["one"][..], &["one", "two"]] {
+        let with = left_after_a_late_class(snapshots);
+        println!("{without} without, {with} with {snapshots:?}");
+        assert!(with <= without + without / 10 + 100, "{without} without, {with} with {snapshots:?}");
+    }
+}
+
+/// A medium that counts the blocks that are read, and is only read.
+struct Counting {
+    below: Arc<MemoryStore>,
+    read: Arc<AtomicU64>,
+}
+
+impl PageStore for Counting {
+    fn read(&self, block: u64, out: &mut [u8]) -> std::io::Result<()> {
+        self.read.fetch_add((out.len() / PAGE_BYTES) as u64, Ordering::Relaxed);
+        self.below.read(block, out)
+    }
+
+    fn write(&self, _: u64, _: &weft_core::Tag, _: &[IoSlice<'_>]) -> std::io::Result<()> {
+        panic!("it is only read")
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn blocks(&self) -> u64 {
+        self.below.blocks()
+    }
+
+    fn grow(&self, _: u64) -> std::io::Result<()> {
+        panic!("it is only read")
+    }
+}
+
+#[test]
+fn an_opening_to_read_leaves_what_is_to_be_erased_to_the_next_one() {
+    let marker: Marker = StdRng::seed_from_u64(23).random();
+    let medium = Arc::new(MemoryStore::new());
+    let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+    let world = begin(&store, &secret());
+    write(&store, &world, &marker).unwrap();
+    give_up(&store, &world, &marker).unwrap();
+    store.sync().unwrap();
+    // As when the process ends.
+    drop(store);
+    let before = medium.to_bytes();
+    assert!(found(&before, &marker) > 100);
+    let read = Arc::new(AtomicU64::new(0));
+    let counting = Counting { below: medium.clone(), read: read.clone() };
+    let store = Store::open_read_only(Box::new(counting), &options()).unwrap();
+    let of_opening = read.load(Ordering::Relaxed);
+    is_whole(&store, &world);
+    drop(store);
+    assert!(medium.to_bytes() == before);
+    // The journal, and what is in use.
+    println!("{of_opening} of {} blocks", medium.blocks());
+    assert!(of_opening < medium.blocks() / 2, "{of_opening} of {} blocks", medium.blocks());
+    drop(Store::open(Box::new(medium.clone()), &options()).unwrap());
+    assert_eq!(found(&medium.to_bytes(), &marker), 0);
 }
 
 #[test]

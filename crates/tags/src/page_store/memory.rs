@@ -51,6 +51,10 @@ impl MemoryStore {
 }
 
 impl PageStore for MemoryStore {
+    fn keeps_writes(&self) -> bool {
+        self.below.is_none()
+    }
+
     fn read(&self, block: u64, out: &mut [u8]) -> io::Result<()> {
         let written = self.written.read();
         let below = self.below.as_ref().map(|below| (below, below.blocks()));

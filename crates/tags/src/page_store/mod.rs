@@ -109,6 +109,11 @@ pub trait PageStore: Send + Sync {
         true
     }
 
+    /// Whether what is written is kept. Otherwise it is of this opening alone, and nothing below is erased by it.
+    fn keeps_writes(&self) -> bool {
+        true
+    }
+
     /// Blocks there are now.
     fn blocks(&self) -> u64;
 
@@ -225,6 +230,7 @@ impl<S: PageStore + ?Sized> PageStore for Arc<S> {
         fn overwrites(&self) -> bool;
         fn erase(&self, runs: &[(u64, u64)]) -> io::Result<()>;
         fn erases(&self) -> bool;
+        fn keeps_writes(&self) -> bool;
         fn blocks(&self) -> u64;
         fn grow(&self, blocks: u64) -> io::Result<()>;
         fn reserve(&self, block: u64, blocks: u64) -> io::Result<()>;
