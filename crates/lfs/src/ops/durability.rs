@@ -97,6 +97,9 @@ impl Lfs {
     }
 
     pub(crate) fn op_sync(&self) -> FsResult<()> {
+        if self.read_only {
+            return Ok(());
+        }
         self.sync_all()?;
         self.erase()
     }
@@ -114,9 +117,6 @@ impl Lfs {
     }
 
     fn sync_all(&self) -> FsResult<()> {
-        if self.read_only {
-            return Ok(());
-        }
         // Most of it in steps, so that others get in between; what they buffer meanwhile is not waited for.
         let began = (self.shared.clock)().0;
         while self.locked()?.write_back_old(began, WRITE_BACK_BYTES)? {}
