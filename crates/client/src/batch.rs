@@ -111,8 +111,7 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
         Ok(answers)
     }
 
-    /// Has the server make all runs while the caller goes on, but for the first ones that need less here than their way to the server. These
-    /// wait for other writers of their file, as a write does.
+    /// Has the server make all runs while the caller goes on, but for the first ones that need less here than their way to the server.
     ///
     /// # Errors
     /// Those of [`Client::run_program`]. The first runs may have been made then.
@@ -136,10 +135,7 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
             let files: Vec<FileRef> = run.files.into_iter().map(FileRef).collect();
             match self.client.run_without_server(self.at, (&files, &run.inputs), program) {
                 Some(Ok(answer)) => answers.push(answer),
-                Some(Err(errno)) => {
-                    made = Err(errno);
-                    break;
-                }
+                Some(Err(errno)) => made = Err(errno),
                 None => break,
             }
         }
@@ -242,8 +238,6 @@ impl Client {
         }
         let mut batch = Batch::new(self, at, umask);
         batch.add(prepared, files, inputs)?;
-        let mut answers = Vec::new();
-        batch.run_rest(&mut answers)?;
-        answers.pop().ok_or(libc::EIO)
+        batch.run()?.pop().ok_or(libc::EIO)
     }
 }
