@@ -111,7 +111,8 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
         Ok(answers)
     }
 
-    /// Has the server make all runs while the caller goes on, but for the first ones that need less here than their way to the server.
+    /// Has the server make all runs while the caller goes on, but for the first ones that need less here than their way to the server. These
+    /// wait for other writers of their file, as a write does.
     ///
     /// # Errors
     /// Those of [`Client::run_program`]. The first runs may have been made then.
@@ -135,7 +136,10 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
             let files: Vec<FileRef> = run.files.into_iter().map(FileRef).collect();
             match self.client.run_without_server(self.at, (&files, &run.inputs), program) {
                 Some(Ok(answer)) => answers.push(answer),
-                Some(Err(errno)) => made = Err(errno),
+                Some(Err(errno)) => {
+                    made = Err(errno);
+                    break;
+                }
                 None => break,
             }
         }
@@ -238,6 +242,8 @@ impl Client {
         }
         let mut batch = Batch::new(self, at, umask);
         batch.add(prepared, files, inputs)?;
-        batch.run()?.pop().ok_or(libc::EIO)
+        let mut answers = Vec::new();
+        batch.run_rest(&mut answers)?;
+        answers.pop().ok_or(libc::EIO)
     }
 }

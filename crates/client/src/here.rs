@@ -27,6 +27,8 @@ pub(crate) struct Stamp {
     step: u32,
     seq: u32,
     by_call: u32,
+    /// Bytes of the ring lie behind it: the server moves it before it changes them.
+    head: u64,
     pub ring: u32,
     pub size: u64,
     pub area: Option<u32>,
@@ -148,9 +150,13 @@ impl Leases {
         let size = inode.size.load(Acquire);
         let area = self.overwrites(inode).map(|area| area.version());
         let (by_call, ring) = (inode.by_call.load(SeqCst), inode.ring.load(Relaxed));
-        // A write that is under way may be seen in part.
-        let is_quiet = (step | seq) & 1 == 0 && by_call == 0 && inode.write_lock.holder() == holder;
-        is_quiet.then(|| Stamp { ino: inode.ino.load(Relaxed), step, seq, by_call, ring, size, area })
+        let head = inode.head.load(Acquire);
+        fence(Acquire);
+        // A write that is under way may be seen in part. The holder may exclude long writes, too.
+        let long = inode.long_write.holder();
+        let is_written = inode.write_lock.holder() != holder || long != 0 && long != holder;
+        let is_quiet = (step | seq) & 1 == 0 && by_call == 0 && !is_written;
+        is_quiet.then(|| Stamp { ino: inode.ino.load(Relaxed), step, seq, by_call, head, ring, size, area })
     }
 }
 

@@ -13,7 +13,7 @@
 use crate::client::{Client, Leases};
 use crate::here::Stamp;
 use crate::lease::{APPEND_MAX, LeaseRead, Written, appended, kick};
-use crate::proto::{FileRef, Op, access_of};
+use crate::proto::{FileRef, access_of};
 use crate::shared::volume::{Inode, OpenFile};
 use crate::sys::Errno;
 use std::sync::atomic::{AtomicU8, Ordering::*};
@@ -27,11 +27,13 @@ use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, Tim
 /// Tries before the server is asked.
 const TRIES: u32 = 2;
 
-/// What became of a try: the server has to run the program if it is neither.
-const ASKS: u8 = 1;
-const WRITTEN: u8 = 2;
+/// What became of a try: the file is another one than the program has seen.
+const STALE: u8 = 1;
+/// The server has to run the program.
+const ASKS: u8 = 2;
+const WRITTEN: u8 = 3;
 /// The write lock was lost with the change made: nobody can tell whether it stays.
-const UNKNOWN: u8 = 3;
+const UNKNOWN: u8 = 4;
 
 /// The file, and the host of a program that changes nothing else.
 struct OneFile<'a> {
@@ -54,11 +56,13 @@ fn place(program: &Checked) -> Option<(u8, At)> {
     if program.policy == Policy::Each || program.durable {
         return None;
     }
-    let mut place = None;
+    let (mut place, mut given) = (None, None);
     for op in &program.ops {
         match &op.kind {
             Kind::Write { file: File(Ref(file)), at, .. } if place.is_none() => place = Some((*file, *at)),
-            Kind::Given { .. } | Kind::Close { .. } | Kind::Read { .. } => {}
+            // Of two files, only the server can tell whether they are one.
+            Kind::Given { number } if given.is_none_or(|known| known == *number) => given = Some(*number),
+            Kind::Close { .. } | Kind::Read { .. } => {}
             kind if kind.only_computes() => {}
             _ => return None,
         }
@@ -82,25 +86,24 @@ impl Client {
     ) -> Option<Result<Answer, Errno>> {
         let (number, at) = place(program)?;
         let file = *given.get(usize::from(number))?;
-        let mut leases = self.leases()?;
-        let has_ring = leases.open_file(file).is_ok_and(|(_, inode, _)| inode.ring.load(Relaxed) != 0);
-        if at == At::End && !has_ring {
-            drop(leases);
-            let lent = self.call(Op::Lease, &[file.0]).and_then(|call| call.run());
-            lent.ok().filter(|answer| answer.ret() != 0)?;
-            leases = self.leases()?;
-        }
-        (0..TRIES).find_map(|_| {
+        let leases = self.leases()?;
+        for _ in 0..TRIES {
             let one = OneFile::new(self, &leases, file, (given, inputs))?;
+            // The server lends a ring, and an area, after it has run such programs.
+            if at == At::End && one.stamp.ring == 0 {
+                return None;
+            }
             let answer = run(&one, program);
             match one.became.load(Relaxed) {
-                WRITTEN => Some(Ok(answer)),
-                UNKNOWN => Some(Err(libc::EIO)),
+                WRITTEN => return Some(Ok(answer)),
+                UNKNOWN => return Some(Err(libc::EIO)),
+                ASKS => return None,
                 // It has failed before its change, or did not want to make it: if it has seen the file as it was at one time.
-                0 if one.is_still(0) => Some(Ok(answer)),
-                _ => None,
+                0 if one.is_still(0) => return Some(Ok(answer)),
+                _ => {}
             }
-        })
+        }
+        None
     }
 }
 
@@ -158,6 +161,7 @@ impl<'a> OneFile<'a> {
         }
         let act = || {
             if !self.is_still(client.holder()) {
+                self.became.store(STALE, Relaxed);
                 return Ok((Written::NotHere, false));
             }
             if !appends {
@@ -287,10 +291,11 @@ impl Host for OneFile<'_> {
             // A lock that is not to be had, or a file that is closed, is told by the server.
             let _ = self.write(offset, data);
         }
-        if self.became.load(Relaxed) >= WRITTEN {
-            return Ok(vec![None]);
+        match self.became.load(Relaxed) {
+            WRITTEN | UNKNOWN => Ok(vec![None]),
+            STALE => Err(Refused { at: 0, error: FsError::Stale }),
+            _ => Err(Refused { at: 0, error: self.ask::<()>().err().unwrap_or(FsError::Stale) }),
         }
-        Err(Refused { at: 0, error: self.ask::<()>().err().unwrap_or(FsError::Stale) })
     }
 
     fn change(&self, change: &Change<'_>, durable: bool) -> FsResult<Option<Ino>> {

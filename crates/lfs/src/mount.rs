@@ -236,7 +236,7 @@ impl Lfs {
             return Ok(());
         }
         if self.state.lock().has_secrets() {
-            self.op_sync()?;
+            self.sync_and_erase_if_room()?;
         }
         let mut state = self.state.lock();
         state.check_writable()?;

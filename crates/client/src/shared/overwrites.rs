@@ -206,7 +206,7 @@ impl<'a> Area<'a> {
     pub fn publish(&self, page: usize, block: u32, before: Option<usize>) {
         debug_assert!(page != 0 && Self::ways(block).contains(&page), "a page of another set");
         let version = self.table.version.load(Relaxed).wrapping_add(1);
-        self.table.version.store(version, Relaxed);
+        self.table.version.store(version, Release);
         self.table.words[page].store(Word::dirty(block, version).0, Release);
         if let Some(before) = before {
             self.table.moves.store(self.table.moves.load(Relaxed).wrapping_add(1), Release);
@@ -274,8 +274,9 @@ impl<'a> Area<'a> {
         Ok(true)
     }
 
-    /// Frees all pages.
+    /// Frees all pages. For the holder of the inode's write lock: what was in the blocks may change now.
     pub fn clear(&self) {
+        self.table.version.store(self.version().wrapping_add(1), Release);
         for word in &self.table.words {
             if word.load(Relaxed) != 0 {
                 word.store(0, Release);
@@ -298,7 +299,7 @@ impl<'a> Area<'a> {
 
     /// Changes with each write.
     pub fn version(&self) -> u32 {
-        self.table.version.load(Relaxed)
+        self.table.version.load(Acquire)
     }
 
     fn page(&self, page: usize, within: usize, len: usize) -> *mut u8 {

@@ -48,7 +48,7 @@ impl State {
         self.tree.erases && self.shared.dev.erases()
     }
 
-    fn is_secure(&self, ino: Ino) -> bool {
+    pub(crate) fn is_secure(&self, ino: Ino) -> bool {
         self.tree.get(ino).is_some_and(Inode::is_secure)
     }
 

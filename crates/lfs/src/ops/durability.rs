@@ -7,7 +7,7 @@ use crate::layout::BLOCK;
 use crate::layout::record::Record;
 use std::sync::atomic::Ordering::Acquire;
 use weft_core::Ino;
-use weft_vfs::FsResult;
+use weft_vfs::{FsError, FsResult};
 
 /// Most bytes that an `fsync` puts into the journal itself, records' heads included: with the frame's header they fit
 /// one block.
@@ -80,22 +80,43 @@ impl Lfs {
             return Ok(());
         }
         self.write_back_most(ino)?;
-        let seq = {
+        let (seq, is_told) = {
             let mut state = self.locked()?;
-            state.inode(ino)?;
+            let is_directory = state.inode(ino)?.directory().is_some();
             state.journal_or_write_back(ino)?;
             state.note_stored(ino);
             state.commit()?;
-            self.shared.written_seq.load(Acquire)
+            (self.shared.written_seq.load(Acquire), is_directory || state.is_secure(ino))
         };
         self.wait_durable(seq)?;
-        self.erase()
+        match self.erase() {
+            // The file is durable, and has nothing to do with what others have deleted.
+            Err(FsError::NoSpace) if !is_told => Ok(()),
+            done => done,
+        }
     }
 
     pub(crate) fn op_sync(&self) -> FsResult<()> {
         if self.read_only {
             return Ok(());
         }
+        self.sync_all()?;
+        self.erase()
+    }
+
+    /// As [`op_sync`](Self::op_sync), beside requests: what has no room to be erased waits until there is some, and concerns no other file.
+    pub(crate) fn sync_and_erase_if_room(&self) -> FsResult<()> {
+        self.sync_all()?;
+        match self.erase() {
+            Err(FsError::NoSpace) => {
+                tracing::warn!("the volume is too full to erase what was deleted securely; delete something");
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    fn sync_all(&self) -> FsResult<()> {
         // Most of it in steps, so that others get in between; what they buffer meanwhile is not waited for.
         let began = (self.shared.clock)().0;
         while self.locked()?.write_back_old(began, WRITE_BACK_BYTES)? {}
@@ -107,8 +128,7 @@ impl Lfs {
             state.commit()?;
             self.shared.written_seq.load(Acquire)
         };
-        self.wait_durable(seq)?;
-        self.erase()
+        self.wait_durable(seq)
     }
 
     pub(crate) fn op_write_back(&self, ino: Ino) -> FsResult<()> {
@@ -175,7 +195,7 @@ impl Lfs {
             let seq = if commit { self.shared.written_seq.load(Acquire) } else { 0 };
             (seq, commit && state.has_secrets())
         };
-        if erases { self.op_sync() } else { self.wait_durable(seq) }
+        if erases { self.sync_and_erase_if_room() } else { self.wait_durable(seq) }
     }
 }
 

@@ -207,7 +207,13 @@ impl Session<'_> {
     /// A program has written a range. If its client might have done so by itself, it can the next time.
     pub(super) fn written_by_program(&self, inode: &Arc<OpenInode>, range: &Range<u64>) {
         let block = range.start / BLOCK_BYTES as u64;
-        if range.is_empty() || (range.end - 1) / BLOCK_BYTES as u64 != block || !self.may_lease() {
+        if range.is_empty() || !self.may_lease() {
+            return;
+        }
+        if range.end == self.volume.inodes.size(inode) {
+            self.volume.inodes.lease(inode);
+        }
+        if (range.end - 1) / BLOCK_BYTES as u64 != block {
             return;
         }
         self.volume.inodes.overwritten(inode, range.end);

@@ -25,6 +25,12 @@ impl Session<'_> {
             volume.inodes.must_ask_for_sync(ino);
             let to_revoke = volume.inodes.flags_changed(ino, flags);
             drop(alone);
+            if flags.contains(InodeFlags::APPEND)
+                && let Some(open) = volume.inodes.find(ino)
+            {
+                // A client that has not seen it yet is done with what it was about to overwrite.
+                drop(volume.inodes.exclude_writers(&open));
+            }
             if let Some(open) = to_revoke {
                 volume.inodes.revoke_rings(&open);
             }

@@ -1072,7 +1072,11 @@ impl Inodes {
     fn store_in_one_step(&self, open: &OpenInode, offset: u64, data: &[u8]) -> FsResult<()> {
         let node = Node::Ino(open.ino);
         let when = self.shared(open.slot).mtime_ns.load(Relaxed);
-        let set = SetAttr { mtime: (when != 0).then_some(TimeSpec(when)), ..SetAttr::default() };
+        let mut set = SetAttr::default();
+        if when != 0 {
+            let changed = self.fs.getattr(open.ino)?.ctime;
+            (set.mtime, set.ctime) = (Some(TimeSpec(when)), Some(TimeSpec(when).max(changed)));
+        }
         let changes = [Change::Write { node, offset, data }, Change::SetAttr { node, set }];
         let stored = self.fs.commit(&changes, false).map_err(|refused| refused.error);
         stored.map(drop).inspect_err(|error| self.failed(open, error.errno()))

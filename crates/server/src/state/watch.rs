@@ -22,7 +22,8 @@ use weft_core::{Ino, Tag};
 use weft_vfs::change::{Made, Refused};
 use weft_vfs::{
     Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsResult, FsStats, Node, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    FileSystem, FsResult, FsStats, InodeFlags, Node, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
+    XattrMode,
 };
 
 /// A front that keeps names, attributes and inodes. It is called with locks of the server held, and must not wait for anything
@@ -175,6 +176,10 @@ impl Watched {
     fn keep(&self, dir: Ino, name: &[u8]) {
         let Some(watcher) = self.watch.any() else { return };
         let Ok(attr) = self.core.lookup(dir, name) else { return };
+        // Whoever syncs the directory next is told that it is gone.
+        if attr.marks.flags.contains(InodeFlags::SECURE_DELETE) {
+            return;
+        }
         if (attr.links <= 1 || attr.kind == FileKind::Directory)
             && self.core.open(attr.ino).is_ok()
             && !watcher.keeps(attr.ino)

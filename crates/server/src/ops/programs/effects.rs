@@ -275,7 +275,6 @@ impl Effects {
             let len = if range.end == u64::MAX { u64::MAX } else { range.end - range.start };
             volume.orphans.forget(volume, open.ino, range.start, len);
         }
-        self.shown.iter().for_each(|(open, range)| session.written_by_program(open, range));
         if !self.shown.is_empty() && volume.orphans.may_have_any(volume) {
             self.shown.iter().for_each(|(open, range)| volume.orphans.show(volume, open, range.clone()));
         }

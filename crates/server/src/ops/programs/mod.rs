@@ -22,6 +22,7 @@ use self::effects::{Before, Effects, Written};
 use self::space::space_for;
 use self::view::View;
 use super::{Base, Error, Result, Session};
+use crate::state::inodes::OpenInode;
 use crate::state::open_files::{Opener, path_from};
 use crate::state::program_cpus::OnCpu;
 use parking_lot::Mutex;
@@ -239,6 +240,13 @@ impl Programs<'_, '_> {
                 keeper.changed(std::mem::take(&mut effects.told));
             }
             let (syncs, written) = effects.settle(session);
+            let is_given = |open: &Arc<OpenInode>| {
+                let given = self.given.iter().filter_map(|file| session.open_file(*file).ok());
+                given.into_iter().any(|file| Arc::ptr_eq(&file.inode, open))
+            };
+            written.iter().filter(|(open, _)| is_given(open)).for_each(|(open, range)| {
+                session.written_by_program(open, range);
+            });
             turn.syncs.extend(syncs);
             turn.written.extend(written);
         }
