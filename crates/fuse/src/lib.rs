@@ -162,7 +162,9 @@ impl Shared {
     fn stop(&self) {
         self.front.stop();
         self.channel.end();
-        self.begin_rings(Some(false));
+        if let Some(rings) = &self.rings {
+            rings.end();
+        }
     }
 
     /// When the kernel has said whether it agrees to use rings.
@@ -273,6 +275,14 @@ impl Mount {
         for number in 0..programs::WORKERS {
             mount.start(format!("weft-mount-do-{number}"), |shared| {
                 shared.front.serve_programs(&shared.channel);
+            })?;
+        }
+        if by_rings {
+            let dir = mount.dir.clone();
+            mount.start("weft-ring-stir".into(), move |shared| {
+                if let Some(rings) = &shared.rings {
+                    rings.stir_all(&dir);
+                }
             })?;
         }
         if mount.shared.front.outlives() {

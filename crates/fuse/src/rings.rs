@@ -15,7 +15,8 @@
 //! [`WAITING_MAX`].
 //!
 //! A new thread gets new requests. Those that came when all threads of the queue had one the kernel gives to a thread only when it has
-//! given back an answer. So the new thread gets a request of the server's own first ([`Rings::stir`]).
+//! given back an answer. So the new thread gets a request of the server's own first ([`Rings::stir`]). At the beginning, too, requests come
+//! while a queue has some of its threads only.
 //!
 //! What the kernel does not send this way goes on to come from `/dev/fuse`: `FORGET`, `INTERRUPT`, and all before the queues are
 //! ready. Notices go there. If the kernel takes back what it has agreed to, all comes from there.
@@ -52,6 +53,10 @@ const OWN_UNIQUE: u64 = 1 << 62;
 const OWN_UNIQUE_STEP: u64 = 2;
 /// Pause before a command is given again that the kernel did not take.
 const PAUSE: Duration = Duration::from_millis(1);
+/// Pauses between the server's own requests at the beginning: the first one, and the longest; and how many there are at most.
+const SETTLING: Duration = Duration::from_millis(1);
+const SETTLING_MAX: Duration = Duration::from_millis(64);
+const SETTLING_ROUNDS_MAX: u32 = 64;
 
 /// Says whether the kernel offers rings to new mounts: "Y" or "N".
 const OFFER: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -71,8 +76,25 @@ pub struct Rings {
     channel: Arc<Channel>,
     queues: Vec<Queue>,
     gate: Gate,
+    /// Threads from the beginning that have not given the kernel their memory yet.
+    not_begun: Mutex<usize>,
+    /// There is none any more.
+    all_begun: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
     own_unique: AtomicU64,
+    /// Requests so far that kept a thread waiting.
+    waits: AtomicU64,
+    stirs: Mutex<Stirs>,
+    /// Something of them has changed.
+    stirs_changed: Condvar,
+}
+
+/// What the thread that stirs is to do.
+#[derive(Default)]
+struct Stirs {
+    /// Queues that a request is to go to.
+    queues: Vec<usize>,
+    has_ended: bool,
 }
 
 /// A queue of the kernel's, by the number of its processor.
@@ -122,10 +144,21 @@ impl Rings {
         let count = possible_processors()?;
         let queue = |processor| Queue { processor, threads: AtomicU32::new(0), waiting: AtomicU32::new(0) };
         let queues = (0..u16::try_from(count).unwrap_or(u16::MAX)).map(queue).collect();
-        let (gate, threads, own_unique) = (Gate::default(), Mutex::default(), AtomicU64::new(OWN_UNIQUE));
-        let rings = Arc::new(Rings { front, channel, queues, gate, threads, own_unique });
+        let each = if count < MANY_QUEUES { THREADS } else { THREADS_OF_MANY };
+        let rings = Arc::new(Rings {
+            front,
+            channel,
+            queues,
+            gate: Gate::default(),
+            not_begun: Mutex::new(count as usize * each as usize),
+            all_begun: Condvar::new(),
+            threads: Mutex::default(),
+            own_unique: AtomicU64::new(OWN_UNIQUE),
+            waits: AtomicU64::new(0),
+            stirs: Mutex::default(),
+            stirs_changed: Condvar::new(),
+        });
         let begun = (|| {
-            let each = if count < MANY_QUEUES { THREADS } else { THREADS_OF_MANY };
             for queue in 0..rings.queues.len() {
                 for _ in 0..each {
                     rings.add_thread(queue)?;
@@ -146,6 +179,13 @@ impl Rings {
     /// The kernel has agreed, or not: then there is nothing to be served.
     pub fn begin(&self, has_agreed: bool) {
         self.gate.set(has_agreed);
+    }
+
+    /// The mount is about to end.
+    pub fn end(&self) {
+        self.begin(false);
+        self.stirs.lock().has_ended = true;
+        self.stirs_changed.notify_all();
     }
 
     /// Waits until the threads have ended, as they do when the mount has.
@@ -191,6 +231,13 @@ impl Rings {
             return;
         }
         let begun = if is_late { Ok(()) } else { self.register(queue, &mut exchange) };
+        if !is_late {
+            let mut not_begun = self.not_begun.lock();
+            *not_begun -= 1;
+            if *not_begun == 0 {
+                self.all_begun.notify_all();
+            }
+        }
         if let Err(error) = begun.and_then(|()| self.serve(queue, &mut exchange)) {
             tracing::error!(%error, "a thread of a mount does not answer requests of the kernel any more");
         }
@@ -210,11 +257,66 @@ impl Rings {
     }
 
     /// Has the kernel give the requests that wait in the queue of this processor to threads: a request of the server's own, for nothing
-    /// of a file that the kernel knows, has one of them give back an answer.
-    fn stir(&self, file: u64) -> io::Result<()> {
+    /// of a file that the kernel knows, has one of them give back an answer. Of a directory the kernel has nothing to be asked for:
+    /// then the thread that stirs asks for something of the mount.
+    fn stir(&self, queue: usize, file: u64) {
         let unique = self.own_unique.fetch_add(OWN_UNIQUE_STEP, Relaxed);
         let nothing = RetrieveOut { unique, node: file, offset: 0, size: 0, pad: 0 };
-        self.channel.notify(notice::RETRIEVE, &nothing)
+        if self.channel.notify(notice::RETRIEVE, &nothing).is_err() {
+            self.stirs.lock().queues.push(queue);
+            self.stirs_changed.notify_all();
+        }
+    }
+
+    /// Stirs queues until the mount ends, by requests for nothing of the directory that it is mounted on.
+    pub fn stir_all(&self, dir: &Path) {
+        let mut affinity = Affinity::of_this_thread();
+        if !self.gate.wait() {
+            return;
+        }
+        self.settle(dir, &mut affinity);
+        loop {
+            let mut stirs = self.stirs.lock();
+            while stirs.queues.is_empty() && !stirs.has_ended {
+                self.stirs_changed.wait(&mut stirs);
+            }
+            if stirs.has_ended {
+                return;
+            }
+            let queues = std::mem::take(&mut stirs.queues);
+            drop(stirs);
+            queues.into_iter().for_each(|queue| self.ask(queue, dir, &mut affinity));
+        }
+    }
+
+    /// Has the kernel give out the requests that came while queues had only some of their threads: it uses the queues as soon as each
+    /// has one, and gives out what found no thread free with the next answer of its queue. That may be the answer of a program which
+    /// waits for just this request. So queues are stirred until no more is found that waits.
+    fn settle(&self, dir: &Path, affinity: &mut Affinity) {
+        {
+            let mut not_begun = self.not_begun.lock();
+            while *not_begun > 0 {
+                self.all_begun.wait(&mut not_begun);
+            }
+        }
+        let mut pause = SETTLING;
+        for _ in 0..SETTLING_ROUNDS_MAX {
+            let before = self.waits.load(SeqCst);
+            (0..self.queues.len()).for_each(|queue| self.ask(queue, dir, affinity));
+            let mut stirs = self.stirs.lock();
+            if stirs.has_ended || pause >= SETTLING_MAX && before == self.waits.load(SeqCst) {
+                return;
+            }
+            self.stirs_changed.wait_for(&mut stirs, pause);
+            pause = (2 * pause).min(SETTLING_MAX);
+        }
+    }
+
+    /// Sends a request through a queue.
+    fn ask(&self, queue: usize, dir: &Path, affinity: &mut Affinity) {
+        affinity.restrict_to(self.queues[queue].processor.into());
+        // It fails when the mount has ended, and the queues with it.
+        let _ = rustix::fs::statvfs(dir);
     }
 
     /// Answers requests until the mount ends.
@@ -319,14 +421,19 @@ impl Rings {
         answered
     }
 
-    /// Whether one more thread of a queue may wait, for a lock of a file, for a program or for room: others stay that do not. A directory's program may be refused
-    /// where a file's is not, since the kernel has nothing of a directory to be asked for.
+    /// Whether one more thread of a queue may wait, for a lock of a file, for a program or for room: others stay that do not.
     fn may_wait(self: &Arc<Rings>, queue: usize, file: u64) -> bool {
         let Queue { threads, waiting, .. } = &self.queues[queue];
+        self.waits.fetch_add(1, SeqCst);
         let waiting_now = waiting.fetch_add(1, SeqCst) + 1;
         let may = waiting_now <= WAITING_MAX && {
             let serving = threads.load(SeqCst).saturating_sub(waiting_now);
-            serving >= SERVING_MIN || self.add_thread(queue).and_then(|()| self.stir(file)).is_ok()
+            let is_enough = serving >= SERVING_MIN;
+            let is_added = !is_enough && self.add_thread(queue).is_ok();
+            if is_added {
+                self.stir(queue, file);
+            }
+            is_enough || is_added
         };
         if !may {
             waiting.fetch_sub(1, SeqCst);

@@ -10,7 +10,7 @@ mod unmounting;
 
 use self::ioctl::{
     a_program_by_ioctl_has_the_rights_of_its_caller_and_of_what_is_open,
-    a_program_of_1_mib_has_an_answer_of_2_mib,
+    a_program_of_1_mib_has_an_answer_of_2_mib, a_program_right_after_the_mount_is_answered,
     what_a_program_by_ioctl_has_changed_is_seen_whatever_the_kernel_has_kept,
     what_is_wrong_with_a_command_is_told_and_harms_nobody,
     who_is_killed_with_a_program_leaves_nothing_behind,
@@ -936,6 +936,7 @@ macro_rules! by_both_ways {
 }
 
 by_both_ways! {
+    a_program_right_after_the_mount_is_answered,
     who_reads_sees_a_program_by_ioctl_whole_or_not_at_all,
     what_a_program_by_ioctl_has_changed_is_seen_whatever_the_kernel_has_kept,
     a_program_by_ioctl_has_the_rights_of_its_caller_and_of_what_is_open,

@@ -3,9 +3,14 @@
 use super::*;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
 use weft_client::{run_program_at, sys};
 use weft_vfs::compound::ioctl::{ARGUMENT_BYTES_MAX, Command as Ask, DATA_BYTES_MAX, HEAD_BYTES, Head};
 use weft_vfs::compound::{Access, Answer, Bytes, Chain, PROGRAM_BYTES_MAX};
+
+/// Nothing that is answered takes so long, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// Runs a chain on an open file or directory.
 fn run_on(file: &fs::File, chain: Chain) -> Result<Answer, i32> {
@@ -39,6 +44,33 @@ fn swap(number: u64) -> Chain {
         chain.rename(format!("{name}.new").as_str(), name);
     }
     chain
+}
+
+/// Programs wait for requests of the server's own, and queues of the kernel have not all their threads when they begin.
+pub fn a_program_right_after_the_mount_is_answered(by: &[&str]) {
+    let bench = Bench::with_volume();
+    for round in 0..6 {
+        let Some(mut mount) = Mounted::new(&bench, by) else { return };
+        let (told, is_told) = mpsc::channel();
+        let programs: Vec<_> = (0..6)
+            .map(|number| {
+                let (told, dir) = (told.clone(), mount.dir.clone());
+                thread::spawn(move || {
+                    let mut chain = Chain::all();
+                    chain.create(format!("/{round}.{number}").as_str(), 0o644, true);
+                    told.send(run_at(&dir, chain)).unwrap();
+                })
+            })
+            .collect();
+        let answers: Vec<_> = programs.iter().map(|_| is_told.recv_timeout(PATIENCE)).collect();
+        if answers.iter().any(Result::is_err) {
+            // What waits is told so.
+            mount.child.kill().unwrap();
+        }
+        programs.into_iter().for_each(|program| program.join().unwrap());
+        assert_eq!(answers, [Ok(Ok(None)); 6], "round {round}");
+        assert_eq!(mount.stop(), 0);
+    }
 }
 
 pub fn who_reads_sees_a_program_by_ioctl_whole_or_not_at_all(by: &[&str]) {
