@@ -11,7 +11,7 @@ pub enum Value {
     Num(u64),
     /// Attributes. Those of a file that the program has changed before have its new size, owner, mode and links, but the times and the
     /// blocks of before.
-    Attr(Attr),
+    Attr(Box<Attr>),
 }
 
 /// What became of an operation.

@@ -40,7 +40,7 @@ pub(super) struct Overlay<'a> {
     pub(super) plan: Plan<'a>,
     /// Names that were given or taken.
     names: BTreeMap<(Ino, Vec<u8>), Option<Ino>>,
-    nodes: BTreeMap<Ino, Pending<'a>>,
+    nodes: BTreeMap<Ino, Box<Pending<'a>>>,
     /// Whether a step will rely on the names that are looked up: not when nothing is changed.
     pins: bool,
 }
@@ -92,7 +92,8 @@ impl<'a> Overlay<'a> {
             btime: now,
             marks,
         };
-        self.nodes.insert(ino, Pending { attr, parent: Some(dir), target, xattrs, edits: Vec::new() });
+        let pending = Pending { attr, parent: Some(dir), target, xattrs, edits: Vec::new() };
+        self.nodes.insert(ino, Box::new(pending));
         self.names.insert((dir, name.to_vec()), Some(ino));
         if is_dir {
             self.add_links(dir, 1)?;
@@ -215,9 +216,9 @@ impl<'a> Overlay<'a> {
                 xattrs: BTreeMap::new(),
                 edits: Vec::new(),
             };
-            self.nodes.insert(ino, pending);
+            self.nodes.insert(ino, Box::new(pending));
         }
-        self.nodes.get_mut(&ino).ok_or(FsError::Stale)
+        self.nodes.get_mut(&ino).map(|pending| &mut **pending).ok_or(FsError::Stale)
     }
 
     fn edit(&mut self, ino: Ino, edit: Edit<'a>, size: impl FnOnce(u64) -> u64) -> FsResult<()> {
@@ -329,7 +330,7 @@ impl FileSystem for Overlay<'_> {
     }
 
     fn read(&self, ino: Ino, offset: u64, out: &mut [u8]) -> FsResult<usize> {
-        let Some(Pending { attr, edits, .. }) = self.nodes.get(&ino) else {
+        let Some(Pending { attr, edits, .. }) = self.nodes.get(&ino).map(|pending| &**pending) else {
             return self.files.read(ino, offset, out);
         };
         is_file(attr)?;

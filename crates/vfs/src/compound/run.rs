@@ -32,8 +32,11 @@ pub fn run(host: &dyn Host, program: &Checked) -> Answer {
     match program.policy {
         Policy::Each => machine.run_each(),
         Policy::All | Policy::Prefix => {
+            let mut is_again = false;
             let turn = host.turn(&program.ops, &mut || {
-                machine.begin();
+                if std::mem::replace(&mut is_again, true) {
+                    machine.begin();
+                }
                 machine.run()
             });
             if let Err(FsError::Call(_)) = turn {
@@ -52,10 +55,14 @@ pub fn run(host: &dyn Host, program: &Checked) -> Answer {
 /// A value.
 #[derive(Clone, Debug)]
 enum Held<'a> {
-    File { ino: Ino, purpose: Use },
+    File {
+        ino: Ino,
+        purpose: Use,
+    },
     Bytes(Data<'a>),
     Num(u64),
-    Attr(Attr),
+    /// Apart, since it is by far the largest, and rare.
+    Attr(Box<Attr>),
 }
 
 /// What became of an operation so far.
@@ -311,7 +318,7 @@ impl<'a> Machine<'a> {
                 }
                 return Ok(None);
             }
-            Kind::Stat { file } => Held::Attr(self.attr_of(*file)?),
+            Kind::Stat { file } => Held::Attr(Box::new(self.attr_of(*file)?)),
             Kind::Field { attr, field } => Held::Num(field_of(self.attr(*attr), *field)),
             Kind::Read { file, offset, len } => {
                 let (offset, len) = (self.num(*offset), self.num(*len));
@@ -716,7 +723,11 @@ fn export(value: Held<'_>) -> Option<Value> {
         Held::File { .. } => None,
         Held::Bytes(bytes) => Some(Value::Bytes(bytes.into_vec())),
         Held::Num(num) => Some(Value::Num(num)),
-        Held::Attr(attr) if is_made(attr.ino) => Some(Value::Attr(Attr { ino: Ino::default(), ..attr })),
-        Held::Attr(attr) => Some(Value::Attr(attr)),
+        Held::Attr(mut attr) => {
+            if is_made(attr.ino) {
+                attr.ino = Ino::default();
+            }
+            Some(Value::Attr(attr))
+        }
     }
 }

@@ -73,6 +73,16 @@ impl Wire for bool {
     }
 }
 
+impl<T: Wire> Wire for Box<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        T::put(self, out);
+    }
+
+    fn get(input: &mut Encoded<'_>) -> Result<Box<T>, DecodeError> {
+        T::get(input).map(Box::new)
+    }
+}
+
 /// Bytes, behind their number (32 bits). Limits keep it far below 4 GiB.
 impl Wire for Vec<u8> {
     fn put(&self, out: &mut Vec<u8>) {

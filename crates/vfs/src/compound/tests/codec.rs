@@ -12,7 +12,7 @@ fn answer(random: &mut Random, attr: Attr) -> Answer {
         0 => Outcome::Done(None),
         1 => Outcome::Done(Some(Value::Bytes(random.bytes(100)))),
         2 => Outcome::Done(Some(Value::Num(random.0.random()))),
-        3 => Outcome::Done(Some(Value::Attr(Attr { size: random.0.random(), ..attr }))),
+        3 => Outcome::Done(Some(Value::Attr(Box::new(Attr { size: random.0.random(), ..attr })))),
         _ if random.below(2) == 0 => Outcome::Skipped,
         _ => Outcome::Failed(random.0.random()),
     };

@@ -320,7 +320,7 @@ impl Plain<'_> {
                     let exported = value.clone().filter(|_| op.export).map(|value| match value {
                         Plainly::Bytes(bytes) => Value::Bytes(bytes),
                         Plainly::Num(num) => Value::Num(num),
-                        Plainly::Attr(attr) => Value::Attr(attr),
+                        Plainly::Attr(attr) => Value::Attr(Box::new(attr)),
                         Plainly::File(..) => panic!("a file is exported"),
                     });
                     plain.values.push(value);
