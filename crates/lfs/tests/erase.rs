@@ -9,16 +9,16 @@ mod rig;
 
 use rig::{options, small};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use weft_conformance::erase::{Campaign, EraseRig, run};
 use weft_core::markers::Markers;
 use weft_core::random::SplitMix;
-use weft_core::{Ino, ZoneId};
+use weft_core::{Ino, Tag, ZoneId};
 use weft_device::zoned::DeviceCounters;
 use weft_device::{DeviceError, PowerCut, ZonedDevice, ZonedInfo, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, LfsError, fsck};
-use weft_vfs::{CreateArgs, FLAGS_XATTR, FileSystem, FsError, FsResult, InodeFlags, NewNode};
+use weft_vfs::{CreateArgs, FLAGS_XATTR, FileSystem, FsError, FsResult, InodeFlags, NewNode, XattrMode};
 
 const BYTES: u64 = 32 << 20;
 const ZONE_BYTES: u64 = 512 << 10;
@@ -204,6 +204,134 @@ fn nothing_of_what_was_deleted_securely_is_in_the_file_of_an_image() {
     let device = ZonedModel::create(&path, &small(BYTES, ZONE_BYTES), false, &mut |_, _| {}).unwrap();
     Lfs::format(Arc::new(device), &FormatOptions::default()).unwrap();
     campaign_on(&mut Image { path, device: None }, 3);
+}
+
+#[test]
+fn what_a_file_held_when_it_got_the_flag_is_erased_after_a_power_cut_in_its_deletion() {
+    let value = InodeFlags::SECURE_DELETE.to_value();
+    let xattrs: [(&[u8], &[u8]); 1] = [(FLAGS_XATTR, &value)];
+    let mut erased_late = 0;
+    for cut in 0..60 {
+        let mut device = Arc::new(PowerCut::new(&small(BYTES, ZONE_BYTES)).unwrap());
+        Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
+        let fs = Lfs::mount(device.clone(), options()).unwrap();
+        let plain = CreateArgs::new(NewNode::File, 0o644);
+        // The volume has had the flag before: then no checkpoint tells of another file that gets it.
+        fs.create(Ino::ROOT, b"early", &CreateArgs { xattrs: &xattrs, ..plain }).unwrap();
+        let mut random = SplitMix::new(cut, &[]);
+        let mut markers = Markers::default();
+        let bytes: Vec<u8> = (0..150_000).flat_map(|_| random.next().to_le_bytes()).collect();
+        markers.add(&bytes);
+        let late = fs.create(Ino::ROOT, b"late", &plain).unwrap().ino;
+        fs.write(late, 0, &bytes).unwrap();
+        let other = fs.create(Ino::ROOT, b"other", &plain).unwrap().ino;
+        fs.write(other, 0, &vec![7; 2 << 20]).unwrap();
+        fs.unmount().unwrap();
+        let fs = Lfs::mount(device.clone(), options()).unwrap();
+        fs.setxattr(late, FLAGS_XATTR, &value, XattrMode::Any).unwrap();
+        fs.unlink(Ino::ROOT, b"late").unwrap();
+        device.cut_after(cut);
+        let was_erased = fs.fsync(Ino::ROOT).is_ok();
+        drop(fs);
+        device = Arc::new(device.reopen(cut).unwrap());
+        let fs = Lfs::mount(device.clone(), options()).unwrap();
+        let mut found = 0;
+        device.device().raw(&mut |bytes| markers.find(bytes, |_, _| found += 1)).unwrap();
+        match fs.lookup(Ino::ROOT, b"late") {
+            Ok(_) => assert!(found > 0, "cut {cut}"),
+            Err(error) => {
+                assert!(
+                    matches!(error, FsError::NotFound) && found == 0,
+                    "cut {cut}: {error:?}, {found} found"
+                );
+                erased_late += u32::from(!was_erased);
+            }
+        }
+    }
+    assert!(erased_late > 5, "{erased_late}");
+}
+
+/// A device of which a long write waits, when that is asked for.
+struct Waiting {
+    device: ZonedModel,
+    /// Whether the next long write waits; it tells when it does, and goes on with the second meeting.
+    waits: AtomicBool,
+    meeting: Barrier,
+}
+
+impl Waiting {
+    fn look(&self) -> Result<&ZonedModel, DeviceError> {
+        Ok(&self.device)
+    }
+}
+
+impl ZonedDevice for Waiting {
+    pass_on! {
+        look => report read append open close finish reset flush;
+    }
+
+    fn write(&self, zone: ZoneId, block: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
+        if data.len() > 1 << 15 && self.waits.swap(false, Ordering::SeqCst) {
+            self.meeting.wait();
+            self.meeting.wait();
+        }
+        self.device.write(zone, block, data, tag)
+    }
+
+    fn info(&self) -> ZonedInfo {
+        self.device.info()
+    }
+
+    fn counters(&self) -> DeviceCounters {
+        self.device.counters()
+    }
+
+    fn erases(&self) -> bool {
+        self.device.erases()
+    }
+
+    fn erase(&self, zones: &[ZoneId]) -> Result<(), DeviceError> {
+        self.device.erase(zones)
+    }
+}
+
+#[test]
+fn what_was_being_written_to_a_file_when_it_was_removed_is_erased() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let device = ZonedModel::create(&path, &small(BYTES, ZONE_BYTES), false, &mut |_, _| {}).unwrap();
+    let device = Waiting { device, waits: AtomicBool::new(false), meeting: Barrier::new(2) };
+    let device = Arc::new(device);
+    Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
+    let fs = Lfs::mount(device.clone(), options()).unwrap();
+    let value = InodeFlags::SECURE_DELETE.to_value();
+    let xattrs: [(&[u8], &[u8]); 1] = [(FLAGS_XATTR, &value)];
+    let args = CreateArgs { xattrs: &xattrs, ..CreateArgs::new(NewNode::File, 0o644) };
+    let ino = fs.create(Ino::ROOT, b"file", &args).unwrap().ino;
+    let mut random = SplitMix::new(8, &[]);
+    let mut bytes: Vec<u8> = (0..1 << 13).flat_map(|_| random.next().to_le_bytes()).collect();
+    // The zone is open from here on.
+    fs.write_through(ino, 0, &bytes).unwrap();
+    bytes.reverse();
+    let mut markers = Markers::default();
+    markers.add(&bytes);
+    device.waits.store(true, Ordering::SeqCst);
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| fs.write_through(ino, 1 << 16, &bytes));
+        device.meeting.wait();
+        fs.unlink(Ino::ROOT, b"file").unwrap();
+        device.meeting.wait();
+        writer.join().unwrap()
+    });
+    assert!(matches!(written, Err(FsError::Stale)), "{written:?}");
+    let found = || {
+        let mut found = 0;
+        markers.find(&std::fs::read(&path).unwrap(), |_, _| found += 1);
+        found
+    };
+    assert!(found() > 0);
+    fs.fsync(Ino::ROOT).unwrap();
+    assert_eq!(found(), 0);
 }
 
 #[test]

@@ -100,6 +100,14 @@ impl State {
         }
     }
 
+    /// Blocks of a zone were written with this tag, and no file is to have them.
+    pub(crate) fn give_up_written(&mut self, zone: ZoneId, tag: &Tag) {
+        if is_secure(tag) && self.erases() {
+            self.zones.set_given_up(zone);
+            self.secrets.given_up += 1;
+        }
+    }
+
     /// Notes that a file is about to be written from `offset` on.
     pub(crate) fn note_overwrite(&mut self, ino: Ino, offset: u64) {
         if self.tree.erases

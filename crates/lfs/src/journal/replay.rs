@@ -546,6 +546,7 @@ impl<'a> Chain<'a> {
                 if index >= first_after_gap {
                     state.lost.note_mixed(&record);
                 }
+                state.mark_secrets(&record, info.zone_blocks);
                 state.patch(&record);
                 if let Record::Extents { ino, runs, crcs: of_runs, .. } = &record {
                     if self.lenient {
@@ -818,6 +819,15 @@ impl Loader<'_> {
 }
 
 impl Restored {
+    /// Notes where an inode lies that gets the class of secure deletion: no checkpoint names these zones yet.
+    fn mark_secrets(&mut self, record: &Record<'_>, zone_blocks: u32) {
+        let (Record::Xattr { ino, .. } | Record::SetTag { ino, .. }) = *record else { return };
+        let Some(inode) = self.tree.get(ino).filter(|inode| inode.is_secure()) else { return };
+        let zones = inode.map().into_iter().flat_map(|map| map.iter());
+        let zones = zones.map(|run| ZoneId((run.run.address / BLOCK / u64::from(zone_blocks)) as u32));
+        self.marked.get_or_insert_default().extend(zones);
+    }
+
     /// Looks whether names and inodes fit together.
     ///
     /// # Errors

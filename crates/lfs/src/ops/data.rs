@@ -278,8 +278,13 @@ impl Lfs {
             let (zone, _) = self.shared.zone_block(first);
             // Others may have removed the file, or what it had there, and filled the space.
             if let Err(error) = state.file(ino).and_then(|_| state.check_again(ino, (block, end), more)) {
+                state.give_up_written(zone, &tag);
                 state.end_write(zone)?;
                 return Err(error);
+            }
+            if state.is_secure(ino) {
+                // It may have got the class meanwhile.
+                state.zones.set_secure(zone);
             }
             state.begin_transaction()?;
             state.drop_dirty(ino, block, block + u64::from(count));

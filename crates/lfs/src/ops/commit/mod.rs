@@ -38,8 +38,8 @@ use weft_vfs::{Change, FsError, FsResult, Node, Refused, RenameFlags, SetAttr, T
 struct Placed {
     /// Where the blocks of each file lie, in their order.
     runs: BTreeMap<Ino, Vec<FileRun>>,
-    /// The zone of each write, which counts it as a writer.
-    zones: Vec<ZoneId>,
+    /// The zone of each write, which counts it as a writer, and the tag of what was written.
+    zones: Vec<(ZoneId, Tag)>,
     /// None is written: all go to the journal.
     is_inline: bool,
 }
@@ -130,7 +130,10 @@ impl State {
             .and_then(|()| self.log_step(changes, outcome, &placed));
         // Zones are done with only now that what was written to them is mapped.
         let mut ended = Ok(());
-        for zone in &placed.zones {
+        for (zone, tag) in &placed.zones {
+            if told.is_err() {
+                self.give_up_written(*zone, tag);
+            }
             ended = ended.and(self.end_write(*zone));
         }
         for (ino, ranges) in told? {
@@ -188,7 +191,7 @@ impl State {
             }
             let (first, count) = self.write_data(tag, &data[written as usize * BLOCK_BYTES..])?;
             let (zone, _) = self.shared.zone_block(first);
-            placed.zones.push(zone);
+            placed.zones.push((zone, *tag));
             // It takes no more, and the next one may be the last that the device lets be open.
             self.close_if_full(zone)?;
             let end = packed.partition_point(|piece| piece.index < written + count);
