@@ -119,7 +119,13 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
     pub fn post(mut self) -> Result<Posted<'c, P>, Errno> {
         let mut answers = Vec::with_capacity(self.len());
         self.run_here(is_short, &mut answers)?;
-        let call = if self.is_empty() { None } else { Some(self.request(|call| call.post())?) };
+        let call = if self.is_empty() {
+            None
+        } else {
+            // Nobody may be there to send them when the server asks for them.
+            self.keep_programs(|prepared| !self.client.has_sent(prepared))?;
+            Some(self.request(|call| call.post())?)
+        };
         Ok(Posted { batch: self, answers, call })
     }
 
@@ -163,7 +169,7 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
                 Ok(answered) => self.take(answered, answers)?,
                 Err(PROGRAM_UNKNOWN) if sends < SENDS_MAX => {
                     sends += 1;
-                    self.keep_programs()?;
+                    self.keep_programs(|_| true)?;
                 }
                 Err(PROGRAM_UNKNOWN) => return Err(libc::EIO),
                 Err(errno) => return Err(errno),
@@ -172,10 +178,11 @@ impl<'c, P: Deref<Target = Prepared>> Batch<'c, P> {
         Ok(())
     }
 
-    fn keep_programs(&self) -> Result<(), Errno> {
+    /// Has the server keep those of the programs that are `wanted`.
+    fn keep_programs(&self, wanted: impl Fn(&Prepared) -> bool) -> Result<(), Errno> {
         let mut numbers = Vec::new();
         for (prepared, _) in &self.runs.programs {
-            if !numbers.contains(&prepared.number) {
+            if !numbers.contains(&prepared.number) && wanted(prepared) {
                 numbers.push(prepared.number);
                 self.client.keep_program(prepared)?;
             }
@@ -216,7 +223,7 @@ impl<P: Deref<Target = Prepared>> Posted<'_, P> {
         let Some(call) = call else { return Ok(answers) };
         match call.wait() {
             Ok(answered) => batch.take(answered, &mut answers)?,
-            Err(PROGRAM_UNKNOWN) => batch.keep_programs()?,
+            Err(PROGRAM_UNKNOWN) => batch.keep_programs(|_| true)?,
             Err(errno) => return Err(errno),
         }
         batch.run_rest(&mut answers)?;
@@ -237,6 +244,8 @@ impl Client {
         files: &[FileRef],
         inputs: &[Input<'_>],
     ) -> Result<Answer, Errno> {
+        // The same wherever it runs.
+        refuse(files.len() > FILES_MAX || inputs.len() > INPUTS_MAX, libc::E2BIG)?;
         if let Some(answer) = self.run_without_server(at, (files, inputs), prepared.program()) {
             return answer;
         }

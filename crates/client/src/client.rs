@@ -3,6 +3,7 @@
 use crate::busy::Busy;
 use crate::duplicates::Duplicates;
 use crate::durable::LogFile;
+use crate::programs::SentPrograms;
 use crate::proto::FileRef;
 use crate::shared::channel::{Channel, ClientCounters, Slot};
 use crate::shared::names::Names;
@@ -11,6 +12,7 @@ use crate::shared::volume::{
 };
 use crate::sys::{self, Errno};
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering::*, fence};
 use weft_core::BLOCK_BYTES;
 use weft_core::cached::{CHUNK_BLOCKS, CHUNK_BYTES, CacheWord, table_bytes};
@@ -48,6 +50,8 @@ pub struct Client {
     pub(crate) children: AtomicU32,
     /// Slots, one bit each, whose answers nobody waits for.
     pub(crate) unwatched: AtomicU64,
+    /// Programs that the server keeps.
+    pub(crate) sent: Mutex<SentPrograms>,
     /// Codecs for programs that are run here.
     pub(crate) near: Option<&'static dyn Near>,
 }

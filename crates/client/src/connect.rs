@@ -90,6 +90,7 @@ impl Client {
             channel: AtomicPtr::new(accepted.channel),
             parents_channel: AtomicPtr::default(),
             unwatched: AtomicU64::new(0),
+            sent: Default::default(),
             near: None,
             connection: AtomicU32::new(accepted.reply.connection),
             volume_id: accepted.reply.volume_id,

@@ -16,6 +16,9 @@ const READ_TRIES: u32 = 16;
 /// Ask the flusher to work once this much of a ring is used; the other half takes appends meanwhile.
 const KICK_BYTES: u64 = RING_BYTES as u64 / 4;
 
+/// Files that are longer grow by calls: the core knows how long they may get.
+const APPENDED_SIZE_MAX: u64 = 1 << 61;
+
 /// Bytes that one append puts into a ring, at most.
 pub(crate) const APPEND_MAX: usize = RING_BYTES / 2;
 
@@ -214,7 +217,7 @@ impl Client {
     ) -> Result<Written, Errno> {
         let size = inode.size.load(Relaxed);
         let position = if at_end { size } else { offset.unwrap_or_else(|| open.offset.load(Relaxed)) };
-        if position != size || inode.kind.load(Relaxed) != libc::S_IFREG {
+        if position != size || size > APPENDED_SIZE_MAX || inode.kind.load(Relaxed) != libc::S_IFREG {
             return Ok(Written::NotHere);
         }
         let Some(ring) = leases.ring(inode.ring.load(Relaxed)) else {
@@ -536,6 +539,7 @@ pub(crate) mod tests {
                 channel: AtomicPtr::new(leaked(1)),
                 parents_channel: AtomicPtr::default(),
                 unwatched: AtomicU64::new(0),
+                sent: Default::default(),
                 near: None,
                 connection: AtomicU32::new(0),
                 volume_id: 1,

@@ -1,11 +1,13 @@
 //! Programs of several operations, which the server runs ([`weft_vfs::compound`]), or the client where it can.
 
 use crate::FileRef;
+use crate::busy::Busy;
 use crate::call::{Answer as Answered, Call};
 use crate::client::Client;
 use crate::proto::{Op, PROGRAM_BYTES_MAX};
 use crate::shared::channel::PAYLOAD_BYTES;
 use crate::sys::{self, Errno};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weft_core::refuse;
 use weft_vfs::compound::{Answer, Checked, FILES_MAX, Input, Near};
@@ -36,6 +38,38 @@ impl Prepared {
     }
 }
 
+/// The programs that were sent to the server last: so few that it keeps them all, whatever other threads send meanwhile.
+#[derive(Default)]
+pub(crate) struct SentPrograms {
+    /// The connection that they were sent by, which a child does not share.
+    connection: u32,
+    /// Their numbers, and the bytes of each.
+    programs: VecDeque<(u64, usize)>,
+    bytes: usize,
+}
+
+impl SentPrograms {
+    /// Half of what the server keeps, and half of its bytes.
+    const PROGRAMS_MAX: usize = 128;
+    const BYTES_MAX: usize = 2 << 20;
+
+    fn note(&mut self, connection: u32, number: u64, bytes: usize) {
+        if self.connection != connection {
+            *self = SentPrograms { connection, ..SentPrograms::default() };
+        }
+        self.programs.push_back((number, bytes));
+        self.bytes += bytes;
+        while self.programs.len() > Self::PROGRAMS_MAX || self.bytes > Self::BYTES_MAX {
+            let Some((_, bytes)) = self.programs.pop_front() else { break };
+            self.bytes -= bytes;
+        }
+    }
+
+    fn has(&self, connection: u32, number: u64) -> bool {
+        self.connection == connection && self.programs.iter().any(|(sent, _)| *sent == number)
+    }
+}
+
 impl Client {
     /// Lends codecs to programs that this client runs by itself; those that compress or decompress are the server's otherwise.
     pub fn lend(&mut self, near: &'static dyn Near) {
@@ -60,6 +94,8 @@ impl Client {
         files: &[FileRef],
         program: &Checked,
     ) -> Result<Answer, Errno> {
+        // The same wherever it runs.
+        refuse(files.len() > FILES_MAX, libc::E2BIG)?;
         match self.run_without_server(at, (files, &[]), program) {
             Some(answer) => answer,
             None => self.run_by_server(at, umask, files, program),
@@ -95,7 +131,21 @@ impl Client {
 
     /// Has the server keep a program.
     pub(crate) fn keep_program(&self, prepared: &Prepared) -> Result<(), Errno> {
-        self.send_program(FileRef::ROOT, 0, &[], &prepared.program, prepared.number).map(drop)
+        self.send_program(FileRef::ROOT, 0, &[], &prepared.program, prepared.number).map(drop)?;
+        let _busy = Busy::new();
+        // Where another thread has it, the program is sent once more before it is posted.
+        if let Ok(mut sent) = self.sent.try_lock() {
+            let bytes = prepared.program.encode().len();
+            sent.note(self.connection.load(Relaxed), prepared.number, bytes);
+        }
+        Ok(())
+    }
+
+    /// Whether the server is known to keep a program.
+    pub(crate) fn has_sent(&self, prepared: &Prepared) -> bool {
+        let _busy = Busy::new();
+        let connection = self.connection.load(Relaxed);
+        self.sent.try_lock().is_ok_and(|sent| sent.has(connection, prepared.number))
     }
 
     /// Sends a program to be run, or to be kept under a number that is not 0.

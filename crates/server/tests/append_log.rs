@@ -542,6 +542,49 @@ fn a_file_that_was_written_anew_and_closed_survives_a_kill_though_others_have_it
 }
 
 #[test]
+fn what_a_program_writes_to_a_file_that_is_open_so_is_durable_at_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = image_in(dir.path());
+    let (mut served, client) = begin(&image);
+    let policies: [fn() -> Chain; 3] = [Chain::all, Chain::prefix, Chain::each];
+    let mut expected = Vec::new();
+    for (at, (policy, flag)) in
+        policies.iter().flat_map(|policy| [(policy, libc::O_SYNC), (policy, libc::O_DSYNC)]).enumerate()
+    {
+        for appends in [true, false] {
+            let path = format!("/{at} {appends}");
+            let flags = flag | libc::O_RDWR | libc::O_CREAT;
+            let file = client.open(FileRef::ROOT, path.as_bytes(), flags, 0o644).unwrap().file;
+            let mut content = vec![1; 5_000];
+            client.pwrite(file, &content, 0).unwrap();
+            for round in 0..5u8 {
+                let mut chain = policy();
+                let given = chain.given(0);
+                if appends {
+                    chain.append(given, [round; 100].as_slice());
+                    content.extend_from_slice(&[round; 100]);
+                } else {
+                    chain.write(given, 300, [round; 100].as_slice());
+                    content[300..400].fill(round);
+                }
+                let answer = client.run_program(FileRef::ROOT, 0, &[file], &chain.check().unwrap()).unwrap();
+                assert_eq!(answer.failed(), None);
+            }
+            expected.push((path, content));
+        }
+    }
+    served.kill();
+    drop(client);
+    let (served, client) = begin(&image);
+    for (path, expected) in expected {
+        let file = open(&client, &path);
+        assert!(content(&client, file) == expected, "{path}");
+    }
+    drop(client);
+    served.end();
+}
+
+#[test]
 fn a_program_that_syncs_a_file_makes_all_names_durable_with_it_though_the_file_is_clean() {
     let dir = tempfile::tempdir().unwrap();
     let image = image_in(dir.path());

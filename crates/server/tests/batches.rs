@@ -201,6 +201,15 @@ fn posted_batches_go_on_at_once_and_those_that_nobody_waits_for_too() {
         (0..10).for_each(|_| runs.add(&add, &[file], &[Input::Num(0), Input::Num(1)]).unwrap());
         runs.post().unwrap()
     };
+    // The server has not heard of the program yet.
+    drop(post());
+    let is_made = || number_at(&client, file, 0) == 10;
+    let begun = std::time::Instant::now();
+    while !is_made() && begun.elapsed().as_secs() < 60 {
+        std::thread::yield_now();
+    }
+    assert!(is_made());
+    client.pwrite(file, &[0; 8], 0).unwrap();
     let posted: Vec<_> = (0..20).map(|_| post()).collect();
     for batch in posted {
         let answers = batch.wait().unwrap();

@@ -66,6 +66,42 @@ fn content(client: &Client, file: FileRef) -> Vec<u8> {
 }
 
 #[test]
+fn with_prefix_the_server_makes_what_comes_before_a_read_that_only_it_can_make() {
+    let rig = Rig::new(64 << 20);
+    let (client, other) = (rig.client(), rig.client());
+    for appends in [true, false] {
+        let path = format!("/file {appends}");
+        let file = open(&client, path.as_bytes(), libc::O_RDWR);
+        let before = vec![7; 300_000];
+        let others = open(&other, path.as_bytes(), libc::O_RDWR);
+        assert_eq!(other.pwrite(others, &before, 0).unwrap(), before.len());
+        other.fsync(others).unwrap();
+        let mut chain = Chain::prefix();
+        let given = chain.given(0);
+        if appends {
+            chain.append(given, b"hello".as_slice());
+        } else {
+            chain.write(given, 10, b"hello".as_slice());
+        }
+        let read = chain.read(given, 0, 400_000);
+        chain.export(read);
+        let program = prepared(chain);
+        let mut expected = before;
+        for round in 0..20 {
+            let answer = run(&client, &program, &[file], &[]);
+            if appends {
+                expected.extend_from_slice(b"hello");
+            } else {
+                expected[10..15].copy_from_slice(b"hello");
+            }
+            assert_eq!(answer.failed(), None, "round {round}");
+            assert!(answer.bytes(read.place()) == Some(&expected[..]), "round {round}");
+        }
+        assert!(content(&client, file) == expected);
+    }
+}
+
+#[test]
 fn an_append_needs_no_call_and_another_process_reads_it() {
     let rig = Rig::new(64 << 20);
     let (client, other) = (rig.client(), rig.client());

@@ -30,6 +30,12 @@ pub trait Host {
         None
     }
 
+    /// Whether what is written to a file that is given with the program is durable when the program ends: it is open so (`O_SYNC`).
+    fn syncs(&self, number: u8) -> bool {
+        let _ = number;
+        false
+    }
+
     /// What comes with this run of the program under a number.
     fn input(&self, number: u8) -> Option<Input<'_>> {
         let _ = number;

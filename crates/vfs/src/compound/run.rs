@@ -103,8 +103,10 @@ struct Machine<'a> {
     /// Whether one of them is skipped.
     has_skipped: bool,
     failed: Option<(usize, Failure)>,
-    /// Whether an operation asked for durability.
+    /// Whether an operation asked for durability, or wrote to a file that asks for it.
     syncs: bool,
+    /// Given files of which each write is to be durable.
+    durable_files: Vec<Ino>,
     used: Used,
     computed: Computed<'a>,
 }
@@ -132,6 +134,7 @@ impl<'a> Machine<'a> {
             has_skipped: false,
             failed: None,
             syncs: false,
+            durable_files: Vec::new(),
             used: Used::default(),
             computed: Computed::default(),
         }
@@ -217,7 +220,8 @@ impl<'a> Machine<'a> {
     /// Carries out what one operation has planned, at once.
     fn commit_each(&mut self, value: &mut Option<Held<'a>>) -> Result<(), Failure> {
         let overlay = std::mem::replace(&mut self.overlay, Overlay::new(self.host.files(), false));
-        let made = overlay.plan.commit_each(self.host, self.program.durable);
+        let durable = self.program.durable || std::mem::take(&mut self.syncs);
+        let made = overlay.plan.commit_each(self.host, durable);
         let made = made.map_err(|PlanRefused { error, .. }| error)?;
         if let Some(Held::File { ino, .. }) = value
             && is_made(*ino)
@@ -300,6 +304,9 @@ impl<'a> Machine<'a> {
             Kind::Given { number } => {
                 let (ino, purpose) = self.host.given(*number).ok_or(Failure::NotOpenFor)?;
                 self.hold(ino, purpose)?;
+                if self.host.syncs(*number) {
+                    self.durable_files.push(ino);
+                }
                 Held::File { ino, purpose }
             }
             Kind::InputBytes { number } => match self.host.input(*number) {
@@ -531,6 +538,7 @@ impl<'a> Machine<'a> {
         self.count_written(data.len())?;
         self.lose_rights(op, &attr)?;
         self.overlay.plan_write(op, attr.ino, offset, data)?;
+        self.syncs |= attr.marks.flags.contains(InodeFlags::SYNC) || self.durable_files.contains(&attr.ino);
         Ok(offset)
     }
 

@@ -447,6 +447,12 @@ impl Host for Programs<'_, '_> {
         Some((open.inode.ino, access))
     }
 
+    fn syncs(&self, number: u8) -> bool {
+        let open = self.given.get(usize::from(number)).and_then(|file| self.session.open_file(*file).ok());
+        let flags = open.map_or(0, |open| self.session.open_flags(&open));
+        flags & (libc::O_SYNC | libc::O_DSYNC) != 0
+    }
+
     fn input(&self, number: u8) -> Option<Input<'_>> {
         self.inputs.get(usize::from(number)).copied()
     }
