@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use weft_core::hist::Summary;
 use weft_core::units::{format_nanos, format_size};
-use weft_volume::report::{ProgramView, SharedUse, Snapshot, Stream};
+use weft_volume::report::{CacheClass, ProgramView, SharedUse, Snapshot, Stream};
 
 /// Version of the JSON; it grows without a new number, and gets one when a field changes its meaning or goes.
 pub const REPORT_VERSION: u32 = 1;
@@ -201,6 +201,9 @@ impl fmt::Display for SnapshotText<'_> {
         if p.shared.limit_bytes > 0 {
             writeln!(f, "\n  {}", shared_line(&p.shared))?;
         }
+        if !told.cache.is_empty() {
+            write!(f, "\n{}", cache_table(&told.cache))?;
+        }
         let l = &told.device_latency;
         let commands =
             [("reads", &l.read), ("writes", &l.write), ("flushes", &l.flush), ("resets", &l.reset)];
@@ -228,6 +231,19 @@ impl fmt::Display for SnapshotText<'_> {
         }
         Ok(())
     }
+}
+
+/// The cache of a tag store, by classes.
+fn cache_table(classes: &[CacheClass]) -> Table {
+    let mut table = Table::new("pages in the cache< held> hits> misses> hit ratio> evicted>").indented(2);
+    for class in classes {
+        let CacheClass { resident_bytes, hits, misses, evictions, .. } = class;
+        let ratio = class.hit_ratio().map_or_else(|| "-".to_string(), |ratio| format!("{ratio:.3}"));
+        let numbers = [hits.to_string(), misses.to_string(), ratio, evictions.to_string()];
+        let [hits, misses, ratio, evicted] = numbers;
+        table.row([class.class.clone(), size_or_dash(*resident_bytes), hits, misses, ratio, evicted]);
+    }
+    table
 }
 
 impl fmt::Display for Report {

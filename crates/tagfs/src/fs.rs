@@ -11,6 +11,7 @@ use crate::step::{Step, buffer_blocks, free_blocks, has_room};
 use parking_lot::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
+use weft_tags::ClassReport;
 use weft_vfs::change::{self, Made, Node};
 use weft_vfs::names::{Names, check_name};
 use weft_vfs::{
@@ -71,6 +72,11 @@ impl TagFs {
                 tracing::warn!(%ino, %error, "a file without a name stays until the next mount");
             }
         }
+    }
+
+    /// What the cache of the store did with the pages of each class since the mount.
+    pub fn cache_report(&self) -> Vec<ClassReport> {
+        self.graph.store.cache_report()
     }
 
     fn check_writable(&self) -> FsResult<()> {

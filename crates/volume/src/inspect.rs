@@ -1,10 +1,23 @@
 //! Statistics and zones of a mounted volume, for reports.
 
 use crate::mount::{Mounted, Store};
-use crate::report::{CoreFacts, ProgramView, Snapshot, Space, Stream, VolumeFacts, Zone, Zones};
+use crate::report::{CacheClass, CoreFacts, ProgramView, Snapshot, Space, Stream, VolumeFacts, Zone, Zones};
 use std::collections::BTreeMap;
 use weft_core::{BLOCK_BYTES, StreamId};
 use weft_lfs::{ZoneCondition, ZoneContent, ZoneView};
+use weft_tags::ClassReport;
+
+/// What a report says of a class of pages, if the cache has seen any.
+fn cache_class(report: &ClassReport) -> Option<CacheClass> {
+    let ClassReport { class, resident, hits, misses, evictions } = *report;
+    (resident + hits + misses + evictions > 0).then(|| CacheClass {
+        class: class.to_string(),
+        resident_bytes: resident * BLOCK_BYTES as u64,
+        hits,
+        misses,
+        evictions,
+    })
+}
 
 impl Mounted {
     /// What the volume has counted so far; what programs saw is the front's to tell.
@@ -52,8 +65,9 @@ impl Mounted {
             programs,
             ..Snapshot::default()
         };
-        if let Store::TagFs(_) = &self.store {
+        if let Store::TagFs(tagfs) = &self.store {
             snapshot.volume.device_bytes = room.total_bytes;
+            snapshot.cache = tagfs.cache_report().iter().filter_map(cache_class).collect();
         }
         if let Store::Lfs { lfs, device } = &self.store {
             let info = device.info();

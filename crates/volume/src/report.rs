@@ -27,6 +27,9 @@ pub struct Snapshot {
     pub core: CoreFacts,
     /// Streams that have or had files since the mount.
     pub streams: Vec<Stream>,
+    /// The cache of a tag store, by the classes of its pages; those of which it has seen none are left out.
+    #[serde(default)]
+    pub cache: Vec<CacheClass>,
     /// What programs saw since the mount, those that run among them.
     pub programs: ProgramView,
 }
@@ -97,6 +100,21 @@ pub struct CoreFacts {
     pub checksum_errors: u64,
     /// Device time that writes waited for cleaning and write-back.
     pub stalls: Summary,
+}
+
+/// What the cache of a tag store did with the pages of a class since the mount.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheClass {
+    /// The class of the data, with `-edges` behind it for pages of edges.
+    pub class: String,
+    /// Pages in the cache now, in bytes.
+    pub resident_bytes: u64,
+    /// Accesses to pages that were in memory.
+    pub hits: u64,
+    /// Pages that were read from the medium.
+    pub misses: u64,
+    /// Pages that left the cache for others.
+    pub evictions: u64,
 }
 
 /// What programs saw, those that run and those that have ended.
@@ -209,7 +227,9 @@ impl Snapshot {
         let streams = now.streams.iter().map(|s| s.since(before.streams.iter().find(|b| b.id == s.id)));
         let streams =
             streams.filter(|s| s.files > 0 || s.bytes > 0 || s.gc_bytes > 0 || s.zones > 0).collect();
-        Snapshot { device, buffered_bytes, core, streams, ..now }
+        let cache = now.cache.iter().map(|c| c.since(before.cache.iter().find(|b| b.class == c.class)));
+        let cache = cache.collect();
+        Snapshot { device, buffered_bytes, core, streams, cache, ..now }
     }
 
     /// Write amplification of the device: what was programmed, or stands in its buffer to be, over what was written for
@@ -224,6 +244,24 @@ impl Snapshot {
     pub fn data_waf(&self) -> f64 {
         let d = &self.device;
         if d.host_bytes == 0 { 1.0 } else { (d.host_bytes + d.gc_bytes) as f64 / d.host_bytes as f64 }
+    }
+}
+
+impl CacheClass {
+    /// The part of accesses that found their page in memory; `None` where there were none.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let all = self.hits + self.misses;
+        (all > 0).then(|| self.hits as f64 / all as f64)
+    }
+
+    fn since(&self, before: Option<&CacheClass>) -> CacheClass {
+        let Some(b) = before else { return self.clone() };
+        CacheClass {
+            hits: self.hits.saturating_sub(b.hits),
+            misses: self.misses.saturating_sub(b.misses),
+            evictions: self.evictions.saturating_sub(b.evictions),
+            ..self.clone()
+        }
     }
 }
 

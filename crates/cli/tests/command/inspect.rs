@@ -2,6 +2,7 @@
 
 use crate::server::Serving;
 use crate::volume::{Bench, noise, wait_for};
+use predicates::prelude::*;
 use predicates::str::contains;
 
 fn filled() -> Bench {
@@ -124,4 +125,28 @@ fn watching_ends_with_the_server() {
     std::thread::sleep(std::time::Duration::from_millis(500));
     assert_eq!(server.stop(), 0);
     assert_eq!(crate::volume::status_of(watcher), Some(0));
+}
+
+#[test]
+fn the_figures_of_a_volume_in_a_tag_store_tell_of_its_cache_by_classes() {
+    let bench = Bench::with_volume();
+    bench.weft(&["format", "tags.img", "--core", "tagfs", "--size", "64M"]).success();
+    let names = |stats: &serde_json::Value| -> Vec<String> {
+        let cache = stats["cache"].as_array().unwrap();
+        cache.iter().map(|class| class["class"].as_str().unwrap().to_string()).collect()
+    };
+    let stats = bench.json(&["stats", "--json", "tags.img"]);
+    let found = names(&stats);
+    assert!(
+        found.iter().any(|name| name.ends_with("-edges")) && found.iter().any(|name| !name.contains("-")),
+        "{found:?}"
+    );
+    for class in stats["cache"].as_array().unwrap() {
+        assert!(class["hits"].as_u64().unwrap() + class["misses"].as_u64().unwrap() > 0, "{class}");
+    }
+    bench
+        .weft(&["stats", "tags.img"])
+        .success()
+        .stdout(contains("pages in the cache").and(contains("hit ratio")));
+    assert_eq!(names(&bench.json(&["stats", "--json", "vol.img"])), [""; 0]);
 }
