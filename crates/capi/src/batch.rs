@@ -3,7 +3,7 @@
 use crate::answer::WeftAnswer;
 use crate::chain::{WeftChain, add, failure};
 use crate::error::{Failure, bad, exports};
-use crate::files::{WeftFile, WeftFiles};
+use crate::files::{WeftFile, WeftFiles, connection};
 use crate::handle::{bytes, give, handle, list, put, take};
 use crate::values::WeftValue;
 use std::collections::VecDeque;
@@ -145,7 +145,7 @@ exports! {
         if !out.is_null() {
             out.write(std::ptr::null_mut());
         }
-        let (files, chain) = (handle(files, "files")?, handle(chain, "chain")?);
+        let (files, chain) = (connection(files)?, handle(chain, "chain")?);
         let prepared = chain.prepared()?;
         let inputs = owned(&prepared, list(inputs, input_count)?)?;
         let inputs: Vec<Input<'_>> = inputs.iter().map(Owned::borrowed).collect();
@@ -206,8 +206,9 @@ exports! {
     /// The handle is open.
     fn weft_batch_run(batch: *mut WeftBatch) {
         let batch = handle(batch, "batch")?;
+        let files = connection(batch.files)?;
         let mut state = batch.state();
-        let (request, runs) = state.begin(handle(batch.files, "files")?)?;
+        let (request, runs) = state.begin(files)?;
         state.finish(runs, request.run())
     }
 
@@ -218,8 +219,9 @@ exports! {
     /// The handle is open.
     fn weft_batch_post(batch: *mut WeftBatch) {
         let batch = handle(batch, "batch")?;
+        let files = connection(batch.files)?;
         let mut state = batch.state();
-        let (request, runs) = state.begin(handle(batch.files, "files")?)?;
+        let (request, runs) = state.begin(files)?;
         state.posted = Some((request.post().map_err(failed)?, runs));
         Ok(())
     }
@@ -230,7 +232,9 @@ exports! {
     /// # Safety
     /// The handle is open.
     fn weft_batch_wait(batch: *mut WeftBatch) {
-        let mut state = handle(batch, "batch")?.state();
+        let batch = handle(batch, "batch")?;
+        connection(batch.files)?;
+        let mut state = batch.state();
         let Some((posted, runs)) = state.posted.take() else {
             return Err(bad("the batch is not posted; post it first".into()));
         };

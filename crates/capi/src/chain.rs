@@ -5,7 +5,7 @@
 
 use crate::answer::WeftAnswer;
 use crate::error::{Failure, bad, call, exports, null};
-use crate::files::{WeftFile, WeftFiles, fresh_id};
+use crate::files::{WeftFile, WeftFiles, connection, fresh_id};
 use crate::handle::{give, handle, list, take};
 use crate::values::{Arguments, WeftBytes, WeftNumber, WeftValue};
 use std::os::fd::BorrowedFd;
@@ -339,7 +339,7 @@ exports! {
         if !out.is_null() {
             out.write(std::ptr::null_mut());
         }
-        let (files, chain) = (handle(files, "files")?, handle(chain, "chain")?);
+        let (files, chain) = (connection(files)?, handle(chain, "chain")?);
         if given.is_null() && given_count > 0 {
             return Err(null("given"));
         }

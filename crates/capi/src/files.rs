@@ -1,6 +1,6 @@
 //! A connection to the server of a volume, and the files that are open on it.
 
-use crate::error::{Failure, bad, exports, null};
+use crate::error::{Failure, bad, exports, null, put_handlers_off};
 use crate::handle::{c_string, give, handle, put, take};
 use std::collections::HashSet;
 use std::ffi::{OsStr, c_char};
@@ -41,6 +41,17 @@ pub struct WeftFile {
     pub files: u64,
     /// The file.
     pub file: u64,
+}
+
+/// A connection that a function works on: signal handlers that can be put off wait until the function returns. What it holds of the
+/// volume meanwhile, they would wait for in vain.
+///
+/// # Safety
+/// As [`handle`].
+pub(crate) unsafe fn connection<'a>(files: *const WeftFiles) -> Result<&'a WeftFiles, Failure> {
+    put_handlers_off();
+    // SAFETY: the caller's promise.
+    unsafe { handle(files, "files") }
 }
 
 impl WeftFiles {
@@ -164,7 +175,7 @@ exports! {
         mode: u32,
         out: *mut WeftFile,
     ) {
-        let (files, path) = (handle(files, "files")?, c_string(path, "path")?);
+        let (files, path) = (connection(files)?, c_string(path, "path")?);
         if out.is_null() {
             return Err(null("out"));
         }
@@ -181,6 +192,6 @@ exports! {
     /// # Safety
     /// The handle is open.
     fn weft_file_close(files: *const WeftFiles, file: WeftFile) {
-        handle(files, "files")?.close(file)
+        connection(files)?.close(file)
     }
 }
