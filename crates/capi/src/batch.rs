@@ -162,7 +162,7 @@ exports! {
     /// # Safety
     /// The connection is open, and stays so as long as the batch; `out` can be written.
     fn weft_batch_new(files: *const WeftFiles, out: *mut *mut WeftBatch) {
-        handle(files, "files")?;
+        connection(files)?;
         give(WeftBatch { files, state: Mutex::default() }, out)
     }
 
@@ -213,7 +213,8 @@ exports! {
     }
 
     /// Has the server make all runs of a batch, as weft_batch_run does, and returns meanwhile. The runs of two posted batches go on at the
-    /// same time. A posted batch that is freed goes on, and nobody hears how it ended. `WEFT_EINVAL`, also: it is posted already.
+    /// same time. A posted batch that is freed goes on as long as the connection is open, and nobody hears how it ended: what the server has
+    /// not begun when the connection is closed, or the process ends, is not made. `WEFT_EINVAL`, also: it is posted already.
     ///
     /// # Safety
     /// The handle is open.

@@ -325,7 +325,8 @@ exports! {
     /// Has the server run a chain, and checks it before if that was not done. The chain uses the open files `given` by
     /// weft_chain_given. `out`, unless null, gets the answer, which ends with weft_answer_free, or null when the server did not run the
     /// chain. `WEFT_EFAILED`: an operation failed; weft_answer_failed says which one. `WEFT_EIO` with the errno EIO: the server ended
-    /// meanwhile, and the chain was run or was not.
+    /// meanwhile, and the chain was run or was not. The limit on the size of
+    /// files (ulimit -f) does not apply to chains.
     ///
     /// # Safety
     /// The handles are open; `given` has `given_count` files; `out` is null or can be written.
