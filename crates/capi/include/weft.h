@@ -1,5 +1,7 @@
 /* Flash at three levels, tag stores and programs of file operations, for C. Made from the sources of the crate weft-capi; do not edit.
-   Functions return 0 or a negative WEFT_E... code, unless they say otherwise. */
+   Functions return 0 or a negative WEFT_E... code, unless they say otherwise.
+   A signal handler does not call them: they allocate memory. One that comes in the middle of a function, and calls one in its thread all the same, is refused:
+   WEFT_EBUSY with the errno EDEADLK. Nor does it leave a function by siglongjmp. */
 #ifndef WEFT_H
 #define WEFT_H
 
@@ -28,7 +30,7 @@ extern "C" {
 /* There is no such grant, image, file or server, no monitor on the device, or no checkpoint of the policy level on the grant; or an operation of a chain has no such value. */
 #define WEFT_ENOENT -6
 
-/* There is such a grant or image, or somebody uses it or the device; or another transaction of this thread holds the s-node. */
+/* There is such a grant or image, or somebody uses it or the device; or another transaction of this thread holds the s-node; or, with the errno EDEADLK, a signal handler that has interrupted a function of this library in its thread calls one. */
 #define WEFT_EBUSY -7
 
 /* Two transactions wait for each other, or another one has held the s-node for too long: abort this one and run it again. */
@@ -971,11 +973,11 @@ int weft_session_delete_edge(const weft_session *session, uint64_t source, uint3
    Caller: The handle is open; out can be written. */
 int weft_session_get_destination(const weft_session *session, uint64_t source, uint32_t edge_type, uint64_t info, uint64_t *out);
 
-/* Connects to the server of a volume ('weft serve', 'weft run', 'weft mount') at its socket. When socket is null, at the socket in the environment variable WEFT_SOCKET, which programs under 'weft run' have. mount_point is where the volume appears: absolute symlinks below it stay on the volume. Null: what WEFT_AT says, or /weft. A forked child connects for itself.
+/* Connects to the server of a volume ('weft serve', 'weft run', 'weft mount') at its socket. When socket is null, at the socket in the environment variable WEFT_SOCKET, which programs under 'weft run' have. mount_point is where the volume appears: absolute symlinks below it stay on the volume. Null: what WEFT_AT says, or /weft. The connection keeps the rights that the process has now: after setuid, setgid or setgroups, connect again. A forked child connects for itself: calls with its parent's connection fail there, WEFT_EIO with the errno EIO, and its parent's connection does not end before the child has closed its copy, has executed a program, or has ended.
    Caller: socket and mount_point are null or strings; out can be written. */
 int weft_files_connect(const char *socket, const char *mount_point, weft_files **out);
 
-/* Ends a connection, and closes the files that it has opened. A forked child ends only what it has of its parent's connection, which goes on.
+/* Ends a connection, and closes the files that it has opened. Runs that are posted and that the server has not begun are not made, as when the process ends. A forked child ends only what it has of its parent's connection, which goes on.
    Caller: The handle is null or open, and no call on it is under way. */
 void weft_files_close(weft_files *files);
 
@@ -1049,7 +1051,7 @@ int weft_chain_export(weft_chain *chain, weft_value value);
    Caller: The handle is open. */
 int weft_chain_check(weft_chain *chain);
 
-/* Has the server run a chain, and checks it before if that was not done. The chain uses the open files given by weft_chain_given. out, unless null, gets the answer, which ends with weft_answer_free, or null when the server did not run the chain. WEFT_EFAILED: an operation failed; weft_answer_failed says which one. WEFT_EIO with the errno EIO: the server ended meanwhile, and the chain was run or was not.
+/* Has the server run a chain, and checks it before if that was not done. The chain uses the open files given by weft_chain_given. out, unless null, gets the answer, which ends with weft_answer_free, or null when the server did not run the chain. WEFT_EFAILED: an operation failed; weft_answer_failed says which one. WEFT_EIO with the errno EIO: the server ended meanwhile, and the chain was run or was not. The limit on the size of files (ulimit -f) does not apply to chains.
    Caller: The handles are open; given has given_count files; out is null or can be written. */
 int weft_chain_run(const weft_files *files, weft_chain *chain, const weft_file *given, size_t given_count, weft_answer **out);
 
@@ -1085,7 +1087,7 @@ int weft_batch_add(weft_batch *batch, weft_chain *chain, const weft_file *given,
    Caller: The handle is open. */
 int weft_batch_run(weft_batch *batch);
 
-/* Has the server make all runs of a batch, as weft_batch_run does, and returns meanwhile. The runs of two posted batches go on at the same time. A posted batch that is freed goes on, and nobody hears how it ended. WEFT_EINVAL, also: it is posted already.
+/* Has the server make all runs of a batch, as weft_batch_run does, and returns meanwhile. The runs of two posted batches go on at the same time. A posted batch that is freed goes on as long as the connection is open, and nobody hears how it ended: what the server has not begun when the connection is closed, or the process ends, is not made. WEFT_EINVAL, also: it is posted already.
    Caller: The handle is open. */
 int weft_batch_post(weft_batch *batch);
 

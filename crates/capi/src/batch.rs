@@ -3,7 +3,7 @@
 use crate::answer::WeftAnswer;
 use crate::chain::{WeftChain, add, failure};
 use crate::error::{Failure, bad, exports};
-use crate::files::{WeftFile, WeftFiles};
+use crate::files::{WeftFile, WeftFiles, connection};
 use crate::handle::{bytes, give, handle, list, put, take};
 use crate::values::WeftValue;
 use std::collections::VecDeque;
@@ -145,7 +145,7 @@ exports! {
         if !out.is_null() {
             out.write(std::ptr::null_mut());
         }
-        let (files, chain) = (handle(files, "files")?, handle(chain, "chain")?);
+        let (files, chain) = (connection(files)?, handle(chain, "chain")?);
         let prepared = chain.prepared()?;
         let inputs = owned(&prepared, list(inputs, input_count)?)?;
         let inputs: Vec<Input<'_>> = inputs.iter().map(Owned::borrowed).collect();
@@ -162,7 +162,7 @@ exports! {
     /// # Safety
     /// The connection is open, and stays so as long as the batch; `out` can be written.
     fn weft_batch_new(files: *const WeftFiles, out: *mut *mut WeftBatch) {
-        handle(files, "files")?;
+        connection(files)?;
         give(WeftBatch { files, state: Mutex::default() }, out)
     }
 
@@ -206,20 +206,23 @@ exports! {
     /// The handle is open.
     fn weft_batch_run(batch: *mut WeftBatch) {
         let batch = handle(batch, "batch")?;
+        let files = connection(batch.files)?;
         let mut state = batch.state();
-        let (request, runs) = state.begin(handle(batch.files, "files")?)?;
+        let (request, runs) = state.begin(files)?;
         state.finish(runs, request.run())
     }
 
     /// Has the server make all runs of a batch, as weft_batch_run does, and returns meanwhile. The runs of two posted batches go on at the
-    /// same time. A posted batch that is freed goes on, and nobody hears how it ended. `WEFT_EINVAL`, also: it is posted already.
+    /// same time. A posted batch that is freed goes on as long as the connection is open, and nobody hears how it ended: what the server has
+    /// not begun when the connection is closed, or the process ends, is not made. `WEFT_EINVAL`, also: it is posted already.
     ///
     /// # Safety
     /// The handle is open.
     fn weft_batch_post(batch: *mut WeftBatch) {
         let batch = handle(batch, "batch")?;
+        let files = connection(batch.files)?;
         let mut state = batch.state();
-        let (request, runs) = state.begin(handle(batch.files, "files")?)?;
+        let (request, runs) = state.begin(files)?;
         state.posted = Some((request.post().map_err(failed)?, runs));
         Ok(())
     }
@@ -230,7 +233,9 @@ exports! {
     /// # Safety
     /// The handle is open.
     fn weft_batch_wait(batch: *mut WeftBatch) {
-        let mut state = handle(batch, "batch")?.state();
+        let batch = handle(batch, "batch")?;
+        connection(batch.files)?;
+        let mut state = batch.state();
         let Some((posted, runs)) = state.posted.take() else {
             return Err(bad("the batch is not posted; post it first".into()));
         };

@@ -5,7 +5,7 @@
 
 use crate::answer::WeftAnswer;
 use crate::error::{Failure, bad, call, exports, null};
-use crate::files::{WeftFile, WeftFiles, fresh_id};
+use crate::files::{WeftFile, WeftFiles, connection, fresh_id};
 use crate::handle::{give, handle, list, take};
 use crate::values::{Arguments, WeftBytes, WeftNumber, WeftValue};
 use std::os::fd::BorrowedFd;
@@ -325,7 +325,8 @@ exports! {
     /// Has the server run a chain, and checks it before if that was not done. The chain uses the open files `given` by
     /// weft_chain_given. `out`, unless null, gets the answer, which ends with weft_answer_free, or null when the server did not run the
     /// chain. `WEFT_EFAILED`: an operation failed; weft_answer_failed says which one. `WEFT_EIO` with the errno EIO: the server ended
-    /// meanwhile, and the chain was run or was not.
+    /// meanwhile, and the chain was run or was not. The limit on the size of
+    /// files (ulimit -f) does not apply to chains.
     ///
     /// # Safety
     /// The handles are open; `given` has `given_count` files; `out` is null or can be written.
@@ -339,7 +340,7 @@ exports! {
         if !out.is_null() {
             out.write(std::ptr::null_mut());
         }
-        let (files, chain) = (handle(files, "files")?, handle(chain, "chain")?);
+        let (files, chain) = (connection(files)?, handle(chain, "chain")?);
         if given.is_null() && given_count > 0 {
             return Err(null("given"));
         }

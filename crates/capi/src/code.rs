@@ -19,7 +19,8 @@ pub const WEFT_EIO: i32 = -5;
 /// There is no such grant, image, file or server, no monitor on the device, or no checkpoint of the policy level on the grant; or an
 /// operation of a chain has no such value.
 pub const WEFT_ENOENT: i32 = -6;
-/// There is such a grant or image, or somebody uses it or the device; or another transaction of this thread holds the s-node.
+/// There is such a grant or image, or somebody uses it or the device; or another transaction of this thread holds the s-node; or, with
+/// the errno EDEADLK, a signal handler that has interrupted a function of this library in its thread calls one.
 pub const WEFT_EBUSY: i32 = -7;
 
 /// Two transactions wait for each other, or another one has held the s-node for too long: abort this one and run it again.
@@ -39,7 +40,7 @@ pub(crate) fn of_errno(errno: i32) -> i32 {
         // No socket, or one that nobody listens at.
         libc::ENOENT | libc::ECONNREFUSED => WEFT_ENOENT,
         libc::EACCES | libc::EPERM | libc::EROFS => WEFT_EACCES,
-        libc::EBUSY | libc::EEXIST => WEFT_EBUSY,
+        libc::EBUSY | libc::EEXIST | libc::EDEADLK => WEFT_EBUSY,
         libc::ENOSPC | libc::EDQUOT => WEFT_ENOSPC,
         libc::EAGAIN => WEFT_EAGAIN,
         libc::EINVAL

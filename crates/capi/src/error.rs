@@ -1,20 +1,44 @@
-//! The last error of each thread.
+//! The last error of each thread, and that a thread is in one function at a time.
+//!
+//! A signal handler may come in the middle of a function, whose locks its own thread holds. A function that it calls then fails at
+//! once instead of waiting for them, and without a look at what the other one is changing: it allocates nothing either.
 
 use crate::code;
 use std::cell::{Cell, RefCell};
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
+use std::sync::atomic::{Ordering::SeqCst, compiler_fence};
+use weft_client::busy;
 use weft_device::nand::FlashError;
 use weft_flash::LevelError;
+
+/// What the calling thread is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Nothing,
+    Function,
+    /// One that puts handlers off ([`busy`]) until it returns.
+    PutsOff,
+}
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
     static LAST_ERRNO: Cell<i32> = const { Cell::new(0) };
+    /// The last error is that of a handler.
+    static LAST_IS_NESTED: Cell<bool> = const { Cell::new(false) };
+    static INSIDE: Cell<Inside> = const { Cell::new(Inside::Nothing) };
 }
+
+const NESTED: &CStr =
+    c"a signal handler has interrupted a function of this library in this thread; call it when that has returned";
 
 /// The text of the calling thread's last error; empty when there was none. Valid until the thread's next error.
 #[unsafe(no_mangle)]
 pub extern "C" fn weft_error_message() -> *const c_char {
-    LAST.with(|last| last.borrow().as_ptr())
+    if LAST_IS_NESTED.get() {
+        return NESTED.as_ptr();
+    }
+    // A handler may ask while the text is changed.
+    LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
 }
 
 /// The errno of the calling thread's last error when it is one of files: of the operation that failed, or of the call. 0 when the last
@@ -75,9 +99,35 @@ impl From<FlashError> for Failure {
 
 /// 0, or the code of the error, whose text is remembered.
 pub(crate) fn call(run: impl FnOnce() -> Result<(), Failure>) -> i32 {
-    let Err(error) = run() else { return 0 };
+    if INSIDE.get() != Inside::Nothing {
+        LAST_IS_NESTED.set(true);
+        LAST_ERRNO.set(libc::EDEADLK);
+        return code::of_errno(libc::EDEADLK);
+    }
+    INSIDE.set(Inside::Function);
+    compiler_fence(SeqCst);
+    let code = run().map_or_else(remember, |()| 0);
+    compiler_fence(SeqCst);
+    if INSIDE.replace(Inside::Nothing) == Inside::PutsOff {
+        // Handlers run here. They may call functions, and may not come back.
+        busy::end();
+    }
+    code
+}
+
+/// In a function: handlers that can be put off, as those of a program under 'weft run' can, wait until it returns.
+pub(crate) fn put_handlers_off() {
+    if INSIDE.get() == Inside::Function {
+        busy::begin();
+        INSIDE.set(Inside::PutsOff);
+    }
+}
+
+/// The code of an error, which becomes the thread's last one.
+fn remember(error: Failure) -> i32 {
     let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
     LAST.with(|last| *last.borrow_mut() = text);
+    LAST_IS_NESTED.set(false);
     LAST_ERRNO.set(match error {
         Failure::Files { errno, .. } | Failure::Operation { errno, .. } => errno,
         _ => 0,

@@ -1,13 +1,13 @@
 //! A connection to the server of a volume, and the files that are open on it.
 
-use crate::error::{Failure, bad, exports, null};
+use crate::error::{Failure, bad, exports, null, put_handlers_off};
 use crate::handle::{c_string, give, handle, put, take};
 use std::collections::HashSet;
 use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use weft_client::{Batch, Client, ConnectOptions, FileRef, Prepared};
 use weft_vfs::compound::{Answer, Checked, Input, Native};
 
@@ -26,9 +26,28 @@ pub(crate) fn fresh_id() -> u64 {
     LAST.fetch_add(1, Relaxed) + 1
 }
 
+/// How many forks lie between this process and the one that has loaded the library.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn forked() {
+    FORKS.fetch_add(1, Relaxed);
+}
+
+/// From now on forks are counted; how many there were.
+fn forks() -> u64 {
+    static COUNTED: Once = Once::new();
+    COUNTED.call_once(|| {
+        // SAFETY: the function does nothing that a child may not do. Without memory for it the child is not told apart.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
+    FORKS.load(Relaxed)
+}
+
 /// A connection to the server of a volume.
 pub struct WeftFiles {
     id: u64,
+    /// What [`FORKS`] was: a child takes answers away from its parent, and what it holds when it is killed is its parent's.
+    forks: u64,
     client: Client,
     open: Mutex<HashSet<u64>>,
 }
@@ -41,6 +60,22 @@ pub struct WeftFile {
     pub files: u64,
     /// The file.
     pub file: u64,
+}
+
+/// A connection that a function works on: signal handlers that can be put off wait until the function returns. What it holds of the
+/// volume meanwhile, they would wait for in vain.
+///
+/// # Safety
+/// As [`handle`].
+pub(crate) unsafe fn connection<'a>(files: *const WeftFiles) -> Result<&'a WeftFiles, Failure> {
+    put_handlers_off();
+    // SAFETY: the caller's promise.
+    let files = unsafe { handle(files, "files") }?;
+    if files.forks == FORKS.load(Relaxed) {
+        return Ok(files);
+    }
+    let what = "the connection is of the process that has forked this one; connect again";
+    Err(Failure::Files { what: what.into(), errno: libc::EIO })
 }
 
 impl WeftFiles {
@@ -110,7 +145,10 @@ impl WeftFiles {
 exports! {
     /// Connects to the server of a volume ('weft serve', 'weft run', 'weft mount') at its socket. When `socket` is null, at the socket in
     /// the environment variable WEFT_SOCKET, which programs under 'weft run' have. `mount_point` is where the volume appears: absolute
-    /// symlinks below it stay on the volume. Null: what WEFT_AT says, or /weft. A forked child connects for itself.
+    /// symlinks below it stay on the volume. Null: what WEFT_AT says, or /weft. The connection keeps the rights that the process has now:
+    /// after setuid, setgid or setgroups, connect again. A forked child connects for itself: calls with its parent's connection fail there,
+    /// `WEFT_EIO` with the errno EIO, and its parent's connection does not end before the child has closed its copy, has executed a program,
+    /// or has ended.
     ///
     /// # Safety
     /// `socket` and `mount_point` are null or strings; `out` can be written.
@@ -134,16 +172,18 @@ exports! {
             (true, Some(path)) => path.as_bytes(),
             (true, None) => MOUNT_POINT,
         };
+        let forks = forks();
         let connected = Client::connect(&ConnectOptions { socket_path, mount_point });
         let mut client = connected.map_err(|errno| {
             let what = format!("connect to {}", OsStr::from_bytes(socket_path).display());
             Failure::Files { what, errno }
         })?;
         client.lend(&Native);
-        give(WeftFiles { id: fresh_id(), client, open: Mutex::default() }, out)
+        give(WeftFiles { id: fresh_id(), forks, client, open: Mutex::default() }, out)
     }
 
-    /// Ends a connection, and closes the files that it has opened. A forked child ends only what it has of its parent's connection, which
+    /// Ends a connection, and closes the files that it has opened. Runs that are posted and that the server has not begun are not made, as
+    /// when the process ends. A forked child ends only what it has of its parent's connection, which
     /// goes on.
     ///
     /// # Safety
@@ -164,7 +204,7 @@ exports! {
         mode: u32,
         out: *mut WeftFile,
     ) {
-        let (files, path) = (handle(files, "files")?, c_string(path, "path")?);
+        let (files, path) = (connection(files)?, c_string(path, "path")?);
         if out.is_null() {
             return Err(null("out"));
         }
@@ -181,6 +221,6 @@ exports! {
     /// # Safety
     /// The handle is open.
     fn weft_file_close(files: *const WeftFiles, file: WeftFile) {
-        handle(files, "files")?.close(file)
+        connection(files)?.close(file)
     }
 }

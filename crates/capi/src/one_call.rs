@@ -5,8 +5,8 @@
 
 use crate::chain::{checked, failure};
 use crate::error::{Failure, exports};
-use crate::files::{WeftFile, WeftFiles};
-use crate::handle::{bytes, bytes_mut, c_string, handle, put, put_unless_null};
+use crate::files::{WeftFile, WeftFiles, connection};
+use crate::handle::{bytes, bytes_mut, c_string, put, put_unless_null};
 use std::ffi::c_char;
 use weft_vfs::compound::{Access, Answer, BytesOf, Chain, File, NumOf};
 
@@ -31,7 +31,7 @@ exports! {
         capacity: usize,
         read_bytes: *mut usize,
     ) {
-        let (files, path) = (handle(files, "files")?, c_string(path, "path")?);
+        let (files, path) = (connection(files)?, c_string(path, "path")?);
         let data = bytes_mut(data, capacity)?;
         put(0, read_bytes)?;
         let mut chain = Chain::all();
@@ -56,7 +56,7 @@ exports! {
         data_bytes: usize,
         durable: u32,
     ) {
-        let (files, path) = (handle(files, "files")?, c_string(path, "path")?);
+        let (files, path) = (connection(files)?, c_string(path, "path")?);
         let mut chain = new_chain(durable);
         let file = chain.create(path, mode, false);
         chain.write(file, offset, bytes(data, data_bytes)?);
@@ -76,7 +76,7 @@ exports! {
         data_bytes: usize,
         durable: u32,
     ) {
-        let files = handle(files, "files")?;
+        let files = connection(files)?;
         let mut chain = new_chain(durable);
         let given = chain.given(0);
         chain.write(given, offset, bytes(data, data_bytes)?);
@@ -101,7 +101,7 @@ exports! {
         data_bytes: usize,
         durable: u32,
     ) {
-        let files = handle(files, "files")?;
+        let files = connection(files)?;
         let mut chain = new_chain(durable);
         let given = chain.given(0);
         let found = chain.read(given, offset, block_bytes as u64);
@@ -132,7 +132,7 @@ exports! {
         durable: u32,
         at: *mut u64,
     ) {
-        let files = handle(files, "files")?;
+        let files = connection(files)?;
         let mut chain = new_chain(durable);
         let given = chain.given(0);
         let block = chain.concat([bytes(data, data_bytes)?.into()]);
@@ -158,7 +158,7 @@ exports! {
         data: *mut u8,
         data_bytes: usize,
     ) {
-        let (files, data) = (handle(files, "files")?, bytes_mut(data, data_bytes)?);
+        let (files, data) = (connection(files)?, bytes_mut(data, data_bytes)?);
         let len = data_bytes as u64;
         let mut chain = Chain::all();
         let given = chain.given(0);

@@ -63,6 +63,12 @@ fn a_chain_with_inputs_runs_alone_and_in_batches() {
 }
 
 #[test]
+fn a_forked_child_cannot_take_answers_from_its_parents_connection() {
+    let served = Served::new();
+    assert_eq!(served.run(&own("forked.c")), "forked from C: ok\n");
+}
+
+#[test]
 fn misuse_is_refused_with_a_reason() {
     assert_eq!(Served::new().run(&own("misuse.c")), "misuse from C: ok\n");
 }

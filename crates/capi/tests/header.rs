@@ -164,7 +164,9 @@ fn header() -> String {
     }
     format!(
         "/* Flash at three levels, tag stores and programs of file operations, for C. Made from the sources of the crate weft-capi; do \
-         not edit.\n   Functions return 0 or a negative WEFT_E... code, unless they say otherwise. */\n#ifndef WEFT_H\n#define WEFT_H\n\n#include <stddef.h>\n#include \
+         not edit.\n   Functions return 0 or a negative WEFT_E... code, unless they say otherwise.\n   A signal handler does not call \
+         them: they allocate memory. One that comes in the middle of a function, and calls one in its thread all the same, is refused:\n   \
+         WEFT_EBUSY with the errno EDEADLK. Nor does it leave a function by siglongjmp. */\n#ifndef WEFT_H\n#define WEFT_H\n\n#include <stddef.h>\n#include \
          <stdint.h>\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n{constants}{types}{functions}#ifdef \
          __cplusplus\n}}\n#endif\n\n#endif\n"
     )

@@ -14,8 +14,10 @@
 use crate::sys;
 use libc::{c_int, siginfo_t};
 use std::cell::Cell;
+use std::ffi::CStr;
+use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering::*, compiler_fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*, compiler_fence};
 
 /// Signals, one bit each, as the kernel has them.
 pub type Mask = u64;
@@ -57,6 +59,70 @@ static SET_CANCEL_TYPE: OnceLock<SetCancelType> = OnceLock::new();
 const CANCEL_DEFERRED: c_int = 0;
 const CANCEL_ASYNCHRONOUS: c_int = 1;
 
+/// What the preloaded library exports, by the name [`FRONT_NAME`], for other copies of this crate in its process.
+///
+/// Handlers run in `end`, and may unwind the thread that they end.
+#[repr(C)]
+pub struct Front {
+    begin: extern "C-unwind" fn(),
+    end: extern "C-unwind" fn(),
+    /// 0: no signal was put off; 1: one was; 2: and wants the call to go on.
+    put_off: extern "C-unwind" fn() -> c_int,
+    unblocked: extern "C-unwind" fn(Mask),
+}
+
+/// The name of the preloaded library's [`Front`]. Another layout gets another name.
+pub const FRONT_NAME: &CStr = c"weft_shim_busy";
+
+impl Front {
+    /// That of this copy.
+    pub const THIS: Front =
+        Front { begin: front_begin, end: front_end, put_off: front_put_off, unblocked: front_unblocked };
+}
+
+extern "C-unwind" fn front_begin() {
+    begin();
+}
+
+extern "C-unwind" fn front_end() {
+    end();
+}
+
+extern "C-unwind" fn front_put_off() -> c_int {
+    put_off().map_or(0, |restarts| 1 + c_int::from(restarts))
+}
+
+extern "C-unwind" fn front_unblocked(signals: Mask) {
+    note_unblocked(signals);
+}
+
+/// The preloaded library's, in another copy; null when there is none, and in the preloaded library itself.
+static FRONT: AtomicPtr<Front> = AtomicPtr::new(ptr::null_mut());
+/// Whether it was looked for, or need not be.
+static FRONT_IS_KNOWN: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+fn front() -> Option<&'static Front> {
+    // SAFETY: null, or the static of a library that is never unloaded.
+    unsafe { FRONT.load(Acquire).as_ref() }
+}
+
+/// This copy is the preloaded library's: there is none in front of it.
+pub fn stand_in_front() {
+    FRONT_IS_KNOWN.store(true, Release);
+}
+
+/// Looks for the preloaded library, once. No thread is busy before the first connection, so that begins and ends stay pairs.
+pub(crate) fn find_front() {
+    if FRONT_IS_KNOWN.load(Acquire) {
+        return;
+    }
+    // SAFETY: the name ends with NUL.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, FRONT_NAME.as_ptr()) };
+    FRONT.store(found.cast(), Release);
+    FRONT_IS_KNOWN.store(true, Release);
+}
+
 fn set_cancel_type(kind: c_int) {
     if let Some(set) = SET_CANCEL_TYPE.get() {
         // SAFETY: libc's function, which takes no address for "do not tell".
@@ -75,6 +141,11 @@ pub fn note_cancel_type(at_once: bool, set: SetCancelType) {
 pub fn begin() {
     THREAD.with(|thread| {
         let depth = thread.depth.get();
+        if depth == 0
+            && let Some(front) = front()
+        {
+            (front.begin)();
+        }
         // A handler that comes in between leaves the depth as it was.
         thread.depth.set(depth + 1);
         compiler_fence(SeqCst);
@@ -89,11 +160,17 @@ pub fn begin() {
 pub fn end() {
     THREAD.with(|thread| {
         compiler_fence(SeqCst);
-        let depth = thread.depth.get().saturating_sub(1);
+        let before = thread.depth.get();
+        let depth = before.saturating_sub(1);
         thread.depth.set(depth);
         compiler_fence(SeqCst);
         if depth == 0 && (thread.due.get() || thread.cancelled_at_once.get()) {
             settle(thread);
+        }
+        if before == 1
+            && let Some(front) = front()
+        {
+            (front.end)();
         }
     });
 }
@@ -154,11 +231,18 @@ impl StopLater {
 impl Drop for StopLater {
     fn drop(&mut self) {
         if self.blocked != 0 {
-            // A handler that was put off meanwhile has taken down the mask as it was then.
-            THREAD.with(|thread| thread.mask.set(thread.mask.get() & !self.blocked));
+            note_unblocked(self.blocked);
+            if let Some(front) = front() {
+                (front.unblocked)(self.blocked);
+            }
             sys::unblock_signals(self.blocked);
         }
     }
+}
+
+/// Takes signals out of the mask to go back to: a handler that was put off has taken down the mask as it was then.
+fn note_unblocked(signals: Mask) {
+    THREAD.with(|thread| thread.mask.set(thread.mask.get() & !signals));
 }
 
 /// Does something as a whole. Unlike [`Busy`] this leaves nothing in the caller's frame that a cancelled thread would have to
@@ -186,7 +270,11 @@ pub fn is_busy() -> bool {
 
 /// Whether a signal was put off and waits for the thread to be done; whether it wants the call to go on behind its handler.
 pub(crate) fn put_off() -> Option<bool> {
-    THREAD.with(|thread| thread.due.get().then(|| thread.restarts.get()))
+    let ours = THREAD.with(|thread| thread.due.get().then(|| thread.restarts.get()));
+    ours.or_else(|| match (front()?.put_off)() {
+        0 => None,
+        due => Some(due > 1),
+    })
 }
 
 /// Does what may wait for long, or may not come back, in the middle of something: handlers run meanwhile.
@@ -197,10 +285,20 @@ pub fn apart<R>(act: impl FnOnce() -> R) -> R {
         if depth > 0 && (thread.due.get() || thread.cancelled_at_once.get()) {
             settle(thread);
         }
+        if depth > 0
+            && let Some(front) = front()
+        {
+            (front.end)();
+        }
         depth
     });
     let result = act();
     THREAD.with(|thread| {
+        if depth > 0
+            && let Some(front) = front()
+        {
+            (front.begin)();
+        }
         thread.depth.set(depth);
         compiler_fence(SeqCst);
         if depth > 0 && thread.cancelled_at_once.get() {
@@ -269,5 +367,58 @@ mod tests {
         assert_eq!((HANDLED.load(Relaxed), put_off()), (2, None));
         raise();
         assert_eq!(HANDLED.load(Relaxed), 3, "nothing is blocked any more");
+    }
+
+    thread_local! {
+        /// How deep the front is told to be, how often it was told to begin, and what it was told of.
+        static TOLD: Cell<(i32, u32, Mask)> = const { Cell::new((0, 0, 0)) };
+    }
+
+    extern "C-unwind" fn told_begin() {
+        let (depth, begun, mask) = TOLD.get();
+        TOLD.set((depth + 1, begun + 1, mask));
+    }
+
+    extern "C-unwind" fn told_end() {
+        let (depth, begun, mask) = TOLD.get();
+        TOLD.set((depth - 1, begun, mask));
+    }
+
+    extern "C-unwind" fn told_put_off() -> c_int {
+        // Other tests have none in front of them.
+        if TOLD.get().0 > 0 { 2 } else { 0 }
+    }
+
+    extern "C-unwind" fn told_unblocked(signals: Mask) {
+        let (depth, begun, mask) = TOLD.get();
+        TOLD.set((depth, begun, mask | signals));
+    }
+
+    static TOLD_FRONT: Front =
+        Front { begin: told_begin, end: told_end, put_off: told_put_off, unblocked: told_unblocked };
+
+    #[test]
+    fn the_preloaded_library_is_told_of_the_outermost_call_alone() {
+        FRONT.store((&raw const TOLD_FRONT).cast_mut(), Release);
+        let outer = Busy::new();
+        let inner = Busy::new();
+        assert_eq!((TOLD.get(), put_off()), ((1, 1, 0), Some(true)));
+        apart(|| {
+            assert_eq!(TOLD.get(), (0, 1, 0), "handlers run where waiting is");
+            whole(|| assert_eq!(TOLD.get(), (1, 2, 0)));
+            assert_eq!(TOLD.get(), (0, 2, 0));
+        });
+        assert_eq!(TOLD.get(), (1, 3, 0));
+        drop(inner);
+        assert_eq!(TOLD.get(), (1, 3, 0));
+        drop(StopLater::new());
+        assert_eq!(
+            TOLD.get(),
+            (1, 3, StopLater::STOP),
+            "its mask has no signal that is not blocked any more"
+        );
+        drop(outer);
+        assert_eq!((TOLD.get(), put_off()), ((0, 3, StopLater::STOP), None));
+        FRONT.store(ptr::null_mut(), Release);
     }
 }

@@ -1,6 +1,6 @@
 //! Makes a connection: sends the hello, and maps the memory that the reply carries.
 
-use crate::busy::Busy;
+use crate::busy::{self, Busy};
 use crate::client::{Child, Client, ForkTicket, Image, Leases};
 use crate::durable::LogFile;
 use crate::identity::IDENTITY_TRIES;
@@ -59,6 +59,7 @@ impl Client {
     ///
     /// `EPROTO` means a server of another version, `ECONNREFUSED` or `ENOENT` that there is none.
     pub fn connect(options: &ConnectOptions<'_>) -> Result<Client, Errno> {
+        busy::find_front();
         let socket = lift(sys::connect_unix(options.socket_path)?, &SOCKET_FLOORS, true)?;
         Client::begin(socket, &say_hello(socket, options.mount_point)?)
     }
@@ -66,6 +67,7 @@ impl Client {
     /// Takes over a connection that was made for this program ([`Client::prepare_child`]) and inherited through `exec`. Of its open
     /// files a reference is kept for each of `files`; all others are given back.
     pub fn take_over(socket: i32, files: &[FileRef]) -> Result<Client, Errno> {
+        busy::find_front();
         sys::set_cloexec(socket, true)?;
         let mut hello = hello(HELLO_RESUME);
         let is_told = hello.keep(files);

@@ -41,6 +41,8 @@ pub mod sys;
 pub mod text;
 pub mod variadic;
 
+use weft_client::busy::Front;
+
 /// The names of all hooks, each ended by NUL, the list by an empty one: for tests that ask whether the loader binds them.
 ///
 /// Writes what fits into `out` and returns the length of the whole list.
@@ -60,6 +62,11 @@ pub unsafe extern "C" fn weft_shim_names(out: *mut u8, room: usize) -> usize {
     len
 }
 
+/// For libraries of the program that work on the volume too: handlers wait for them as for this one.
+#[allow(non_upper_case_globals)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub static weft_shim_busy: Front = Front::THIS;
+
 #[cfg(not(test))]
 mod start {
     use libc::{c_char, c_int};
@@ -68,6 +75,7 @@ mod start {
     extern "C" fn start(_argc: c_int, _argv: *const *const c_char, environment: *mut *const c_char) {
         crate::real::look_up_all(crate::hooks::SYMBOLS.iter().copied().flatten().copied());
         crate::report::install_panic_hook();
+        weft_client::busy::stand_in_front();
         // SAFETY: the loader passes the environment, and no other thread runs yet.
         unsafe { crate::process::start(environment) };
         if crate::process::is_on() {
