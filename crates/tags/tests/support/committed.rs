@@ -104,7 +104,7 @@ pub fn work(
             });
         }
         let mark = log.states.len() as u64;
-        if mark % 2 == 0 {
+        if mark.is_multiple_of(2) {
             tx.for_sync();
         }
         kv.change_in(&mut tx, &[KvChange::Put(MARK, &mark.to_le_bytes())])?;
