@@ -48,6 +48,8 @@ pub(crate) struct Step<'s> {
     tx: Transaction<'s>,
     work: BTreeMap<Ino, Work>,
     heads: Heads,
+    /// The entry that was looked for last, by directory and name: who checks it mostly changes it next.
+    looked_for: Option<(Ino, Box<[u8]>, Option<(NodeId, Entry)>)>,
     /// Heads as they are after the commit.
     kept: Vec<KeptHead>,
     written: u64,
@@ -67,6 +69,7 @@ impl<'s> Step<'s> {
             tx,
             work: BTreeMap::new(),
             heads: Heads::new(),
+            looked_for: None,
             kept: Vec::new(),
             written: 0,
             deaths: Vec::new(),
@@ -190,19 +193,30 @@ impl<'s> Step<'s> {
 
     /// The entry with this name, and its node.
     pub(crate) fn find_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<Option<(NodeId, Entry)>> {
+        if let Some((of, known, entry)) = &self.looked_for
+            && (*of, &**known) == (dir, name)
+        {
+            return Ok(*entry);
+        }
         let (root, etype) = (self.inode(dir)?.root, self.graph.types.entry);
-        let Some(node) = self.tx.edge(root, etype, Info::Key(name)).map_err(failed)? else {
-            return Ok(None);
+        let found = match self.tx.edge(root, etype, Info::Key(name)).map_err(failed)? {
+            Some(node) => {
+                let raw = self.tx.read_node(node, ENTRY).map_err(failed)?;
+                let (_, entry) = Entry::decode(&raw).ok_or_else(|| damaged(format!("the entry {node}")))?;
+                Some((node, entry))
+            }
+            None => None,
         };
-        let raw = self.tx.read_node(node, ENTRY).map_err(failed)?;
-        let (_, entry) = Entry::decode(&raw).ok_or_else(|| damaged(format!("the entry {node}")))?;
-        Ok(Some((node, entry)))
+        self.looked_for = Some((dir, name.into(), found));
+        Ok(found)
     }
 
     /// Lets a name lead to an inode. A name that is there already keeps its cookie: a reader sees it once.
     pub(crate) fn set_entry(&mut self, dir: Ino, name: &[u8], ino: Ino) -> FsResult<()> {
         let kind = self.inode(ino)?.record.kind();
-        if let Some((node, entry)) = self.find_entry(dir, name)? {
+        let found = self.find_entry(dir, name)?;
+        self.looked_for = None;
+        if let Some((node, entry)) = found {
             let raw = Entry { ino, kind, ..entry }.encode(name);
             return self.tx.update_node(node, ENTRY, &raw).map_err(failed);
         }
@@ -221,6 +235,7 @@ impl<'s> Step<'s> {
 
     pub(crate) fn remove_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
         let Some((_, entry)) = self.find_entry(dir, name)? else { return Err(FsError::NotFound) };
+        self.looked_for = None;
         let inode = self.inode_mut(dir)?;
         inode.gives_up = true;
         let directory = inode.directory_mut()?;
