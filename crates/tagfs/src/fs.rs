@@ -456,7 +456,12 @@ impl FileSystem for TagFs {
         {
             let mut state = self.state.write();
             state.inode(&self.graph, ino)?;
-            self.flush(&mut state, ino)?;
+            if state.dirty.contains_key(&ino) {
+                self.step_in(&mut state, |step| {
+                    step.for_sync();
+                    step.flush(ino)
+                })?;
+            }
         }
         self.make_durable()
     }

@@ -48,6 +48,8 @@ pub(crate) struct Step<'s> {
     tx: Transaction<'s>,
     work: BTreeMap<Ino, Work>,
     heads: Heads,
+    /// The entry that was looked for last, by directory and name: who checks it mostly changes it next.
+    looked_for: Option<(Ino, Box<[u8]>, Option<(NodeId, Entry)>)>,
     /// Heads as they are after the commit.
     kept: Vec<KeptHead>,
     written: u64,
@@ -67,6 +69,7 @@ impl<'s> Step<'s> {
             tx,
             work: BTreeMap::new(),
             heads: Heads::new(),
+            looked_for: None,
             kept: Vec::new(),
             written: 0,
             deaths: Vec::new(),
@@ -92,6 +95,11 @@ impl<'s> Step<'s> {
         let work = self.load(ino)?;
         work.is_changed = true;
         Ok(&mut work.now)
+    }
+
+    /// Says that a sync follows the step at once.
+    pub(crate) fn for_sync(&mut self) {
+        self.tx.for_sync();
     }
 
     /// Stores all that is buffered of an inode with the step.
@@ -185,19 +193,30 @@ impl<'s> Step<'s> {
 
     /// The entry with this name, and its node.
     pub(crate) fn find_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<Option<(NodeId, Entry)>> {
+        if let Some((of, known, entry)) = &self.looked_for
+            && (*of, &**known) == (dir, name)
+        {
+            return Ok(*entry);
+        }
         let (root, etype) = (self.inode(dir)?.root, self.graph.types.entry);
-        let Some(node) = self.tx.edge(root, etype, Info::Key(name)).map_err(failed)? else {
-            return Ok(None);
+        let found = match self.tx.edge(root, etype, Info::Key(name)).map_err(failed)? {
+            Some(node) => {
+                let raw = self.tx.read_node(node, ENTRY).map_err(failed)?;
+                let (_, entry) = Entry::decode(&raw).ok_or_else(|| damaged(format!("the entry {node}")))?;
+                Some((node, entry))
+            }
+            None => None,
         };
-        let raw = self.tx.read_node(node, ENTRY).map_err(failed)?;
-        let (_, entry) = Entry::decode(&raw).ok_or_else(|| damaged(format!("the entry {node}")))?;
-        Ok(Some((node, entry)))
+        self.looked_for = Some((dir, name.into(), found));
+        Ok(found)
     }
 
     /// Lets a name lead to an inode. A name that is there already keeps its cookie: a reader sees it once.
     pub(crate) fn set_entry(&mut self, dir: Ino, name: &[u8], ino: Ino) -> FsResult<()> {
         let kind = self.inode(ino)?.record.kind();
-        if let Some((node, entry)) = self.find_entry(dir, name)? {
+        let found = self.find_entry(dir, name)?;
+        self.looked_for = None;
+        if let Some((node, entry)) = found {
             let raw = Entry { ino, kind, ..entry }.encode(name);
             return self.tx.update_node(node, ENTRY, &raw).map_err(failed);
         }
@@ -216,6 +235,7 @@ impl<'s> Step<'s> {
 
     pub(crate) fn remove_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<()> {
         let Some((_, entry)) = self.find_entry(dir, name)? else { return Err(FsError::NotFound) };
+        self.looked_for = None;
         let inode = self.inode_mut(dir)?;
         inode.gives_up = true;
         let directory = inode.directory_mut()?;
@@ -415,36 +435,62 @@ impl<'s> Step<'s> {
     /// Stores a file without holes in pieces. Those that are as before stay.
     fn pack(&mut self, ino: Ino, inode: &mut Inode) -> FsResult<()> {
         let (size, before) = (inode.file()?.size as usize, inode.file()?.packed as usize);
-        let mut old = vec![0; before];
-        self.graph.read_pieces(inode, 0, &mut old)?;
-        let mut bytes = old.clone();
-        bytes.resize(size.next_multiple_of(BLOCK_BYTES), 0);
-        if let Some(inline) = inode.file_mut()?.inline.take() {
-            bytes[..inline.len()].copy_from_slice(&inline);
-        }
-        for (block, data) in inode.buffer.iter() {
-            bytes[*block as usize * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&data[..]);
-        }
-        bytes.truncate(size);
         let (source, etype) = (inode.root, self.graph.types.data);
-        for (at, piece) in (0..).zip(bytes.chunks(PIECE_BYTES)) {
-            let from = at as usize * PIECE_BYTES;
-            let was = old.get(from..before.min(from + PIECE_BYTES)).unwrap_or_default();
-            if was == piece {
+        let (mut new, mut bytes) = (Vec::new(), Vec::with_capacity(size));
+        for (at, from) in (0..).zip((0..size).step_by(PIECE_BYTES)) {
+            let (to, end) = (size.min(from + PIECE_BYTES), before.min(from + PIECE_BYTES));
+            let is_as_long = to == end;
+            let blocks = (from / BLOCK_BYTES) as u64..to.div_ceil(BLOCK_BYTES) as u64;
+            if is_as_long && inode.buffer.range(blocks).next().is_none() {
                 continue;
             }
-            if was.len() == piece.len() {
+            let start = bytes.len();
+            let is_other = self.piece(inode, from..to, before, &mut bytes)?;
+            if !is_as_long {
+                new.push((at, start..bytes.len()));
+                continue;
+            }
+            if is_other {
                 let node = self.tx.edge(source, etype, Info::Number(at)).map_err(failed)?;
                 let node = node.ok_or_else(|| damaged(format!("piece {at} of inode {ino}")))?;
-                self.tx.update_node(node, PIECE, piece).map_err(failed)?;
-            } else {
-                let node = self.tx.create_node(SnodeId(ino.0), PIECE, piece).map_err(failed)?;
-                self.tx.set_edge(source, etype, Info::Number(at), node).map_err(failed)?;
+                self.tx.update_node(node, PIECE, &bytes[start..]).map_err(failed)?;
             }
+            bytes.truncate(start);
         }
-        inode.file_mut()?.packed = size as u64;
+        let pieces: Vec<&[u8]> = new.iter().map(|(_, range)| &bytes[range.clone()]).collect();
+        let nodes = self.tx.create_nodes(SnodeId(ino.0), PIECE, &pieces).map_err(failed)?;
+        for ((at, _), node) in new.iter().zip(nodes) {
+            self.tx.set_edge(source, etype, Info::Number(*at), node).map_err(failed)?;
+        }
+        let file = inode.file_mut()?;
+        (file.packed, file.inline) = (size as u64, None);
         (inode.buffer, inode.reserved) = (Arc::default(), 0);
         self.drop_pieces(inode, size as u64)
+    }
+
+    /// Appends a range of a small file's bytes as they are now to `out`; whether some of them are other than stored, of which there are
+    /// `stored` in pieces.
+    fn piece(&self, inode: &Inode, range: Range<usize>, stored: usize, out: &mut Vec<u8>) -> FsResult<bool> {
+        let start = out.len();
+        out.resize(start + range.len(), 0);
+        let out = &mut out[start..];
+        let held = stored.clamp(range.start, range.end) - range.start;
+        self.graph.read_pieces(inode, range.start as u64, &mut out[..held])?;
+        if let Some(inline) = &inode.file()?.inline {
+            let inline = inline.get(range.start..inline.len().min(range.end)).unwrap_or_default();
+            out[..inline.len()].copy_from_slice(inline);
+        }
+        let mut is_other = held < range.len();
+        let blocks = (range.start / BLOCK_BYTES) as u64..range.end.div_ceil(BLOCK_BYTES) as u64;
+        for (block, bytes) in inode.buffer.range(blocks) {
+            let begun = *block as usize * BLOCK_BYTES;
+            let (from, to) = (range.start.max(begun), range.end.min(begun + BLOCK_BYTES));
+            let (old, new) =
+                (&mut out[from - range.start..to - range.start], &bytes[from - begun..to - begun]);
+            is_other |= old != new;
+            old.copy_from_slice(new);
+        }
+        Ok(is_other)
     }
 
     /// Takes the pieces away that are stored behind the first `kept` bytes.

@@ -407,3 +407,39 @@ fn writes_of_commits_that_nobody_waits_for_go_together() {
     let store = Store::open(Box::new(image), &options()).unwrap();
     assert_eq!(Kv::open(&store, SnodeId::FIRST, "pairs").unwrap().count().unwrap(), 41 * 200);
 }
+
+#[test]
+fn few_pages_that_a_commit_fills_before_a_sync_go_to_the_journal_and_many_to_their_place() {
+    let (medium, store) = create();
+    let etype = store.edge_type("n", InfoForm::Number).unwrap();
+    let root = store.root(SnodeId::FIRST).unwrap();
+    let page = |n: u64| vec![n as u8; PAGE_BYTES - 8];
+    let fill = |numbers: std::ops::Range<u64>| {
+        let begun = medium.begun.load(SeqCst);
+        let pages: Vec<_> = numbers.clone().map(page).collect();
+        let mut tx = store.begin();
+        tx.durability(Durability::None).for_sync();
+        let data: Vec<&[u8]> = pages.iter().map(Vec::as_slice).collect();
+        let nodes = tx.create_nodes(SnodeId::FIRST, NodeType(3), &data).unwrap();
+        for (n, node) in numbers.zip(nodes) {
+            tx.create_edge(root, etype, Info::Number(n), node).unwrap();
+        }
+        tx.commit().unwrap();
+        store.sync().unwrap();
+        medium.begun.load(SeqCst) - begun
+    };
+    assert_eq!(fill(0..8), 0);
+    assert!(fill(8..80) > 0);
+    let found = |store: &Store| {
+        (0..80).all(|n| {
+            let node = store.edge(root, etype, Info::Number(n)).unwrap().unwrap();
+            store.read_node(node, NodeType(3)).unwrap() == page(n)
+        })
+    };
+    // What the power leaves, and what a checkpoint does.
+    let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
+    assert!(found(&Store::open(Box::new(image), &options()).unwrap()));
+    store.checkpoint().unwrap();
+    let image = MemoryStore::from_bytes(medium.blocks.to_bytes());
+    assert!(found(&Store::open(Box::new(image), &options()).unwrap()));
+}

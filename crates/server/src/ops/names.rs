@@ -118,6 +118,9 @@ impl Session<'_> {
             return Err(Errno(if is_dir { libc::EISDIR } else { libc::ENOTDIR }));
         }
         let fs = &self.volume.fs;
+        if is_dir || attr.links == 1 {
+            self.volume.last_name_goes(attr.ino);
+        }
         let alone = self.alone()?;
         // Looked up again: somebody else's file may have got the name since.
         let victim = fs.lookup(place.dir, &place.name)?;

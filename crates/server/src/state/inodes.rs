@@ -599,6 +599,15 @@ impl Inodes {
         }
     }
 
+    /// Gives up an inode, unless somebody has it open.
+    pub fn give_up_closed(&self, slot: u32) {
+        let mut table = self.table.lock();
+        let Some(open) = table.by_slot.get(&slot).cloned() else { return };
+        if open.users.load(Relaxed) == 0 {
+            self.give_up(&mut table, &open);
+        }
+    }
+
     /// Gives up every inode that nobody has open.
     pub fn give_up_kept(&self) {
         let mut table = self.table.lock();

@@ -240,6 +240,13 @@ impl Volume {
         self.processes.all().iter().for_each(|process| self.take_closed(process));
     }
 
+    /// An inode is about to lose its last name. Where nobody has it open any more, it goes with the name, in one change of the core.
+    pub(crate) fn last_name_goes(&self, ino: Ino) {
+        let Some(open) = self.inodes.find(ino) else { return };
+        self.take_all_closed();
+        self.inodes.give_up_closed(open.slot);
+    }
+
     /// An inode has lost a name, perhaps its last one: what of it is closed is given back now and from now on.
     pub(crate) fn name_lost(&self, ino: Ino) {
         self.inodes.must_ask_for_sync(ino);

@@ -2,7 +2,8 @@
 //!
 //! The journal is an area of fixed size that is written from its start after each checkpoint. Records follow each other;
 //! each write of the area begins at a block of its own, so that a block with a durable record is never written again
-//! before the next checkpoint. Commits that wait for durability at the same time share one write and one sync.
+//! before the next checkpoint. Commits that wait for durability at the same time share one write and one sync; later ones are written while
+//! that sync is under way, and are durable when theirs has ended and all before it have.
 //!
 //! A record carries the epoch of its checkpoint and its number; a chain of records ends where the next number does not
 //! follow. It also carries how far the journal was known to be durable, so that recovery knows which records may have
@@ -32,8 +33,10 @@ pub(crate) const FIRST_BLOCKS: u64 = JOURNAL_BYTES_MIN / PAGE_BYTES as u64;
 const BUFFER_BYTES: usize = 1 << 20;
 /// Blocks that are written ahead of small commits, at most: so many of these share one longer write.
 const AHEAD_BLOCKS: u64 = 256;
+/// Syncs that are under way at once, at most: each has written what was appended since the one before.
+const SYNCS_MAX: u64 = 4;
 /// The most bytes of a commit for which blocks are written ahead.
-const AHEAD_BYTES: usize = 16 * PAGE_BYTES;
+const AHEAD_BYTES: usize = 64 * PAGE_BYTES;
 
 /// The journal of an open store.
 pub(crate) struct Journal {
@@ -64,6 +67,11 @@ struct State {
     durable: u64,
     /// Somebody writes to the area: one at a time.
     writing: bool,
+    /// Syncs that have begun, and that have ended: in the order in which they began.
+    begun: u64,
+    ended: u64,
+    /// The last record that one of them makes durable.
+    target: u64,
     /// Why nothing may be written any more.
     failed: Option<Arc<str>>,
 }
@@ -217,18 +225,17 @@ impl Journal {
         debug_assert!(state.at as usize * PAGE_BYTES + state.buffer.len() <= self.size());
         state.last = lsn;
         if state.buffer.len() >= BUFFER_BYTES.min(self.size() / 8) && !state.writing {
-            self.write(state, store, || (), || Ok(())).1?;
+            self.write(state, store, || ()).1?;
         }
         Ok(lsn)
     }
 
-    /// Does `first`, writes what is buffered, and does `then`. Others append meanwhile, and nobody else writes.
+    /// Does `first`, and writes what is buffered. Others append meanwhile, and nobody else writes.
     fn write<'j>(
         &'j self,
         mut state: MutexGuard<'j, State>,
         store: &dyn PageStore,
         first: impl FnOnce(),
-        then: impl FnOnce() -> Result<()>,
     ) -> (MutexGuard<'j, State>, Result<()>) {
         state.writing = true;
         let (len, block) = (state.buffer.len(), self.first_block + state.at);
@@ -253,7 +260,6 @@ impl Journal {
             [] => Ok(()),
             bytes => store.put("write the journal", block, &JOURNAL_TAG, bytes),
         };
-        let done = done.and_then(|()| then());
         let mut state = self.state.lock();
         state.writing = false;
         state.pages = Some(pages).filter(|pages| pages.len() <= 2 * BUFFER_BYTES);
@@ -275,22 +281,37 @@ impl Journal {
             if state.durable >= lsn {
                 return Ok(());
             }
-            if !state.writing {
+            // Records that nobody makes durable yet are written while those before them are synced.
+            let is_next = state.target < lsn && state.begun - state.ended < SYNCS_MAX;
+            if is_next && !state.writing {
                 break;
             }
             self.written.wait(&mut state);
         }
-        let target = state.last;
-        let first = || self.writes.begin(store);
-        let (mut state, done) = self.write(state, store, first, || {
+        state.begun += 1;
+        state.target = state.last;
+        let (turn, target) = (state.begun, state.target);
+        let (state, done) = self.write(state, store, || self.writes.begin(store));
+        drop(state);
+        let done = done.and_then(|()| {
             // The writes of all pages that records up to here speak of were begun, or are due, before.
             self.writes.arrive(store)?;
             store.sync().map_err(Error::io("sync the journal", self.first_block))
         });
-        if done.is_ok() {
-            state.durable = state.durable.max(target);
+        let mut state = self.state.lock();
+        // What the one before could not make durable, this one has not either.
+        while state.ended + 1 < turn {
+            self.written.wait(&mut state);
         }
-        done
+        state.ended = turn;
+        let checked = state.check();
+        match &done {
+            Ok(()) if checked.is_ok() => state.durable = state.durable.max(target),
+            Ok(()) => {}
+            Err(error) => state.fail(error),
+        }
+        self.written.notify_all();
+        done.and(checked)
     }
 
     /// A checkpoint with all records so far is durable: the area is empty again. Nobody appends meanwhile. Returns how many of its
@@ -517,5 +538,94 @@ mod tests {
         assert!(matches!(journal.append(&[1; 40_000], &store), Err(Error::Io { .. })));
         assert!(matches!(journal.sync_to(1, &store), Err(Error::Stopped { .. })));
         assert_eq!(journal.durable(), 0);
+    }
+
+    /// Syncs end when they are told to, and how.
+    #[derive(Default)]
+    struct Told {
+        blocks: MemoryStore,
+        /// What each sync that was begun is to return, once that is said.
+        syncs: std::sync::Mutex<Vec<Option<bool>>>,
+        changed: std::sync::Condvar,
+    }
+
+    impl Told {
+        fn wait_for(
+            &self,
+            is_so: impl Fn(&[Option<bool>]) -> bool,
+        ) -> std::sync::MutexGuard<'_, Vec<Option<bool>>> {
+            let syncs = self.syncs.lock().unwrap();
+            let long = std::time::Duration::from_secs(60);
+            let (syncs, waited) =
+                self.changed.wait_timeout_while(syncs, long, |syncs| !is_so(syncs)).unwrap();
+            assert!(!waited.timed_out());
+            syncs
+        }
+
+        fn tell(&self, sync: usize, succeeds: bool) {
+            self.wait_for(|syncs| syncs.len() > sync)[sync] = Some(succeeds);
+            self.changed.notify_all();
+        }
+    }
+
+    impl PageStore for Told {
+        fn read(&self, block: u64, out: &mut [u8]) -> std::io::Result<()> {
+            self.blocks.read(block, out)
+        }
+
+        fn write(&self, block: u64, tag: &weft_core::Tag, parts: &[IoSlice<'_>]) -> std::io::Result<()> {
+            self.blocks.write(block, tag, parts)
+        }
+
+        fn sync(&self) -> std::io::Result<()> {
+            let mut syncs = self.syncs.lock().unwrap();
+            let mine = syncs.len();
+            syncs.push(None);
+            drop(syncs);
+            self.changed.notify_all();
+            let succeeds = self.wait_for(|syncs| syncs[mine].is_some())[mine] == Some(true);
+            if succeeds { Ok(()) } else { Err(std::io::Error::other("the power is weak")) }
+        }
+
+        fn blocks(&self) -> u64 {
+            self.blocks.blocks()
+        }
+
+        fn grow(&self, blocks: u64) -> std::io::Result<()> {
+            self.blocks.grow(blocks)
+        }
+    }
+
+    #[test]
+    fn records_are_written_while_those_before_them_are_synced_and_are_durable_only_with_them() {
+        for succeeds in [true, false] {
+            let store = Told::default();
+            store.grow(34).unwrap();
+            let journal = Journal::new(2, 32, 7, 0);
+            std::thread::scope(|scope| {
+                journal.append(&[1; 100], &store).unwrap();
+                let first = scope.spawn(|| journal.sync_to(1, &store));
+                drop(store.wait_for(|syncs| syncs.len() == 1));
+                journal.append(&[2; 100], &store).unwrap();
+                let second = scope.spawn(|| journal.sync_to(2, &store));
+                // The first has not ended, and both records are there.
+                store.tell(1, true);
+                let lsns: Vec<_> = find_records(&area(&store.blocks), 7, 0)
+                    .unwrap()
+                    .iter()
+                    .map(|record| record.lsn)
+                    .collect();
+                assert_eq!((lsns, journal.durable()), (vec![1, 2], 0));
+                store.tell(0, succeeds);
+                let (first, second) = (first.join().unwrap(), second.join().unwrap());
+                if succeeds {
+                    assert!(first.is_ok() && second.is_ok() && journal.durable() == 2);
+                } else {
+                    assert!(matches!(first, Err(Error::Io { .. })), "{first:?}");
+                    assert!(matches!(second, Err(Error::Stopped { .. })), "{second:?}");
+                    assert_eq!(journal.durable(), 0);
+                }
+            });
+        }
     }
 }

@@ -33,6 +33,8 @@ const GOING_MAX: usize = 1024;
 const LEAVES_MIN: usize = 16;
 /// Pages written by one call.
 const WRITE_PAGES: usize = 512;
+/// Filled pages that go to the journal where a sync follows, at most: more are written once.
+const JOURNAL_PAGES_MAX: usize = 32;
 /// The most bytes that an edge takes in a record, with the count and the end of its destination.
 const EDGE_ENTRY_BYTES: usize = 64;
 /// The most bytes of an entry for an s-node.
@@ -194,6 +196,10 @@ impl<'s> Transaction<'s> {
             let is_full = kept == slot_bytes(desc.class).map_or(0, slots_of);
             let pages = if is_full { &mut nodes.filled } else { &mut nodes.open };
             pages.push(SlabPage { home: HomeId(desc.snode), page, slots });
+        }
+        // Flash wears by what is written twice, and has no blocks whose first write costs more.
+        if self.by_journal && nodes.filled.len() <= JOURNAL_PAGES_MAX && self.store.medium.overwrites() {
+            nodes.open.append(&mut nodes.filled);
         }
         nodes.run_pages = self.recorded_pages(&nodes.runs, &nodes.edges.garbage);
         nodes

@@ -43,6 +43,8 @@ pub struct Transaction<'s> {
     held: Vec<HomeId>,
     set: WriteSet,
     durability: Durability,
+    /// The data of its new nodes goes to the journal, also where it fills pages.
+    by_journal: bool,
     known_types: edges::KnownTypes,
     /// Who the caller is; `None` for one that may do everything.
     access: Option<Box<Access>>,
@@ -99,6 +101,7 @@ impl<'s> Transaction<'s> {
             held: Vec::new(),
             set: WriteSet::default(),
             durability,
+            by_journal: false,
             known_types: edges::KnownTypes::default(),
             access,
             rule,
@@ -110,6 +113,13 @@ impl<'s> Transaction<'s> {
     /// Says when the commit is durable; [`Durability::Sync`] unless said.
     pub fn durability(&mut self, durability: Durability) -> &mut Self {
         self.durability = durability;
+        self
+    }
+
+    /// Says that a sync follows at once: the data of new nodes goes to the journal, also where it fills pages, unless it is much. The sync then
+    /// waits for one write, to blocks that were written before; a checkpoint writes the pages of nodes that are still there.
+    pub fn for_sync(&mut self) -> &mut Self {
+        self.by_journal = true;
         self
     }
 
@@ -173,6 +183,21 @@ impl<'s> Transaction<'s> {
         let node = self.make_node(home, kind, pieces)?;
         self.own(snode, &[node])?;
         Ok(node)
+    }
+
+    /// As [`Transaction::create_node`], of several nodes, in the order of their data.
+    ///
+    /// # Errors
+    /// As [`Transaction::create_node`].
+    pub fn create_nodes(&mut self, snode: SnodeId, kind: NodeType, data: &[&[u8]]) -> Result<Vec<NodeId>> {
+        if kind == NodeType::ROOT {
+            return Err(Error::RootType);
+        }
+        let home = self.enter(snode, Permission::Write)?;
+        let nodes: Result<Vec<_>> = data.iter().map(|data| self.make_node(home, kind, &[data])).collect();
+        let nodes = nodes?;
+        self.own(snode, &nodes)?;
+        Ok(nodes)
     }
 
     /// Makes a node in a home whose lock is held.

@@ -104,6 +104,9 @@ pub fn work(
             });
         }
         let mark = log.states.len() as u64;
+        if mark.is_multiple_of(2) {
+            tx.for_sync();
+        }
         kv.change_in(&mut tx, &[KvChange::Put(MARK, &mark.to_le_bytes())])?;
         now.pairs.insert(MARK.to_vec(), mark.to_le_bytes().to_vec());
         let mut saved = None;
