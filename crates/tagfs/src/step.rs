@@ -29,6 +29,9 @@ const SPARE_SLOTS: usize = 16;
 /// The head of a chunk after the commit; none where the chunk has gone.
 type KeptHead = ((Ino, u64), Option<Arc<Head>>);
 
+/// The entry with a name, if there is one, and its node.
+type FoundEntry = Option<(NodeId, Entry)>;
+
 /// An inode of a step.
 struct Work {
     now: Inode,
@@ -49,7 +52,7 @@ pub(crate) struct Step<'s> {
     work: BTreeMap<Ino, Work>,
     heads: Heads,
     /// The entry that was looked for last, by directory and name: who checks it mostly changes it next.
-    looked_for: Option<(Ino, Box<[u8]>, Option<(NodeId, Entry)>)>,
+    looked_for: Option<(Ino, Box<[u8]>, FoundEntry)>,
     /// Heads as they are after the commit.
     kept: Vec<KeptHead>,
     written: u64,
@@ -191,8 +194,8 @@ impl<'s> Step<'s> {
         Ok(Ino(snode.0))
     }
 
-    /// The entry with this name, and its node.
-    pub(crate) fn find_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<Option<(NodeId, Entry)>> {
+    /// Looks for the entry with this name.
+    pub(crate) fn find_entry(&mut self, dir: Ino, name: &[u8]) -> FsResult<FoundEntry> {
         if let Some((of, known, entry)) = &self.looked_for
             && (*of, &**known) == (dir, name)
         {
