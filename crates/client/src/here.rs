@@ -28,7 +28,7 @@ pub(crate) struct Stamp {
     seq: u32,
     by_call: u32,
     /// Bytes of the ring lie behind it: the server moves it before it changes them.
-    head: u64,
+    pub head: u64,
     pub ring: u32,
     pub size: u64,
     pub area: Option<u32>,

@@ -24,8 +24,9 @@ use weft_vfs::compound::{
 };
 use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, Marks, TimeSpec};
 
-/// Tries before the server is asked, without those after which a block is asked for.
-const TRIES: u32 = 2;
+/// Tries before the server is asked, without those after which a block is asked for; of programs that may take long, fewer.
+const TRIES: u32 = 8;
+const LONG_TRIES: u32 = 2;
 /// Blocks that are asked for, at most, and bytes of one read of these.
 const ASKED_MAX: u32 = 4;
 const ASKED_BYTES_MAX: usize = 16 << 10;
@@ -91,8 +92,10 @@ impl Client {
     ) -> Option<Result<Answer, Errno>> {
         let (number, at) = place(program)?;
         let file = *given.get(usize::from(number))?;
+        let is_long = program.ops.iter().any(|op| op.kind.needs_codec());
+        let tries = if is_long { LONG_TRIES } else { TRIES };
         let (mut stale, mut asked) = (0, 0);
-        while stale < TRIES {
+        while stale < tries {
             let leases = self.leases()?;
             let one = OneFile::new(self, &leases, file, (given, inputs))?;
             // The server lends a ring, and an area, after it has run such programs.
@@ -161,6 +164,12 @@ impl<'a> OneFile<'a> {
         Err(FsError::Unsupported("only the server can tell"))
     }
 
+    /// Notes what would have to be known here.
+    fn want(&self, offset: u64, len: usize) {
+        self.unknown.0.store(offset, Relaxed);
+        self.unknown.1.store(len, Relaxed);
+    }
+
     /// Whether the file is as it was at the beginning. `holder` has its write lock.
     fn is_still(&self, holder: u32) -> bool {
         let is_alive = self.leases.control().volume.is_alive();
@@ -193,6 +202,12 @@ impl<'a> OneFile<'a> {
             Ok((written, false))
         };
         let ((written, kicks), is_kept) = client.under_write_lock((leases, open, inode, slot), file, act)?;
+        let is_whole = within == 0 && data.len() == BLOCK_BYTES;
+        let block_end = (offset + data.len() as u64).next_multiple_of(BLOCK_BYTES as u64);
+        if matches!(written, Written::NotHere) && !appends && !is_whole && block_end <= self.stamp.head {
+            // What stays of the block may be unknown.
+            self.want(block_end - BLOCK_BYTES as u64, BLOCK_BYTES);
+        }
         if let Written::Done = written {
             self.became.store(if is_kept { WRITTEN } else { UNKNOWN }, Relaxed);
             if appends {
@@ -237,8 +252,7 @@ impl FileSystem for OneFile<'_> {
         match self.client.read_here(self.leases, self.inode, offset, out) {
             Ok(LeaseRead::Done(len)) => Ok(len),
             _ => {
-                self.unknown.0.store(offset, Relaxed);
-                self.unknown.1.store(out.len(), Relaxed);
+                self.want(offset, out.len());
                 self.ask()
             }
         }

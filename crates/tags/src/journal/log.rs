@@ -34,7 +34,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 /// Blocks that are written ahead of small commits, at most: so many of these share one longer write.
 const AHEAD_BLOCKS: u64 = 256;
 /// Syncs that are under way at once, at most: each has written what was appended since the one before.
-const SYNCS_MAX: u64 = 4;
+const SYNCS_MAX: u64 = 2;
 /// The most bytes of a commit for which blocks are written ahead.
 const AHEAD_BYTES: usize = 64 * PAGE_BYTES;
 
