@@ -160,6 +160,24 @@ class Files(ServedCase):
             self.assertIs(self.volume.run(chain).outcome(synced), weft.Outcome.DONE)
 
 
+class Codecs(ServedCase):
+    def test_what_is_compressed_comes_back_and_what_is_no_module_is_not_called(self) -> None:
+        for codec in ("lz4", "lz4-block", "zstd"):
+            chain = weft.Chain()
+            packed = chain.compress(b"x" * 10_000, codec)
+            whole = chain.export(chain.decompress(packed, 10_000, codec))
+            length = chain.export(chain.len(packed))
+            answer = self.volume.run(chain)
+            self.assertEqual(answer[whole], b"x" * 10_000)
+            self.assertLess(answer[length], 500)
+            chain = weft.Chain()
+            self.fails(chain, errno.EBADMSG, chain.decompress(b"no frame at all", 10_000, codec))
+        with self.assertRaises(ValueError):
+            weft.Chain().compress(b"", "gzip")  # type: ignore[arg-type]
+        chain = weft.Chain()
+        self.fails(chain, errno.ENOEXEC, chain.call(b"no module", b"input", 1000))
+
+
 class Names(ServedCase):
     def test_mkdir_rmdir_and_unlink(self) -> None:
         chain = weft.Chain()

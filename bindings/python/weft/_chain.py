@@ -36,6 +36,7 @@ Allocate = Literal["extend", "keep_size", "punch_hole", "zero", "zero_keep_size"
 Rename = Literal["no_replace", "exchange"]
 Set = Literal["any", "create", "replace"]
 Arithmetic = Literal["add", "sub", "mul", "div", "rem", "min", "max"]
+Codec = Literal["lz4", "lz4-block", "zstd"]
 
 NOT_FOUND = 2**64 - 1
 """What Chain.find gives when it finds nothing."""
@@ -56,6 +57,7 @@ _ALLOCATES = {
 }
 _RENAMES = {"no_replace": 1, "exchange": 2}
 _SETS = {"any": 0, "create": 1, "replace": 2}
+_CODECS = {"lz4": 0, "lz4-block": 1, "zstd": 2}
 _ARITHMETICS = {"add": 0, "sub": 1, "mul": 2, "div": 3, "rem": 4, "min": 5, "max": 6}
 _GIVEN_MAX = 15
 _INPUT_MAX = 63
@@ -320,6 +322,21 @@ class Chain:
     def verify(self, data: Data, crc: Number) -> Value:
         """The chain fails with EBADMSG unless the bytes have this CRC32C."""
         return self._add(c.op_verify, Value, "verify", self._data(data, "data"), self._num(crc, "crc"))
+
+    def compress(self, data: Data, codec: Codec = "lz4", level: int = 0) -> BytesValue:
+        """Bytes, compressed: "lz4" or "zstd" frames, or one "lz4-block". With level 0 in the codec's usual way."""
+        which = choice(codec, _CODECS, "codec")
+        return self._add(c.op_compress, BytesValue, "compress", self._data(data, "data"), which, level)
+
+    def decompress(self, data: Data, max_bytes: Number, codec: Codec = "lz4") -> BytesValue:
+        """Bytes, decompressed. Fails with EBADMSG when they are damaged, and with EMSGSIZE when they would be more than `max_bytes`."""
+        which, most = choice(codec, _CODECS, "codec"), self._num(max_bytes, "max_bytes")
+        return self._add(c.op_decompress, BytesValue, "decompress", self._data(data, "data"), which, most)
+
+    def call(self, module: Data, data: Data, fuel: Number) -> BytesValue:
+        """What the function of a WebAssembly module makes of `data`, for at most `fuel` units. The server runs it."""
+        code, units = self._data(module, "module"), self._num(fuel, "fuel")
+        return self._add(c.op_call, BytesValue, "call", code, self._data(data, "data"), units)
 
     def expect(self, left: Union[Number, Data], compare: Compare, right: Union[Number, Data]) -> Value:
         """The chain fails with ECANCELED unless this comparison of two numbers or two bytes holds."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, List
 
@@ -228,6 +228,9 @@ op_find = _operation("find", RawBytes, RawBytes, RawNumber)
 op_patch = _operation("patch", RawBytes, RawNumber, RawBytes)
 op_crc32c = _operation("crc32c", RawBytes)
 op_verify = _operation("verify", RawBytes, RawNumber)
+op_compress = _operation("compress", RawBytes, c_uint32, c_int32)
+op_decompress = _operation("decompress", RawBytes, c_uint32, RawNumber)
+op_call = _operation("call", RawBytes, RawBytes, RawNumber)
 
 answer_free = _free("weft_answer_free")
 answer_outcome = _call("weft_answer_outcome", c_void_p, RawValue, POINTER(c_uint32), POINTER(c_int))

@@ -165,6 +165,15 @@ extern "C" {
 /* The larger one. */
 #define WEFT_MAX 6
 
+/* LZ4 frames, as the command lz4 reads them. Its level is 0. */
+#define WEFT_LZ4 0
+
+/* One LZ4 block, which tells neither its size nor whether it is whole. Its level is 0. */
+#define WEFT_LZ4_BLOCK 1
+
+/* Zstandard frames, as the command zstd reads them. Levels are 1 to 9, and 0 for its usual one. */
+#define WEFT_ZSTD 2
+
 /* The operation was done. */
 #define WEFT_DONE 0
 
@@ -1227,6 +1236,18 @@ weft_value weft_chain_crc32c(weft_chain *chain, weft_bytes bytes);
    Caller: The handle is open; the bytes are there. */
 weft_value weft_chain_verify(weft_chain *chain, weft_bytes bytes, weft_number crc);
 
+/* Bytes, compressed (WEFT_LZ4, ...), with level 0 in the codec's usual way. The value is bytes. Fails with EINVAL when the codec has no such level.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_compress(weft_chain *chain, weft_bytes bytes, uint32_t codec, int level);
+
+/* Bytes, decompressed to at most max bytes. The value is bytes. Fails with EBADMSG when they are damaged, and with EMSGSIZE when they would become more.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_decompress(weft_chain *chain, weft_bytes bytes, uint32_t codec, weft_number max);
+
+/* What a function makes of input, for at most fuel units: that of a WebAssembly module, which the bytes module are. The value is bytes. The server runs it; docs/how-to/compound-operations.md says what a module has to be and how it fails.
+   Caller: The handle is open; the bytes are there. */
+weft_value weft_chain_call(weft_chain *chain, weft_bytes module, weft_bytes input, weft_number fuel);
+
 /* Frees an answer, and the bytes that it has lent.
    Caller: The handle is null or open. */
 void weft_answer_free(weft_answer *answer);
@@ -1270,6 +1291,10 @@ int weft_read_modify_write(const weft_files *files, weft_file file, uint64_t off
 /* Writes data with its checksum to an open file, at an offset or at its end (WEFT_END). The server computes the checksum, the CRC32C of the data, and writes it behind the data in four little-endian bytes. at, unless null, gets the offset of the data.
    Caller: The handle is open; data has so many bytes; at is null or can be written. */
 int weft_write_checksum(const weft_files *files, weft_file file, uint64_t offset, const uint8_t *data, size_t data_bytes, uint32_t durable, uint64_t *at);
+
+/* Compresses data (WEFT_LZ4, ...; with level 0 in the codec's usual way), and writes that to an open file, at an offset or at its end (WEFT_END). at, unless null, gets the offset, and written_bytes, unless null, how many bytes there are.
+   Caller: The handle is open; data has so many bytes; at and written_bytes are null or can be written. */
+int weft_compress_write(const weft_files *files, weft_file file, uint64_t offset, const uint8_t *data, size_t data_bytes, uint32_t codec, int level, uint32_t durable, uint64_t *at, uint64_t *written_bytes);
 
 /* Reads data that weft_write_checksum wrote to an open file. When the checksum is another one, it fails with EBADMSG, and when the file ends before, with ERANGE; data is as it was then.
    Caller: The handle is open; data has room for data_bytes. */

@@ -7,6 +7,7 @@ use crate::chain::{checked, failure};
 use crate::error::{Failure, exports};
 use crate::files::{WeftFile, WeftFiles, connection};
 use crate::handle::{bytes, bytes_mut, c_string, put, put_unless_null};
+use crate::value_operations::codec_of;
 use std::ffi::c_char;
 use weft_vfs::compound::{Access, Answer, BytesOf, Chain, File, NumOf};
 
@@ -143,6 +144,37 @@ exports! {
         chain.export(written);
         let answer = run(files, &[file], chain)?;
         put_unless_null(answer.num(written.place()).ok_or_else(no_value)?, at);
+        Ok(())
+    }
+
+    /// Compresses data (WEFT_LZ4, ...; with level 0 in the codec's usual way), and writes that to an open file, at an offset or at its end
+    /// (`WEFT_END`). `at`, unless null, gets the offset, and `written_bytes`, unless null, how many bytes there are.
+    ///
+    /// # Safety
+    /// The handle is open; data has so many bytes; `at` and `written_bytes` are null or can be written.
+    fn weft_compress_write(
+        files: *const WeftFiles,
+        file: WeftFile,
+        offset: u64,
+        data: *const u8,
+        data_bytes: usize,
+        codec: u32,
+        level: i32,
+        durable: u32,
+        at: *mut u64,
+        written_bytes: *mut u64,
+    ) {
+        let files = connection(files)?;
+        let mut chain = new_chain(durable);
+        let given = chain.given(0);
+        let packed = chain.compress(bytes(data, data_bytes)?, codec_of(codec)?, level);
+        let len = chain.len(packed);
+        let written = write(&mut chain, given, offset, packed);
+        chain.export(written);
+        chain.export(len);
+        let answer = run(files, &[file], chain)?;
+        put_unless_null(answer.num(written.place()).ok_or_else(no_value)?, at);
+        put_unless_null(answer.num(len.place()).ok_or_else(no_value)?, written_bytes);
         Ok(())
     }
 

@@ -1,10 +1,10 @@
 //! The operations of chains that compute.
 
 use crate::chain::{WeftChain, add};
-use crate::error::{bad, exports};
+use crate::error::{Failure, bad, exports};
 use crate::handle::list;
 use crate::values::{WeftBytes, WeftNumber, WeftValue};
-use weft_vfs::compound::{Arith, Kind};
+use weft_vfs::compound::{Arith, Codec, Kind};
 
 /// Where weft_chain_find finds nothing.
 pub const WEFT_NOT_FOUND: u64 = 0xffffffffffffffff;
@@ -23,6 +23,13 @@ pub const WEFT_REM: u32 = 4;
 pub const WEFT_MIN: u32 = 5;
 /// The larger one.
 pub const WEFT_MAX: u32 = 6;
+
+/// LZ4 frames, as the command `lz4` reads them. Its level is 0.
+pub const WEFT_LZ4: u32 = 0;
+/// One LZ4 block, which tells neither its size nor whether it is whole. Its level is 0.
+pub const WEFT_LZ4_BLOCK: u32 = 1;
+/// Zstandard frames, as the command `zstd` reads them. Levels are 1 to 9, and 0 for its usual one.
+pub const WEFT_ZSTD: u32 = 2;
 
 exports! {
     /// A part of bytes. The value is bytes. Fails with ERANGE unless all of it is there.
@@ -158,6 +165,61 @@ exports! {
         add(chain, |arguments| {
             Ok(Kind::Verify { bytes: arguments.bytes(bytes)?, crc: arguments.num(crc)? })
         })
+    }
+
+    /// Bytes, compressed (WEFT_LZ4, ...), with level 0 in the codec's usual way. The value is bytes. Fails with EINVAL when the codec has no
+    /// such level.
+    ///
+    /// # Safety
+    /// The handle is open; the bytes are there.
+    fn weft_chain_compress(chain: *mut WeftChain, bytes: WeftBytes, codec: u32, level: i32) -> WeftValue {
+        add(chain, |arguments| {
+            Ok(Kind::Compress { bytes: arguments.bytes(bytes)?, codec: codec_of(codec)?, level })
+        })
+    }
+
+    /// Bytes, decompressed to at most `max` bytes. The value is bytes. Fails with EBADMSG when they are damaged, and with EMSGSIZE when they
+    /// would become more.
+    ///
+    /// # Safety
+    /// The handle is open; the bytes are there.
+    fn weft_chain_decompress(
+        chain: *mut WeftChain,
+        bytes: WeftBytes,
+        codec: u32,
+        max: WeftNumber,
+    ) -> WeftValue {
+        add(chain, |arguments| {
+            let (bytes, codec) = (arguments.bytes(bytes)?, codec_of(codec)?);
+            Ok(Kind::Decompress { bytes, codec, max: arguments.num(max)? })
+        })
+    }
+
+    /// What a function makes of `input`, for at most `fuel` units: that of a WebAssembly module, which the bytes `module` are. The value is
+    /// bytes. The server runs it; docs/how-to/compound-operations.md says what a module has to be and how it fails.
+    ///
+    /// # Safety
+    /// The handle is open; the bytes are there.
+    fn weft_chain_call(
+        chain: *mut WeftChain,
+        module: WeftBytes,
+        input: WeftBytes,
+        fuel: WeftNumber,
+    ) -> WeftValue {
+        add(chain, |arguments| {
+            let (module, input) = (arguments.bytes(module)?, arguments.bytes(input)?);
+            Ok(Kind::Call { module, input, fuel: arguments.num(fuel)? })
+        })
+    }
+}
+
+/// A codec by its number.
+pub(crate) fn codec_of(codec: u32) -> Result<Codec, Failure> {
+    match codec {
+        WEFT_LZ4 => Ok(Codec::Lz4),
+        WEFT_LZ4_BLOCK => Ok(Codec::Lz4Block),
+        WEFT_ZSTD => Ok(Codec::Zstd),
+        other => Err(bad(format!("codec {other}; pass one of WEFT_LZ4 to WEFT_ZSTD"))),
     }
 }
 

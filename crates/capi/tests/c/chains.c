@@ -126,6 +126,45 @@ static void a_read_that_verifies(void) {
     weft_chain_free(chain);
 }
 
+/* What is compressed comes back, and what is no module is not called. */
+static void codecs_and_functions(void) {
+    static const uint32_t codecs[] = {WEFT_LZ4, WEFT_LZ4_BLOCK, WEFT_ZSTD};
+    static uint8_t text[10000];
+    memset(text, 'x', sizeof text);
+    weft_answer *answer;
+    const uint8_t *data;
+    size_t bytes;
+    for (int i = 0; i < 3; i++) {
+        weft_chain *chain;
+        CHECK(weft_chain_new(WEFT_CHAIN_ALL, &chain));
+        weft_value packed = weft_chain_compress(chain, weft_data(text, sizeof text), codecs[i], 0);
+        weft_value len = weft_chain_len(chain, weft_data_of(packed));
+        CHECK(weft_chain_export(chain, len));
+        weft_value whole = weft_chain_decompress(chain, weft_data_of(packed), codecs[i], weft_num(sizeof text));
+        CHECK(weft_chain_export(chain, whole));
+        weft_value file = weft_chain_create(chain, weft_at("/packed"), 0, 0644);
+        weft_chain_append(chain, file, weft_data_of(packed));
+        CHECK(weft_chain_run(files, chain, NULL, 0, &answer));
+        uint64_t number;
+        CHECK(weft_answer_number(answer, len, &number));
+        HOLDS(number > 0 && number < 500);
+        CHECK(weft_answer_bytes(answer, whole, &data, &bytes));
+        HOLDS(bytes == sizeof text && memcmp(data, text, bytes) == 0);
+        weft_answer_free(answer);
+        weft_chain_free(chain);
+    }
+    weft_chain *chain;
+    CHECK(weft_chain_new(WEFT_CHAIN_ALL, &chain));
+    weft_chain_compress(chain, weft_text("text"), 3, 0);
+    HOLDS(weft_chain_run(files, chain, NULL, 0, NULL) == WEFT_EINVAL);
+    HOLDS(strstr(weft_error_message(), "codec 3") != NULL);
+    weft_chain_free(chain);
+    CHECK(weft_chain_new(WEFT_CHAIN_ALL, &chain));
+    weft_chain_call(chain, weft_text("no module"), weft_text("input"), weft_num(1000));
+    HOLDS(weft_chain_run(files, chain, NULL, 0, NULL) == WEFT_EFAILED && weft_error_errno() == ENOEXEC);
+    weft_chain_free(chain);
+}
+
 /* Operations that the others do not use: on names, attributes and space. */
 static void names_attributes_and_space(void) {
     weft_chain *chain;
@@ -285,6 +324,7 @@ int main(void) {
     compare_and_swap_of_a_manifest();
     a_read_that_verifies();
     names_attributes_and_space();
+    codecs_and_functions();
     guards();
     given_files();
     threads();

@@ -56,6 +56,19 @@ int main(int argc, char **argv) {
     HOLDS(content_is(files, "/file", "AB2xy567cb!"));
     CHECK(weft_file_close(files, file));
 
+    /* Compress and write. */
+    static uint8_t text[5000], packed[5000];
+    memset(text, 'y', sizeof text);
+    uint64_t place = 99, written = 0;
+    CHECK(weft_open_write(files, "/packed", 0640, 0, BYTES("head"), 0));
+    CHECK(weft_file_open(files, "/packed", O_RDWR, 0, &file));
+    CHECK(weft_compress_write(files, file, WEFT_END, text, sizeof text, WEFT_ZSTD, 0, 0, &place, &written));
+    HOLDS(place == 4 && written > 0 && written < 200);
+    CHECK(weft_open_read(files, "/packed", 4, packed, sizeof packed, &bytes));
+    HOLDS(bytes == written && memcmp(packed, "\x28\xb5\x2f\xfd", 4) == 0);
+    HOLDS(weft_compress_write(files, file, 0, text, sizeof text, 3, 0, 0, NULL, NULL) == WEFT_EINVAL);
+    CHECK(weft_file_close(files, file));
+
     /* What one call can carry. */
     const size_t half = 3 << 20;
     uint8_t *large = calloc(2, half);
