@@ -131,14 +131,16 @@ impl Client {
 
     /// Has the server keep a program.
     pub(crate) fn keep_program(&self, prepared: &Prepared) -> Result<(), Errno> {
-        self.send_program(FileRef::ROOT, 0, &[], &prepared.program, prepared.number).map(drop)?;
+        self.send_program(FileRef::ROOT, 0, &[], &prepared.program, prepared.number).map(drop)
+    }
+
+    /// Notes that the server keeps a program, whose encoding is so long.
+    fn note_sent(&self, number: u64, bytes: usize) {
         let _busy = Busy::new();
         // Where another thread has it, the program is sent once more before it is posted.
         if let Ok(mut sent) = self.sent.try_lock() {
-            let bytes = prepared.program.encode().len();
-            sent.note(self.connection.load(Relaxed), prepared.number, bytes);
+            sent.note(self.connection.load(Relaxed), number, bytes);
         }
-        Ok(())
     }
 
     /// Whether the server is known to keep a program.
@@ -172,6 +174,9 @@ impl Client {
             let done = call.part1(piece)?.part2(&given)?.part2(name)?.run()?;
             from += piece.len();
             if from == encoded.len() {
+                if number != 0 {
+                    self.note_sent(number, encoded.len());
+                }
                 return Ok(done);
             }
             call = done.again(Op::Do, &args(from));

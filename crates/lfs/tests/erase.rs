@@ -15,8 +15,7 @@ use weft_conformance::erase::{Campaign, EraseRig, run};
 use weft_core::markers::Markers;
 use weft_core::random::SplitMix;
 use weft_core::{Ino, Tag, ZoneId};
-use weft_device::zoned::DeviceCounters;
-use weft_device::{DeviceError, PowerCut, ZonedDevice, ZonedInfo, ZonedModel};
+use weft_device::{DeviceError, PowerCut, ZonedDevice, ZonedModel};
 use weft_lfs::{FormatOptions, Lfs, LfsError, fsck};
 use weft_vfs::{CreateArgs, FLAGS_XATTR, FileSystem, FsError, FsResult, InodeFlags, NewNode, XattrMode};
 
@@ -56,18 +55,18 @@ impl EraseRig for Memory {
 
 /// A device that does so many commands that change it, and then none.
 struct Limited {
-    device: ZonedModel,
+    inner: ZonedModel,
     left: AtomicU64,
 }
 
 impl Limited {
     fn change(&self) -> Result<&ZonedModel, DeviceError> {
         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        left.map(|_| &self.device).map_err(|_| DeviceError::PowerLost)
+        left.map(|_| &self.inner).map_err(|_| DeviceError::PowerLost)
     }
 
     fn look(&self) -> Result<&ZonedModel, DeviceError> {
-        Ok(&self.device)
+        Ok(&self.inner)
     }
 
     fn erases(&self) -> Result<&ZonedModel, DeviceError> {
@@ -77,20 +76,12 @@ impl Limited {
 
 impl ZonedDevice for Limited {
     pass_on! {
-        look => report read;
+        look => shape report read;
         change => write append open close finish reset flush;
     }
 
-    fn info(&self) -> ZonedInfo {
-        self.device.info()
-    }
-
-    fn counters(&self) -> DeviceCounters {
-        self.device.counters()
-    }
-
     fn erases(&self) -> bool {
-        self.device.erases()
+        self.inner.erases()
     }
 
     fn erase(&self, zones: &[ZoneId]) -> Result<(), DeviceError> {
@@ -107,7 +98,7 @@ struct Image {
 impl EraseRig for Image {
     fn mount(&mut self, operations: u64) -> FsResult<Box<dyn FileSystem>> {
         let device = ZonedModel::open(&self.path).map_err(|error| FsError::Device(error.to_string()))?;
-        let device = Arc::new(Limited { device, left: AtomicU64::new(operations) });
+        let device = Arc::new(Limited { inner: device, left: AtomicU64::new(operations) });
         self.device = Some(device.clone());
         Ok(Box::new(Lfs::mount(device, options()).map_err(failed)?))
     }
@@ -253,7 +244,7 @@ fn what_a_file_held_when_it_got_the_flag_is_erased_after_a_power_cut_in_its_dele
 
 /// A device of which a long write waits, when that is asked for.
 struct Waiting {
-    device: ZonedModel,
+    inner: ZonedModel,
     /// Whether the next long write waits; it tells when it does, and goes on with the second meeting.
     waits: AtomicBool,
     meeting: Barrier,
@@ -261,13 +252,13 @@ struct Waiting {
 
 impl Waiting {
     fn look(&self) -> Result<&ZonedModel, DeviceError> {
-        Ok(&self.device)
+        Ok(&self.inner)
     }
 }
 
 impl ZonedDevice for Waiting {
     pass_on! {
-        look => report read append open close finish reset flush;
+        look => shape report read append open close finish reset flush;
     }
 
     fn write(&self, zone: ZoneId, block: u32, data: &[u8], tag: &Tag) -> Result<(), DeviceError> {
@@ -275,23 +266,15 @@ impl ZonedDevice for Waiting {
             self.meeting.wait();
             self.meeting.wait();
         }
-        self.device.write(zone, block, data, tag)
-    }
-
-    fn info(&self) -> ZonedInfo {
-        self.device.info()
-    }
-
-    fn counters(&self) -> DeviceCounters {
-        self.device.counters()
+        self.inner.write(zone, block, data, tag)
     }
 
     fn erases(&self) -> bool {
-        self.device.erases()
+        self.inner.erases()
     }
 
     fn erase(&self, zones: &[ZoneId]) -> Result<(), DeviceError> {
-        self.device.erase(zones)
+        self.inner.erase(zones)
     }
 }
 
@@ -300,7 +283,7 @@ fn what_was_being_written_to_a_file_when_it_was_removed_is_erased() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     let device = ZonedModel::create(&path, &small(BYTES, ZONE_BYTES), false, &mut |_, _| {}).unwrap();
-    let device = Waiting { device, waits: AtomicBool::new(false), meeting: Barrier::new(2) };
+    let device = Waiting { inner: device, waits: AtomicBool::new(false), meeting: Barrier::new(2) };
     let device = Arc::new(device);
     Lfs::format(device.clone(), &FormatOptions::default()).unwrap();
     let fs = Lfs::mount(device.clone(), options()).unwrap();
