@@ -176,7 +176,9 @@ impl Snapshot<'_> {
             *loads += 1;
             // No step needs so many pages: they have driven each other out.
             let must_stay = *loads > store.pool.capacity();
-            versions.load(self.begun.stamp, page, must_stay, &*store.medium)
+            versions.load(self.begun.stamp, page, must_stay, |block, out| {
+                store.journal.writes.read(&mut vec![(block, out)], &*store.medium)
+            })
         };
         match halt {
             StepError::Miss(page) if is_loaded(page)? => Ok(()),

@@ -430,18 +430,9 @@ impl Store {
         self.settle(&writes.oldest(self.pool.capacity() / 8))
     }
 
-    /// Reads pages that are not in memory. What is still being written of them comes to the medium first.
+    /// Reads pages that are not in memory.
     pub(crate) fn fault(&self, pages: &[u32]) -> Result<()> {
-        let mut known = None;
-        loop {
-            let (writes, gathered) = self.journal.writes.of_copies(pages);
-            self.settle(&writes)?;
-            match self.pool.fault(pages, &*self.medium) {
-                // It may have been written again meanwhile.
-                Err(Error::Damaged { .. }) if known.replace(gathered) != Some(gathered) => {}
-                done => return done,
-            }
-        }
+        self.pool.fault(pages, |reads| self.journal.writes.read(reads, &*self.medium))
     }
 
     /// Waits for writes of pages that commits have begun. What did not arrive stops the store: nothing after it may be durable.

@@ -9,14 +9,14 @@
 //! until they are large, or somebody waits for them. Threads that commit to different s-nodes are given blocks in turns, and come here in
 //! any order, so writes that lie apart wait for what lies between them, and what follows another at once is joined to it whose ever it is.
 //!
-//! Pages that nodes have of their own are in no frame: their writes have the bytes, and a reader who meets such a page waits for its write.
+//! Pages that nodes have of their own are in no frame: their writes have the bytes, and a reader who meets such a page gets it from there.
 
 use crate::error::{Error, Result};
-use crate::ids::HomeId;
-use crate::page_store::{PageAddresses, PageStore, PendingWrite};
+use crate::ids::{HomeId, PAGE_BYTES};
+use crate::page_store::{PageAddresses, PageStore, PendingWrite, Reads};
 use crate::sync::Mutex;
+use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::Tag;
 use weft_sys::AlignedBuf;
 
@@ -70,7 +70,7 @@ impl PageWrite {
         PageWrite { owners: vec![snode], tag, block, pages, state, copies: Vec::new() }
     }
 
-    /// A write of pages of one s-node that are in no frame: whoever wants to read one of them waits for the write.
+    /// A write of pages of one s-node that are in no frame: as long as it is under way, they are [read](Writes::read) from it.
     pub(crate) fn of_copy(
         snode: HomeId,
         tag: Tag,
@@ -101,6 +101,12 @@ impl PageWrite {
     /// Where they are written.
     fn blocks(&self) -> std::ops::Range<u64> {
         self.block..self.block + self.pages.len() as u64
+    }
+
+    /// What it writes to a block, where that is in no frame.
+    fn copy_of(&self, block: u64) -> Option<&[u8; PAGE_BYTES]> {
+        let at = block.checked_sub(self.block)? as usize;
+        self.copies.iter().flat_map(|copy| copy.as_chunks().0).nth(at)
     }
 
     /// Waits until the write has arrived, and calls `clean` with each of its pages, once and before anybody else is told
@@ -181,8 +187,6 @@ pub(crate) struct Writes {
     gathered: Mutex<Vec<PageWrite>>,
     /// In the order in which they became due.
     list: Mutex<Vec<Arc<PageWrite>>>,
-    /// Writes of pages that are in no frame, so far. Changed under the lock of what is gathered.
-    copies: AtomicU64,
 }
 
 impl Writes {
@@ -193,7 +197,6 @@ impl Writes {
     /// [`Error::Io`] for this write or one before.
     pub(crate) fn gather(&self, write: PageWrite, pages_max: usize, medium: &dyn PageStore) -> Result<()> {
         let mut gathered = self.gathered.lock();
-        self.copies.fetch_add(u64::from(!write.is_of_frames()), Ordering::Release);
         let mut write = write;
         if let Some(before) = gathered.iter().position(|before| before.joins(&write)) {
             let mut joined = gathered.remove(before);
@@ -239,17 +242,26 @@ impl Writes {
         done
     }
 
-    /// The writes with one of these pages that is in no frame, and how many writes of such pages have been gathered so far.
-    pub(crate) fn of_copies(&self, pages: &[u32]) -> (Vec<Arc<PageWrite>>, u64) {
-        let is_it =
-            |write: &PageWrite| !write.is_of_frames() && write.pages.iter().any(|page| pages.contains(page));
-        let mut gathered = self.gathered.lock();
-        while let Some(found) = gathered.iter().position(is_it) {
-            self.due(gathered.remove(found));
-        }
-        let copies = self.copies.load(Ordering::Acquire);
-        drop(gathered);
-        (self.list.lock().iter().filter(|write| is_it(write)).cloned().collect(), copies)
+    /// Reads blocks: those of pages in no frame that are still being written from there, all others from the medium.
+    ///
+    /// # Errors
+    /// What the medium reports.
+    pub(crate) fn read(&self, reads: &mut Reads<'_>, medium: &dyn PageStore) -> io::Result<()> {
+        reads.retain_mut(|(block, out)| !self.is_copied(*block, out));
+        if reads.is_empty() { Ok(()) } else { medium.read_many(reads) }
+    }
+
+    /// Whether a block is still being written, and its bytes were copied.
+    fn is_copied(&self, block: u64, out: &mut [u8]) -> bool {
+        let mut copy = |write: &PageWrite| {
+            let bytes = write.copy_of(block);
+            bytes.is_some_and(|bytes| {
+                out.copy_from_slice(bytes);
+                true
+            })
+        };
+        // In this order: what becomes due is in the list before it has left what is gathered.
+        self.gathered.lock().iter().any(&mut copy) || self.list.lock().iter().rev().any(|write| copy(write))
     }
 
     /// Whether there are any.
@@ -324,7 +336,6 @@ fn begin_all(writes: &[Arc<PageWrite>], medium: &dyn PageStore) -> Result<()> {
 mod tests {
     use super::*;
     use crate::MemoryStore;
-    use crate::ids::PAGE_BYTES;
 
     #[test]
     fn writes_that_come_in_any_order_are_joined_and_known_by_each_of_their_s_nodes() {

@@ -24,6 +24,9 @@ pub type PageAddress = *const [u8; PAGE_BYTES];
 /// The tag of the journal's blocks: they live until the next checkpoint, and die together.
 pub const JOURNAL_TAG: Tag = Tag { class: DataClass::Log, ..Tag::METADATA };
 
+/// Blocks that are read at the same time, and where to.
+pub(crate) type Reads<'r> = Vec<(u64, &'r mut [u8])>;
+
 /// A medium of blocks of [`PAGE_BYTES`](crate::PAGE_BYTES).
 pub trait PageStore: Send + Sync {
     /// Reads whole blocks from `block` on. `out` is aligned to a page and a multiple of it.

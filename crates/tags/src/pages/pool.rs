@@ -21,8 +21,7 @@ use super::versions::Versions;
 use crate::error::{Error, Result};
 use crate::ids::{DATA_PAGES_MAX, PAGE_BYTES};
 use crate::layout::leaves::{LEAF_PAGES, LEAVES_MAX};
-use crate::page_store::Mapping;
-use crate::page_store::PageStore;
+use crate::page_store::{Mapping, Reads};
 use crate::sync::{Condvar, Mutex, RwLock, RwLockWriteGuard};
 use std::io;
 use std::sync::Arc;
@@ -422,15 +421,15 @@ impl Pool {
         is_kept
     }
 
-    /// Reads pages that are not in memory, many at the same time. No reference into a frame may be held by the caller.
+    /// Reads pages that are not in memory with `read`, many at the same time. No reference into a frame may be held by the caller.
     ///
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] for a page whose checksum does not hold; [`Error::CacheFull`].
-    pub(crate) fn fault(&self, pages: &[u32], store: &dyn PageStore) -> Result<()> {
+    pub(crate) fn fault(&self, pages: &[u32], read: impl Fn(&mut Reads<'_>) -> io::Result<()>) -> Result<()> {
         for group in pages.chunks(FAULT_PAGES.min(self.capacity() / 4).max(1)) {
             let mut wanted = self.map_group(group)?;
             while !wanted.is_empty() {
-                wanted = self.fault_group(&wanted, store)?;
+                wanted = self.fault_group(&wanted, &read)?;
             }
         }
         Ok(())
@@ -521,7 +520,11 @@ impl Pool {
     }
 
     /// Reads pages; those that were moved meanwhile, or that there was no room for, are returned, to be tried again.
-    fn fault_group(&self, pages: &[u32], store: &dyn PageStore) -> Result<Vec<u32>> {
+    fn fault_group(
+        &self,
+        pages: &[u32],
+        read: impl Fn(&mut Reads<'_>) -> io::Result<()>,
+    ) -> Result<Vec<u32>> {
         let mut faults = Vec::with_capacity(pages.len());
         let mut reads = Vec::with_capacity(pages.len());
         let mut reading = Reading { pool: self, frames: 0 };
@@ -548,7 +551,7 @@ impl Pool {
             faults.push(Fault { page: *page, frame, wanted });
             reads.push((wanted.block, bytes.as_mut_slice()));
         }
-        let read = store.read_many(&mut reads);
+        let read = read(&mut reads);
         drop(reads);
         let (mut unread, mut has_moved) = (None, false);
         for (at, fault) in faults.iter().enumerate() {

@@ -20,10 +20,10 @@ use super::desc::{Desc, Slots};
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::layout::node::SLOT_BYTES_MIN;
-use crate::page_store::PageStore;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::checksum::crc32c;
@@ -369,12 +369,18 @@ impl Versions {
         Ok(View { state, stamp })
     }
 
-    /// Reads a page that is kept on the medium for a snapshot; `false` when it is not. Others that were read so may have to go
+    /// Reads, with `read`, a page that is kept on the medium for a snapshot; `false` when it is not. Others that were read so may have to go
     /// for it, unless all of them `must_stay`.
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`].
-    pub(crate) fn load(&self, stamp: u64, page: u32, must_stay: bool, store: &dyn PageStore) -> Result<bool> {
+    pub(crate) fn load(
+        &self,
+        stamp: u64,
+        page: u32,
+        must_stay: bool,
+        read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Result<bool> {
         let find = |state: &State| {
             let versions = state.pages.get(&page)?;
             let at = versions.iter().position(|version| version.stamp >= stamp)?;
@@ -385,7 +391,7 @@ impl Versions {
             return Ok(false);
         };
         let mut raw = weft_sys::AlignedBuf::zeroed(PAGE_BYTES);
-        let read = store.read(block, &mut raw);
+        let read = read(block, &mut raw);
         if read.is_err() || crc32c(&raw) != crc {
             // With the snapshot goes the block: another page is there by now, or the medium's end is before it.
             drop(self.view(stamp)?);

@@ -20,7 +20,7 @@ use crate::layout::node::{slot_at, slot_bytes, slots_of};
 use crate::page_store::PageAddresses;
 use crate::pages::access::Pages;
 use crate::pages::desc::{Desc, PageKind, Slots, count_slots, set_slot, slot_is_set};
-use crate::partition::{NodeScope, Partition, RemainingEdges, run_of};
+use crate::partition::{NodeScope, Partition, RemainingEdges};
 use crate::reserve::{Blocks, Room};
 use crate::space::Run;
 use crate::store::Store;
@@ -143,8 +143,8 @@ impl<'s> Transaction<'s> {
         self.held.iter().any(|home| self.store.pool.erasure.is_of(home.0))
     }
 
-    /// Waits for writes of pages that earlier commits have filled and that this one changes, or gives up. New nodes and edges are none of
-    /// that: no slot of these pages is free.
+    /// Waits for writes of pages that earlier commits have filled and of which this one changes or gives up slots. New nodes and edges are
+    /// none of that: no slot of these pages is free.
     fn settle_changed(&mut self, nodes: &NewNodes) -> Result<()> {
         let (store, Summed { counted, garbage, .. }) = (self.store, &nodes.edges);
         if self.set.only_adds() || !store.journal.writes.has_any() {
@@ -157,15 +157,14 @@ impl<'s> Transaction<'s> {
         for (node, _) in counted {
             bodies.extend(self.body_of(*node)?);
         }
+        // Pages that nodes have of their own are in no frame, and are never written again where they are.
         let going = counted.iter().map(|(node, _)| node).chain(garbage).chain(&bodies);
         let mut changed = pages_of(self.set.updates.keys());
         for first in going.filter_map(|node| node.page()) {
-            let desc = store.pool.table.describe(first);
-            let pages = if desc.kind == PageKind::RunHead { run_of(&desc) } else { 1 };
-            changed.extend(first..first + pages);
+            if store.pool.table.describe(first).kind == PageKind::Slab {
+                changed.insert(first);
+            }
         }
-        let written = self.set.runs.iter().filter_map(|(node, run)| Some((node.page()?, run)));
-        changed.extend(written.flat_map(|(head, run)| run.pages.keys().map(move |at| head + at)));
         store.settle(&store.journal.writes.of(&self.held, |page| changed.contains(&page)))
     }
 

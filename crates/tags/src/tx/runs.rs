@@ -1,8 +1,8 @@
 //! Nodes with pages of their own, made and changed by a transaction.
 //!
 //! Such a page is never changed in the cache. What a transaction writes of it is kept whole, with the transaction, and goes to a new
-//! block: at the commit, or before where there are many. Nobody waits for that write but syncs and who reads the page. The record then says where the pages are, so a part of a node of any size is
-//! written for the cost of the part.
+//! block: at the commit, or before where there are many. Nobody waits for that write but syncs; who reads the page meanwhile gets it from
+//! the write. The record then says where the pages are, so a part of a node of any size is written for the cost of the part.
 
 use super::{Transaction, apply};
 use crate::error::{Error, Result};
@@ -220,7 +220,7 @@ impl Transaction<'_> {
             let len = match written.and_then(|pages| pages.range(index..).next()) {
                 Some((first, page)) if *first == index => {
                     let len = out.len().min(PAGE_BYTES - inner);
-                    out[..len].copy_from_slice(&self.load(place.page + index, page)?[inner..inner + len]);
+                    out[..len].copy_from_slice(&self.load(page)?[inner..inner + len]);
                     len
                 }
                 next => {
@@ -242,14 +242,13 @@ impl Transaction<'_> {
         Ok(())
     }
 
-    fn load(&self, number: u32, page: &NewPage) -> Result<Box<[u8; PAGE_BYTES]>> {
+    fn load(&self, page: &NewPage) -> Result<Box<[u8; PAGE_BYTES]>> {
         let (block, crc) = match page {
             NewPage::Memory(bytes) => return Ok(bytes.clone()),
             NewPage::Medium { block, crc } => (*block, *crc),
         };
-        self.store.settle(&self.store.journal.writes.of_copies(&[number]).0)?;
         let mut raw = AlignedBuf::zeroed(PAGE_BYTES);
-        let read = self.store.medium.read(block, &mut raw);
+        let read = self.store.journal.writes.read(&mut vec![(block, &mut raw)], &*self.store.medium);
         read.map_err(Error::io("read a page", block))?;
         if crc32c(&raw) != crc {
             return Err(Error::damaged(format!("block {block}, which a transaction has written")));
@@ -273,7 +272,7 @@ impl Transaction<'_> {
             let known = self.set.runs.get(&of.node).and_then(|run| run.pages.get(&index));
             let mut page = match known {
                 _ if part.len() == PAGE_BYTES => Box::new([0; PAGE_BYTES]),
-                Some(page) => self.load(of.place.page + index, page)?,
+                Some(page) => self.load(page)?,
                 None if index < extent.kept => {
                     let mut page = Box::new([0; PAGE_BYTES]);
                     self.read_bytes(of, index as usize * PAGE_BYTES, &mut page[..])?;
