@@ -1,5 +1,6 @@
 //! Arguments that several commands share: the modelled device, and where data goes.
 
+use crate::cache_args::CacheArgs;
 use crate::error::CliError;
 use crate::sys::heap;
 use clap::Args;
@@ -163,9 +164,11 @@ pub struct PlacementArgs {
     /// Delay each operation of a modelled device by the time that real flash would take.
     #[arg(long)]
     pub real_time: bool,
-    /// Memory in which weft caches data of a real drive [default: 256M]
+    /// Memory in which weft caches data of a real drive, or pages of a volume of the core tagfs [default: 256M]
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     pub drive_cache: Option<u64>,
+    #[command(flatten)]
+    pub cache: CacheArgs,
     /// Maximum size of the memory that weft shares with programs for names, block maps and buffers [default: 1G]
     #[arg(long, value_name = "BYTES", value_parser = parse_shared_memory)]
     pub shared_memory: Option<u64>,
@@ -329,6 +332,7 @@ impl PlacementArgs {
         MountChoice {
             real_time: self.real_time,
             drive_cache_bytes: self.drive_cache.unwrap_or(CACHE_BYTES_DEFAULT),
+            eviction: self.cache.eviction(),
             erase_passes: self.erase_passes.unwrap_or(0),
             shared_memory_bytes: self.shared_memory.unwrap_or(SHARED_MEMORY_DEFAULT),
             program_cpus: self.program_cpus.choice(),

@@ -117,6 +117,11 @@ impl From<VolumeError> for CliError {
                 "--real-time is an option of modelled devices",
                 "leave it out: the latencies of a real drive are real",
             ),
+            VolumeError::NoPageClasses(path) => CliError::of(
+                &path,
+                "--cache-class and --cache-policy are options of volumes of the core tagfs",
+                "leave them out, or make a volume with 'weft format --core tagfs'",
+            ),
             VolumeError::Flash(error) => CliError::Flash(error),
             VolumeError::FlashPages { volume, source } => CliError::FlashPages { store: volume, source },
             error => CliError::Volume(error),

@@ -7,6 +7,7 @@ mod access;
 mod archive;
 mod args;
 mod byte_text;
+mod cache_args;
 mod command;
 mod error;
 mod file_arg;

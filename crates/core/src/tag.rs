@@ -39,6 +39,11 @@ impl DataClass {
         [Unknown, Metadata, Log, Immutable, InPlace, Small, Temporary].into_iter().find(|c| *c as u8 == value)
     }
 
+    /// The class with this [name](DataClass::name).
+    pub fn named(name: &str) -> Option<DataClass> {
+        (0..).map_while(DataClass::from_u8).find(|class| class.name() == name)
+    }
+
     /// The name that policies and reports use.
     pub fn name(self) -> &'static str {
         match self {

@@ -11,13 +11,14 @@ use std::sync::Arc;
 use weft_core::Nanos;
 use weft_sim::cache::{Cache, DeviceModel, ExactLru, Replay, S3Fifo, WebSetup, WebTrace, replay};
 use weft_tags::{
-    ClassPriorities, ClassShare, DataClass, EvictionPolicy, PAGE_BYTES, PageClass, SecondChance, Sieve,
+    ClassPriorities, ClassShare, DataClass, EvictionPolicy, PAGE_BYTES, PageClass, PagePart, SecondChance,
+    Sieve,
 };
 
 const CACHE_BYTES: u64 = 256 << 20;
 
 fn nodes(data: DataClass) -> PageClass {
-    PageClass { data, edges: false }
+    PageClass { data, part: PagePart::Nodes }
 }
 
 /// Metadata before small files before large ones, as in the papers.

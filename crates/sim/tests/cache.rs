@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 use weft_sim::cache::{Cache, DeviceModel, ExactLru, Replay, S3Fifo, WebSetup, WebTrace, replay};
-use weft_tags::{ClassPriorities, ClassShare, DataClass, EvictionPolicy, PageClass, SecondChance, Sieve};
+use weft_tags::{
+    ClassPriorities, ClassShare, DataClass, EvictionPolicy, PageClass, PagePart, SecondChance, Sieve,
+};
 
 const CACHE_PAGES: u32 = 4096;
 
 fn nodes(data: DataClass) -> PageClass {
-    PageClass { data, edges: false }
+    PageClass { data, part: PagePart::Nodes }
 }
 
 fn priorities() -> ClassPriorities {

@@ -3,12 +3,15 @@
 use crate::layout::{DirectoryForm, FileForm, Form, Record, Xattrs};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_core::{BLOCK_BYTES, Ino, Tag, TagFlags, refuse};
+use weft_core::{BLOCK_BYTES, DataClass, Ino, Tag, TagFlags, refuse};
 use weft_tags::{NodeId, SnodeTags};
 use weft_vfs::memfs::XATTR_NAME_MAX;
 use weft_vfs::{
     Attr, FLAGS_XATTR, FsError, FsResult, InodeFlags, Marks, SetAttr, TimeSpec, XATTR_VALUE_MAX, XattrMode,
 };
+
+/// The attribute that holds the name of a class of data. What is made in a directory begins with that of the directory.
+pub(crate) const CLASS_XATTR: &[u8] = b"user.weft.class";
 
 /// A block of a file.
 pub(crate) type Block = [u8; BLOCK_BYTES];
@@ -131,10 +134,17 @@ impl Inode {
         self.xattrs.get(FLAGS_XATTR).map(|value| InodeFlags::from_value(value).of_tag()).unwrap_or_default()
     }
 
-    /// The tag goes with the flags, if the attribute that has changed holds them.
-    fn note_flags(&mut self, name: &[u8]) {
+    /// The class that was asked for by an attribute.
+    pub(crate) fn class_asked(&self) -> Option<DataClass> {
+        class_named(self.xattrs.get(CLASS_XATTR)?)
+    }
+
+    /// The tags go with the flags and the class, if the attribute that has changed holds them.
+    fn note_tags(&mut self, name: &[u8]) {
         if name == FLAGS_XATTR {
             (self.tags.flags, self.record.tag.flags) = (self.flags_of_tag(), self.flags_of_tag());
+        } else if name == CLASS_XATTR {
+            self.tags.class = self.class_asked().unwrap_or(self.record.tag.class);
         }
     }
 
@@ -142,11 +152,13 @@ impl Inode {
     pub(crate) fn set_tag(&mut self, tag: Tag) {
         let flags = tag.flags | self.flags_of_tag();
         self.record.tag = Tag { flags, ..tag };
-        (self.tags.class, self.tags.flags) = (tag.class, flags);
+        (self.tags.class, self.tags.flags) = (self.class_asked().unwrap_or(tag.class), flags);
     }
 
     pub(crate) fn set_xattr(&mut self, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         refuse(name.len() > XATTR_NAME_MAX || value.len() > XATTR_VALUE_MAX, FsError::AttributeTooLarge)?;
+        let is_no_class = name == CLASS_XATTR && class_named(value).is_none();
+        refuse(is_no_class, FsError::Invalid("the value of user.weft.class is no class of data"))?;
         match (mode, self.xattrs.contains_key(name)) {
             (XattrMode::Create, true) => return Err(FsError::Exists),
             (XattrMode::Replace, false) => return Err(FsError::NoAttribute),
@@ -154,7 +166,7 @@ impl Inode {
         }
         let before = Arc::make_mut(&mut self.xattrs).insert(name.to_vec(), value.to_vec());
         self.gives_up |= before.is_some();
-        self.note_flags(name);
+        self.note_tags(name);
         self.record.ctime = TimeSpec::now();
         Ok(())
     }
@@ -163,8 +175,13 @@ impl Inode {
         refuse(!self.xattrs.contains_key(name), FsError::NoAttribute)?;
         Arc::make_mut(&mut self.xattrs).remove(name);
         self.gives_up = true;
-        self.note_flags(name);
+        self.note_tags(name);
         self.record.ctime = TimeSpec::now();
         Ok(())
     }
+}
+
+/// The class with this name.
+pub(crate) fn class_named(name: &[u8]) -> Option<DataClass> {
+    DataClass::named(std::str::from_utf8(name).ok()?)
 }

@@ -71,7 +71,8 @@ impl TagFs {
     /// [`TagFsError::NoFileSystem`], [`TagFsError::Version`], [`TagFsError::Damaged`], and those of the store.
     pub fn mount(medium: Box<dyn PageStore>, options: MountOptions) -> Result<TagFs, TagFsError> {
         let erase_passes = vec![ErasePass::Random; options.erase_passes as usize];
-        let store_options = Options { erase_passes, ..store_options(&*medium, options.cache_bytes) };
+        let mut store_options = Options { erase_passes, ..store_options(&*medium, options.cache_bytes) };
+        store_options.eviction = options.eviction.clone().unwrap_or(store_options.eviction);
         let open = if options.read_only { Store::open_read_only } else { Store::open };
         let store = open(medium, &store_options)?;
         if !options.read_only {

@@ -2,6 +2,7 @@
 //!
 //! Each operation first [checks](weft_vfs::names) everything that can fail, and then changes everything.
 
+use crate::inode::CLASS_XATTR;
 use crate::layout::{DirectoryForm, FileForm, Form, Record};
 use crate::step::Step;
 use weft_core::{Ino, Tag};
@@ -65,8 +66,15 @@ impl Step<'_> {
 
     /// Makes an inode that has no name yet.
     pub(crate) fn make_nameless(&mut self, parent: Ino, args: &CreateArgs<'_>) -> FsResult<Ino> {
-        let (tags, record) = new_record(parent, args, self.clock())?;
+        let (mut tags, record) = new_record(parent, args, self.clock())?;
+        // A file begins with the class of its directory: the store takes it from where others of that class are.
+        let class = self.inode(parent)?.class_asked();
+        let class = class.filter(|_| matches!(args.node, NewNode::File | NewNode::Directory));
+        tags.class = class.unwrap_or(tags.class);
         let ino = self.make(tags, record)?;
+        if let Some(class) = class {
+            self.inode_mut(ino)?.set_xattr(CLASS_XATTR, class.name().as_bytes(), XattrMode::Any)?;
+        }
         for (name, value) in args.xattrs {
             self.inode_mut(ino)?.set_xattr(name, value, XattrMode::Any)?;
         }

@@ -1,6 +1,8 @@
 //! How a volume is made and mounted.
 
+use std::sync::Arc;
 use std::time::Duration;
+use weft_tags::EvictionPolicy;
 
 /// How a volume is made.
 #[derive(Clone, Debug)]
@@ -26,6 +28,8 @@ impl Default for FormatOptions {
 pub struct MountOptions {
     /// Memory for pages of the store, in bytes. At least [`MountOptions::CACHE_BYTES_MIN`].
     pub cache_bytes: u64,
+    /// Which pages of the store leave that memory first; none: as the store has it.
+    pub eviction: Option<Arc<dyn EvictionPolicy>>,
     /// Buffered file data beyond which writers store it, in bytes.
     pub dirty_bytes_max: u64,
     /// Buffered data and commits older than this are stored and made durable by a tick.
@@ -45,6 +49,7 @@ impl Default for MountOptions {
     fn default() -> MountOptions {
         MountOptions {
             cache_bytes: 256 << 20,
+            eviction: None,
             dirty_bytes_max: 64 << 20,
             commit_interval: Duration::from_secs(5),
             erase_passes: 0,

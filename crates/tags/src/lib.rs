@@ -71,7 +71,7 @@ pub use owners::{Owners, PageUse};
 pub use page_store::{
     FileStore, JOURNAL_TAG, Mapping, MemoryStore, PageAddress, PageStore, PendingWrite, ReadPath,
 };
-pub use pages::classes::{ClassReport, PageClass, PerClass};
+pub use pages::classes::{ClassReport, PageClass, PagePart, PerClass};
 pub use pages::eviction::{
     CacheFrames, ClassPriorities, ClassShare, Clock, EvictionOrder, EvictionPolicy, Evictor, SecondChance,
     Sieve, SieveOrder,

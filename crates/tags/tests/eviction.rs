@@ -7,12 +7,12 @@
 use std::sync::Arc;
 use weft_tags::{
     ClassPriorities, ClassReport, ClassShare, DataClass, EvictionPolicy, Info, InfoForm, MemoryStore, NodeId,
-    NodeType, Options, PageClass, PerClass, SecondChance, Sieve, SnodeTags, Store,
+    NodeType, Options, PageClass, PagePart, PerClass, SecondChance, Sieve, SnodeTags, Store,
 };
 
 const FILE: NodeType = NodeType(1);
-const SMALL: PageClass = PageClass { data: DataClass::Small, edges: false };
-const LARGE: PageClass = PageClass { data: DataClass::Immutable, edges: false };
+const SMALL: PageClass = PageClass { data: DataClass::Small, part: PagePart::Nodes };
+const LARGE: PageClass = PageClass { data: DataClass::Immutable, part: PagePart::Nodes };
 /// Small files, each in a page of its own, a third of what the cache has room for.
 const SMALL_FILES: usize = 85;
 /// Pages of large files, eight times as many as the cache has room for.
@@ -157,12 +157,15 @@ fn what_a_page_counts_as_follows_the_tags_of_its_s_node() {
     let snode = tx.create_snode_apart(&SnodeTags::default()).unwrap();
     let root = tx.root(snode).unwrap();
     tx.commit().unwrap();
-    let before = report(&store, PageClass { data: DataClass::Unknown, edges: false }).resident;
+    let before = report(&store, PageClass { data: DataClass::Unknown, part: PagePart::Nodes }).resident;
     let mut tx = store.begin();
     tx.set_snode_tags(snode, &SnodeTags { class: DataClass::Small, ..SnodeTags::default() }).unwrap();
     tx.commit().unwrap();
     assert_eq!(report(&store, SMALL).resident, 1);
-    assert_eq!(report(&store, PageClass { data: DataClass::Unknown, edges: false }).resident, before - 1);
+    assert_eq!(
+        report(&store, PageClass { data: DataClass::Unknown, part: PagePart::Nodes }).resident,
+        before - 1
+    );
     // Deleted, nothing of it is left.
     let mut tx = store.begin();
     tx.delete_snode(snode).unwrap();
@@ -173,7 +176,7 @@ fn what_a_page_counts_as_follows_the_tags_of_its_s_node() {
 
 #[test]
 fn pages_beyond_quotas_leave_then_the_lowest_priority_and_the_least_shares_last() {
-    let nodes = |data| PageClass { data, edges: false };
+    let nodes = |data| PageClass { data, part: PagePart::Nodes };
     let [small, large, log] = [DataClass::Small, DataClass::Immutable, DataClass::Log].map(nodes);
     let mut policy = ClassPriorities::default();
     let share = |priority, least_percent, most_percent| ClassShare { priority, least_percent, most_percent };

@@ -27,6 +27,9 @@ pub enum VolumeError {
     /// A real drive that is to delay as a modelled one does.
     #[error("{}: --real-time applies to modelled devices only; leave it out, a real drive has its own timing", .0.display())]
     KeepsItsTime(PathBuf),
+    /// Priorities of pages for a volume that has no cache with classes.
+    #[error("{}: --cache-class and --cache-policy apply to volumes of the core tagfs only", .0.display())]
+    NoPageClasses(PathBuf),
     /// A drive to be formatted holds data.
     #[error("{}: {zones} of the drive's zones hold data", path.display())]
     Written {

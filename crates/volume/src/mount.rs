@@ -15,14 +15,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use weft_core::{BLOCK_BYTES, Ino};
+use weft_core::{BLOCK_BYTES, Ino, refuse};
 use weft_device::{DeviceError, Geometry, ZonedDevice, ZonedModel};
 use weft_flash_pages::{CreateRequest, FlashSpec};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
 use weft_sys::{SharedMemory, effective_user};
 use weft_tagfs::{TagFs, TagFsError};
-use weft_tags::{FileStore, MemoryStore, NamedSnapshot, PageStore, ReadPath, at_snapshot};
+use weft_tags::{EvictionPolicy, FileStore, MemoryStore, NamedSnapshot, PageStore, ReadPath, at_snapshot};
 use weft_vfs::compound::schedule::Processors;
 use weft_vfs::{Core, Death, FileKind, FileSystem, FsError, MemFs};
 
@@ -51,6 +51,8 @@ pub struct MountChoice {
     pub look: bool,
     /// Whether every change of the volume is refused.
     pub read_only: bool,
+    /// Which pages leave the cache of a tag store first; none: as the store has it. Other cores have no such cache.
+    pub eviction: Option<Arc<dyn EvictionPolicy>>,
     /// Passes of random bytes over what is deleted securely, before the one of zeros.
     pub erase_passes: u32,
     /// Whether clients may read the device and append by themselves.
@@ -76,6 +78,7 @@ impl Default for MountChoice {
             record: None,
             look: false,
             read_only: false,
+            eviction: None,
             erase_passes: 0,
             leases: true,
             shared_memory_bytes: SHARED_MEMORY_DEFAULT,
@@ -245,6 +248,7 @@ fn open_tagfs(
     let options = weft_tagfs::MountOptions {
         cache_bytes,
         dirty_bytes_max,
+        eviction: choice.eviction.clone(),
         erase_passes: choice.erase_passes,
         read_only,
         ..weft_tagfs::MountOptions::default()
@@ -323,6 +327,7 @@ fn mount_lfs(
     engine: Engine,
     choice: &MountChoice,
 ) -> Result<Mounted, VolumeError> {
+    refuse(choice.eviction.is_some(), VolumeError::NoPageClasses(name.clone().into()))?;
     if let Some(model) = device.model() {
         model.set_erase_passes(choice.erase_passes);
     }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use weft_core::serve::connect_now;
 use weft_fuse::{FuseError, Kept, Mount};
 use weft_volume::spec::path_of;
-use weft_volume::{MountChoice, Record, Spec};
+use weft_volume::{MountChoice, Record, Spec, VolumeError};
 
 /// `weft run`
 #[derive(Args, Debug)]
@@ -203,6 +203,9 @@ fn reach(
 ) -> Result<ServerAt, CliError> {
     let memory = |mounted| Hosted::unlisted(mounted).map(|hosted| ServerAt::Here(Box::new(hosted)));
     let reached = match spec {
+        Spec::MemFs if choice.eviction.is_some() => {
+            return Err(VolumeError::NoPageClasses("mem:".into()).into());
+        }
         Spec::MemFs if geometry.is_given() || choice.real_time => {
             return Err(CliError::said(
                 "mem: has no device, and so neither a geometry nor a time of its own",

@@ -149,4 +149,14 @@ fn the_figures_of_a_volume_in_a_tag_store_tell_of_its_cache_by_classes() {
         .success()
         .stdout(contains("pages in the cache").and(contains("hit ratio")));
     assert_eq!(names(&bench.json(&["stats", "--json", "vol.img"])), [""; 0]);
+    // Whoever serves it says what stays.
+    let run = ["run", "--drive-cache=16M", "--cache-class=unknown-large=0", "--cache-class=unknown=2:10-90"];
+    let work = ["--volume=tags.img", "--", "sh", "-c", "seq 100000 >/weft/large; wc -l </weft/large"];
+    bench.weft(&[&run[..], &work].concat()).success().stdout(contains("100000"));
+    bench.weft(&[&run[..1], &["--cache-policy=sieve"], &work].concat()).success().stdout(contains("100000"));
+    assert!(names(&bench.json(&["stats", "--json", "tags.img"])).len() > 1);
+    for volume in ["vol.img", "mem:64M", "mem:"] {
+        let run = ["run", "--cache-policy=sieve", "--volume", volume, "--", "true"];
+        bench.weft(&run).failure().stderr(contains("tagfs").and(contains("--cache-policy")));
+    }
 }

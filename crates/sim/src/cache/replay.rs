@@ -3,7 +3,7 @@
 use super::frames::Cache;
 use super::web::{SMALL_FILE_BYTES, WebTrace};
 use weft_core::Nanos;
-use weft_tags::{DataClass, PAGE_BYTES, PageClass};
+use weft_tags::{DataClass, PAGE_BYTES, PageClass, PagePart};
 
 /// Bytes of a file's node with its attributes: so many share a page.
 const ATTRIBUTES_BYTES: u64 = 256;
@@ -64,7 +64,7 @@ impl Replay {
 }
 
 fn nodes(data: DataClass) -> PageClass {
-    PageClass { data, edges: false }
+    PageClass { data, part: PagePart::Nodes }
 }
 
 /// The class of a file by its size.

@@ -120,9 +120,9 @@ mod tests {
     use super::super::Cache;
     use super::*;
     use std::sync::Arc;
-    use weft_tags::{DataClass, PageClass, SecondChance};
+    use weft_tags::{DataClass, PageClass, PagePart, SecondChance};
 
-    const CLASS: PageClass = PageClass { data: DataClass::Small, edges: false };
+    const CLASS: PageClass = PageClass { data: DataClass::Small, part: PagePart::Nodes };
 
     #[test]
     fn pages_that_are_used_once_leave_before_those_that_are_used_again_and_one_that_comes_back_stays() {

@@ -5,12 +5,12 @@
 //! a [`PageReader`]; an exclusive borrow proves that nobody reads them, and gives a [`PageWriter`]. Both hold the
 //! pool's residency lock shared, so that no frame is taken away under a reference.
 
-use super::classes::ClassCounter;
+use super::classes::{ClassCounter, PagePart};
 use super::desc::Desc;
 use super::pool::Pool;
 use super::table::{Descriptors, Hot};
 use crate::error::{Error, Step, StepError};
-use crate::ids::{DATA_PAGES_MAX, HomeId, PAGE_BYTES};
+use crate::ids::{HomeId, PAGE_BYTES};
 use crate::pages::{Words, as_words};
 use crate::sync::RwLockReadGuard;
 use std::cell::Cell;
@@ -87,8 +87,8 @@ pub(crate) trait StatePages: Pages + Descriptors {
 struct Hold<'g> {
     pool: &'g Pool,
     snode: HomeId,
-    /// Accesses to pages of nodes and of edges that were in memory.
-    hits: [Cell<u32>; 2],
+    /// Accesses to pages that were in memory, by what they hold.
+    hits: [Cell<u32>; 3],
     _residency: RwLockReadGuard<'g, ()>,
 }
 
@@ -98,8 +98,8 @@ impl<'g> Hold<'g> {
     }
 
     #[inline(always)]
-    fn note_hit(&self, page: u32) {
-        let hits = &self.hits[usize::from(page >= DATA_PAGES_MAX)];
+    fn note_hit(&self, page: u32, word: Hot) {
+        let hits = &self.hits[PagePart::of(page, word) as usize];
         hits.set(hits.get() + 1);
     }
 
@@ -112,7 +112,7 @@ impl<'g> Hold<'g> {
         }
         let Some(frame) = word.frame() else { return Err(StepError::Miss(page)) };
         self.pool.touch(page, hot, word.0);
-        self.note_hit(page);
+        self.note_hit(page, word);
         Ok((self.pool.frames.frame(frame), hot))
     }
 
@@ -133,7 +133,7 @@ impl<'g> Hold<'g> {
         let word = Hot(hot.load(Ordering::Acquire));
         let frame = word.frame().filter(|_| word.owner() == self.snode.0)?;
         self.pool.touch(page, hot, word.0);
-        self.note_hit(page);
+        self.note_hit(page, word);
         Some(self.pool.frames.frame(frame))
     }
 }
@@ -141,9 +141,9 @@ impl<'g> Hold<'g> {
 impl Drop for Hold<'_> {
     #[inline]
     fn drop(&mut self) {
-        for (page, hits) in [0, DATA_PAGES_MAX].into_iter().zip(&self.hits) {
+        for (part, hits) in PagePart::ALL.into_iter().zip(&self.hits) {
             if hits.get() > 0 {
-                let class = self.pool.classes.number(self.snode.0, page);
+                let class = self.pool.classes.number(self.snode.0, part);
                 self.pool.classes.count(ClassCounter::Hits, class, u64::from(hits.get()));
             }
         }

@@ -4,6 +4,7 @@
 //! a page of several s-nodes has one class too. What is counted is kept by stripes: threads that read have a line of
 //! the processor's cache each, and a read that hits counts once at its end.
 
+use super::table::Hot;
 use crate::ids::{DATA_PAGES_MAX, HomeId};
 use crate::sync::ThreadId;
 use std::fmt;
@@ -17,33 +18,64 @@ use weft_core::padded::CachePadded;
 pub struct PageClass {
     /// The data class of its s-node.
     pub data: DataClass,
-    /// Whether it holds edges, and not nodes.
-    pub edges: bool,
+    /// What of the s-node it holds.
+    pub part: PagePart,
+}
+
+/// What of an s-node a page holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PagePart {
+    /// Nodes that fit one page.
+    Nodes,
+    /// A piece of a larger node.
+    Large,
+    /// Edges.
+    Edges,
+}
+
+impl PagePart {
+    /// Each of them, in the order of their numbers.
+    pub(super) const ALL: [PagePart; 3] = [PagePart::Nodes, PagePart::Large, PagePart::Edges];
+
+    /// What the page with this number and this word in the page table holds.
+    #[inline(always)]
+    pub(super) fn of(page: u32, word: Hot) -> PagePart {
+        match word.is_large() {
+            _ if page >= DATA_PAGES_MAX => PagePart::Edges,
+            true => PagePart::Large,
+            false => PagePart::Nodes,
+        }
+    }
 }
 
 impl PageClass {
     /// How many there are.
-    pub const COUNT: usize = 14;
+    pub const COUNT: usize = 21;
 
     /// The class with this number, by which frames name it.
     pub(super) fn numbered(number: u8) -> PageClass {
         PageClass {
-            data: DataClass::from_u8(number / 2).unwrap_or_default(),
-            edges: !number.is_multiple_of(2),
+            data: DataClass::from_u8(number / 3).unwrap_or_default(),
+            part: PagePart::ALL[usize::from(number % 3)],
         }
     }
 
     /// Every class.
     pub fn all() -> impl Iterator<Item = PageClass> {
         let data = (0..).map_while(DataClass::from_u8);
-        data.flat_map(|data| [false, true].map(|edges| PageClass { data, edges }))
+        data.flat_map(|data| PagePart::ALL.map(|part| PageClass { data, part }))
     }
 }
 
-/// `small`, or `small-edges`.
+/// `small`, `small-large` or `small-edges`.
 impl fmt::Display for PageClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}", self.data.name(), if self.edges { "-edges" } else { "" })
+        let part = match self.part {
+            PagePart::Nodes => "",
+            PagePart::Large => "-large",
+            PagePart::Edges => "-edges",
+        };
+        write!(f, "{}{part}", self.data.name())
     }
 }
 
@@ -67,13 +99,13 @@ impl Index<PageClass> for PerClass {
     type Output = u64;
 
     fn index(&self, class: PageClass) -> &u64 {
-        &self.0[class.data as usize * 2 + usize::from(class.edges)]
+        &self.0[class.data as usize * 3 + class.part as usize]
     }
 }
 
 impl IndexMut<PageClass> for PerClass {
     fn index_mut(&mut self, class: PageClass) -> &mut u64 {
-        &mut self.0[class.data as usize * 2 + usize::from(class.edges)]
+        &mut self.0[class.data as usize * 3 + class.part as usize]
     }
 }
 
@@ -148,10 +180,10 @@ impl Classes {
         self.homes[usize::from(home.0)].load(Ordering::Relaxed) == class as u8
     }
 
-    /// The number of the class of a page of a home.
+    /// The number of the class of what a page holds of a home.
     #[inline]
-    pub(super) fn number(&self, home: u16, page: u32) -> u8 {
-        self.homes[usize::from(home)].load(Ordering::Relaxed) * 2 + u8::from(page >= DATA_PAGES_MAX)
+    pub(super) fn number(&self, home: u16, part: PagePart) -> u8 {
+        self.homes[usize::from(home)].load(Ordering::Relaxed) * 3 + part as u8
     }
 
     /// Adds to a count of a class.

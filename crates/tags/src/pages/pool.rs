@@ -10,7 +10,7 @@
 //! held shared by whoever looks at a mapped block that may be another page's by now, and alone by whoever cuts the medium.
 
 use super::as_words;
-use super::classes::{ClassCounter, Classes, PageClass};
+use super::classes::{ClassCounter, Classes, PageClass, PagePart};
 use super::desc::Desc;
 use super::erasure::Erasure;
 use super::eviction::{CacheFrames, EvictionPolicy, Evictor};
@@ -347,9 +347,15 @@ impl Pool {
         }
     }
 
+    /// The number of a page's class.
+    fn class_of(&self, page: u32) -> u8 {
+        let word = self.table.load(page);
+        self.classes.number(word.owner(), PagePart::of(page, word))
+    }
+
     /// Notes that a page is in a frame.
     fn take_in(&self, page: u32, frame: u32) {
-        let class = self.classes.number(self.table.load(page).owner(), page);
+        let class = self.class_of(page);
         self.classes.count(ClassCounter::Resident, class, 1);
         self.holds[frame as usize].store(u64::from(page) | u64::from(class) << 32, Ordering::Release);
     }
@@ -373,7 +379,7 @@ impl Pool {
         let _stays = self.residency.read();
         for frame in &self.holds {
             let was = frame.load(Ordering::Acquire);
-            let class = self.classes.number(self.table.load(was as u32).owner(), was as u32);
+            let class = self.class_of(was as u32);
             let now = u64::from(was as u32) | u64::from(class) << 32;
             if was == NOBODY || was == now {
                 continue;
@@ -600,7 +606,7 @@ impl Pool {
         } else if let Err(error) = now.check_table(as_words(bytes), page) {
             Err(error)
         } else {
-            let class = self.classes.number(self.table.load(page).owner(), page);
+            let class = self.class_of(page);
             self.classes.count(ClassCounter::Misses, class, 1);
             self.publish(page, frame);
             return Ok(ReadEnd::There);

@@ -22,6 +22,8 @@ pub(crate) const DIRTY: u64 = 1 << 48;
 pub(crate) const USE_ONE: u64 = 1 << 49;
 /// Both bits of the use counter.
 pub(crate) const USE_MASK: u64 = 3 << 49;
+/// The page is one of a node with pages of its own.
+const LARGE: u64 = 1 << 51;
 const OWNER_SHIFT: u32 = 32;
 
 /// A hot word.
@@ -46,9 +48,16 @@ impl Hot {
         self.0 & DIRTY != 0
     }
 
-    /// A page of `owner` that is not in memory.
-    pub(crate) fn owned_by(owner: u16) -> Hot {
-        Hot(u64::from(owner) << OWNER_SHIFT)
+    /// Whether it is a page of a node with pages of its own.
+    #[inline(always)]
+    pub(crate) fn is_large(self) -> bool {
+        self.0 & LARGE != 0
+    }
+
+    /// The word of a page that is not in memory.
+    fn of(desc: &Desc) -> Hot {
+        let is_large = matches!(desc.kind, PageKind::RunHead | PageKind::RunTail);
+        Hot(u64::from(desc.snode) << OWNER_SHIFT | if is_large { LARGE } else { 0 })
     }
 }
 
@@ -178,10 +187,10 @@ impl PageTable {
     pub(crate) fn set(&self, page: u32, desc: Desc) {
         let (hot, slot) = self.make(page);
         let mut slot = slot.lock();
-        let snode = desc.snode;
+        let word = Hot::of(&desc);
         *slot = desc;
         self.cells(page).into_iter().for_each(|cells| cells.store(0, Ordering::Relaxed));
-        hot.store(Hot::owned_by(snode).0, Ordering::Release);
+        hot.store(word.0, Ordering::Release);
     }
 }
 

@@ -1,20 +1,17 @@
 //! A store as a command opens it.
 
+use crate::cache_args::CacheArgs;
 use crate::error::CliError;
 use crate::sys::file::with_suffix;
 use crate::sys::memory;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use weft_core::units::{format_size, parse_size};
 use weft_flash_pages::{CreateRequest, FlashPagesError, FlashSpec};
-use weft_tags::{
-    ClassPriorities, ClassShare, ErasePass, Error, FileStore, Options, PageClass, PageStore, ReadPath, Sieve,
-    Store,
-};
+use weft_tags::{ErasePass, Error, FileStore, Options, PageStore, ReadPath, Store};
 
 /// Over-provisioning of a store on flash, in thousandths, unless the user gives one.
 pub const OP_PERMILLE: u32 = 70;
@@ -25,16 +22,6 @@ const PART_CACHE_BYTES: u64 = 4 << 20;
 /// Heading of the options that every command on a store has.
 const CACHE_AND_ERASE: &str = "Cache and secure deletion";
 
-/// How the cache chooses pages.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CachePolicy {
-    /// Pages that were not used lately leave first, those of classes with the lowest priority before others.
-    #[default]
-    Clock,
-    /// SIEVE: new pages that nobody uses again leave before old ones that are used.
-    Sieve,
-}
-
 /// Which store, with how much memory.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
@@ -42,21 +29,8 @@ pub struct StoreArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_cache, default_value = "256M")]
     #[arg(help_heading = CACHE_AND_ERASE)]
     pub cache: u64,
-    /// Set the eviction priority of a class of pages, and its share of the cache. CLASS is a data class of s-nodes
-    /// (groups of nodes): unknown, metadata, log, immutable, in-place, small or temporary. CLASS selects the pages that
-    /// hold nodes of these s-nodes; CLASS-edges, such as small-edges, selects the pages that hold edges of these nodes.
-    /// The cache first evicts pages of the classes with the lowest PRIORITY (0 to 255; 0 for classes that you do not
-    /// name). The class keeps at least LEAST percent of the cache, and uses at most MOST percent [default: 0-100].
-    /// Repeat the option for several classes.
-    #[arg(long = "cache-class", value_name = "CLASS=PRIORITY[:LEAST-MOST]", value_parser = parse_share)]
-    #[arg(help_heading = CACHE_AND_ERASE)]
-    pub classes: Vec<(PageClass, ClassShare)>,
-    /// How the cache chooses pages to evict. With sieve, PRIORITY of --cache-class is a weight, up to 64: pages of the class
-    /// stay in the cache for so many passes after their last use (1 for classes that you do not name), and classes have no
-    /// shares.
-    #[arg(long = "cache-policy", value_enum, default_value_t)]
-    #[arg(help_heading = CACHE_AND_ERASE)]
-    pub policy: CachePolicy,
+    #[command(flatten, next_help_heading = CACHE_AND_ERASE)]
+    pub classes: CacheArgs,
     /// Add an overwrite pass to secure deletion ('weft tags snode --secure-delete'). PASS is what the pass writes:
     /// random (random bytes), or a byte value in hex, such as 0xff. Repeat the option for several passes. After these
     /// passes, the store always writes zeros.
@@ -94,15 +68,7 @@ impl StoreArgs {
         // A command touches most pages once.
         let mut options =
             Options { cache_bytes: self.cache, huge_pages: false, erase_passes, ..Options::default() };
-        if self.policy == CachePolicy::Sieve {
-            let mut sieve = Sieve::default();
-            self.classes.iter().for_each(|(class, share)| sieve.set(*class, share.priority));
-            options.eviction = Arc::new(sieve);
-        } else if !self.classes.is_empty() {
-            let mut classes = ClassPriorities::default();
-            self.classes.iter().for_each(|(class, share)| classes.set(*class, *share));
-            options.eviction = Arc::new(classes);
-        }
+        options.eviction = self.classes.eviction().unwrap_or(options.eviction);
         options
     }
 }
@@ -122,25 +88,6 @@ fn parse_pass(text: &str) -> Result<ErasePass, String> {
     let byte = || u8::from_str_radix(text.strip_prefix("0x")?, 16).ok();
     let pass = if text == "random" { Some(ErasePass::Random) } else { byte().map(ErasePass::Byte) };
     pass.ok_or_else(|| "expected random, or a byte such as 0xff".to_string())
-}
-
-fn parse_share(text: &str) -> Result<(PageClass, ClassShare), String> {
-    let (name, share) = text.split_once('=').ok_or("expected CLASS=PRIORITY, as in small=1")?;
-    let class = PageClass::all().find(|class| class.to_string() == name);
-    let class = class.ok_or_else(|| {
-        format!("there is no class '{name}'; examples of classes are small and small-edges")
-    })?;
-    let (priority, quotas) = share.split_once(':').unwrap_or((share, "0-100"));
-    let priority =
-        priority.parse().map_err(|_| format!("priority '{priority}': expected a number from 0 to 255"))?;
-    let percents =
-        quotas.split_once('-').and_then(|(least, most)| Some((least.parse().ok()?, most.parse().ok()?)));
-    match percents {
-        Some((least_percent, most_percent)) if least_percent <= most_percent && most_percent <= 100 => {
-            Ok((class, ClassShare { priority, least_percent, most_percent }))
-        }
-        _ => Err(format!("share '{quotas}': expected two percentages such as 5-50")),
-    }
 }
 
 /// The name of a store on flash, if a path is one.

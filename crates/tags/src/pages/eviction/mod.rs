@@ -31,12 +31,12 @@ pub trait EvictionPolicy: Debug + Send + Sync {
 /// [SIEVE](SieveOrder) with weights of classes.
 ///
 /// ```
-/// use weft_tags::{DataClass, Options, PageClass, Sieve};
+/// use weft_tags::{DataClass, Options, PageClass, PagePart, Sieve};
 /// use std::sync::Arc;
 ///
 /// // Pages of small files stay three times as long after their last use as others.
 /// let mut sieve = Sieve::default();
-/// sieve.set(PageClass { data: DataClass::Small, edges: false }, 3);
+/// sieve.set(PageClass { data: DataClass::Small, part: PagePart::Nodes }, 3);
 /// let options = Options { eviction: Arc::new(sieve), ..Options::default() };
 /// # drop(options);
 /// ```
@@ -100,14 +100,14 @@ impl Default for ClassShare {
 /// down to the least that a class keeps. Classes of the same priority are one.
 ///
 /// ```
-/// use weft_tags::{ClassPriorities, ClassShare, DataClass, Options, PageClass};
+/// use weft_tags::{ClassPriorities, ClassShare, DataClass, Options, PageClass, PagePart};
 /// use std::sync::Arc;
 ///
 /// // Small files stay before all others, but for a twentieth of the cache that is kept for large ones.
 /// let mut classes = ClassPriorities::default();
-/// let small = PageClass { data: DataClass::Small, edges: false };
+/// let small = PageClass { data: DataClass::Small, part: PagePart::Nodes };
 /// classes.set(small, ClassShare { priority: 1, ..ClassShare::default() });
-/// let large = PageClass { data: DataClass::Immutable, edges: false };
+/// let large = PageClass { data: DataClass::Immutable, part: PagePart::Nodes };
 /// classes.set(large, ClassShare { least_percent: 5, ..ClassShare::default() });
 /// let options = Options { eviction: Arc::new(classes), ..Options::default() };
 /// # drop(options);

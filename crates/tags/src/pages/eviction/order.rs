@@ -208,11 +208,12 @@ impl EvictionOrder for SieveOrder {
 
 #[cfg(all(test, not(weft_shuttle)))]
 mod tests {
+    use super::super::super::classes::PagePart;
     use super::*;
     use weft_core::DataClass;
 
-    const SMALL: PageClass = PageClass { data: DataClass::Small, edges: false };
-    const LARGE: PageClass = PageClass { data: DataClass::Immutable, edges: false };
+    const SMALL: PageClass = PageClass { data: DataClass::Small, part: PagePart::Nodes };
+    const LARGE: PageClass = PageClass { data: DataClass::Immutable, part: PagePart::Nodes };
 
     /// Frames by their classes and uses.
     #[derive(Default)]
