@@ -12,7 +12,7 @@ use weft_tags::{
 
 const FILE: NodeType = NodeType(1);
 const SMALL: PageClass = PageClass { data: DataClass::Small, part: PagePart::Nodes };
-const LARGE: PageClass = PageClass { data: DataClass::Immutable, part: PagePart::Nodes };
+const LARGE: PageClass = PageClass { data: DataClass::Immutable, part: PagePart::Large };
 /// Small files, each in a page of its own, a third of what the cache has room for.
 const SMALL_FILES: usize = 85;
 /// Pages of large files, eight times as many as the cache has room for.

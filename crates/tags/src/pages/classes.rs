@@ -215,6 +215,6 @@ impl Classes {
             misses: misses[class],
             evictions: evictions[class],
         };
-        PageClass::all().map(of).filter(|of| of.resident + of.hits + of.misses > 0).collect()
+        PageClass::all().map(of).filter(|of| of.resident + of.hits + of.misses + of.evictions > 0).collect()
     }
 }
