@@ -1,6 +1,7 @@
 // RocksDB that leaves a MANIFEST of 1 KiB for a new one, so that it rolls all the time. With ROLL=1 in the environment, rolls are programs (roll.h).
 //   rolls DIR write FROM COUNT   puts FROM, FROM+1, ...; every eighth put is synced, and then printed, with the rolls so far
-//   rolls DIR check COUNT MORE   that of COUNT puts all are there, and all are right, as of MORE puts behind them
+//   rolls DIR flush FROM COUNT   the same without a log: every 32nd put is followed by a flush of the memtable, and then printed
+//   rolls DIR check COUNT MORE   that of COUNT puts all are there, and that all are right, as of MORE puts behind them
 //   rolls DIR roundtrip KEYS     fills, overwrites, deletes and compacts, with several opens; then as `same`
 //   rolls DIR same KEYS          compares each key of a roundtrip, and hashes all
 //   rolls DIR open TIMES         microseconds of each open and close
@@ -174,14 +175,19 @@ int main(int argc, char** argv) {
   std::string got;
   if (what == "held") {
     status = Held();
-  } else if (what == "write") {
+  } else if (what == "write" || what == "flush") {
+    const bool logged = what == "write";
+    plain.disableWAL = !logged;
     std::unique_ptr<DB> db = Open();
     for (unsigned long i = first; i < first + count; i++) {
-      need(db->Put(i % 8 == 7 ? sync : plain, key(i), value(i)), "put");
-      if (i % 8 == 7) printf("done %lu %lu\n", i + 1, g_rolls ? (unsigned long)g_rolls->programs : 0), fflush(stdout);
+      const bool durable = logged ? i % 8 == 7 : i % 32 == 31;
+      need(db->Put(durable && logged ? sync : plain, key(i), value(i)), "put");
+      if (!durable) continue;
+      if (!logged) need(db->Flush(FlushOptions()), "flush");
+      printf("done %lu %lu\n", i + 1, g_rolls ? (unsigned long)g_rolls->programs : 0), fflush(stdout);
     }
   } else if (what == "check") {
-    // A synced put makes all before it durable, also those in older logs.
+    // A synced put makes all before it durable, also those in older logs; and so does a flush.
     std::unique_ptr<DB> db = Open();
     unsigned long lost = 0, wrong = 0, all = 0, next = 0, scanned = 0;
     for (unsigned long i = 0; i < first + count; i++) {
