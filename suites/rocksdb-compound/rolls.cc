@@ -185,6 +185,8 @@ int main(int argc, char** argv) {
       if (!durable) continue;
       if (!logged) need(db->Flush(FlushOptions()), "flush");
       printf("done %lu %lu\n", i + 1, g_rolls ? (unsigned long)g_rolls->programs : 0), fflush(stdout);
+      // Most kills come now, when nothing behind the flush has made it durable.
+      if (!logged) usleep(20000);
     }
   } else if (what == "check") {
     // A synced put makes all before it durable, also those in older logs; and so does a flush.
