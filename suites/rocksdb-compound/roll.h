@@ -40,8 +40,10 @@ class RollFileSystem final : public FileSystemWrapper {
     const auto tmp = held_.find(from);
     IOStatus s;
     if (tmp != held_.end() && tmp->second->closed && Roll(tmp->second, to, &s)) return s;
+    // The plain way: first all that `to` may name, for it may be CURRENT.
+    durable_.erase(to);
     s = MakeBelow(from);
-    if (s.ok()) s = MakeBelow(to);
+    if (s.ok()) s = MakeBelow(Folder(to));
     return s.ok() ? target()->RenameFile(from, to, o, d) : s;
   }
   IOStatus DeleteFile(const std::string& f, const IOOptions& o, IODebugContext* d) override {
@@ -60,9 +62,6 @@ class RollFileSystem final : public FileSystemWrapper {
   IOStatus NewSequentialFile(const std::string& f, const FileOptions& o, std::unique_ptr<FSSequentialFile>* r, IODebugContext* d) override {
     return Made(f, [&] { return target()->NewSequentialFile(f, o, r, d); });
   }
-  IOStatus NewRandomAccessFile(const std::string& f, const FileOptions& o, std::unique_ptr<FSRandomAccessFile>* r, IODebugContext* d) override {
-    return Made(f, [&] { return target()->NewRandomAccessFile(f, o, r, d); });
-  }
   IOStatus ReopenWritableFile(const std::string& f, const FileOptions& o, std::unique_ptr<FSWritableFile>* r, IODebugContext* d) override {
     return Made(f, [&] { return target()->ReopenWritableFile(f, o, r, d); });
   }
@@ -75,17 +74,8 @@ class RollFileSystem final : public FileSystemWrapper {
   IOStatus GetChildrenFileAttributes(const std::string& f, const IOOptions& o, std::vector<FileAttributes>* r, IODebugContext* d) override {
     return Made(f, [&] { return target()->GetChildrenFileAttributes(f, o, r, d); });
   }
-  IOStatus Truncate(const std::string& f, size_t size, const IOOptions& o, IODebugContext* d) override {
-    return Made(f, [&] { return target()->Truncate(f, size, o, d); });
-  }
   IOStatus GetFileSize(const std::string& f, const IOOptions& o, uint64_t* size, IODebugContext* d) override {
     return Made(f, [&] { return target()->GetFileSize(f, o, size, d); });
-  }
-  IOStatus GetFileModificationTime(const std::string& f, const IOOptions& o, uint64_t* time, IODebugContext* d) override {
-    return Made(f, [&] { return target()->GetFileModificationTime(f, o, time, d); });
-  }
-  IOStatus LinkFile(const std::string& f, const std::string& to, const IOOptions& o, IODebugContext* d) override {
-    return Made(f, [&] { return target()->LinkFile(f, to, o, d); });
   }
 
  private:
@@ -217,8 +207,7 @@ class RollFileSystem final : public FileSystemWrapper {
     return s;
   }
   template <typename Call> IOStatus Made(const std::string& f, Call call) {
-    // Opens of tables do not wait for a roll.
-    if (f.size() < 4 || f.compare(f.size() - 4, 4, ".sst") != 0) {
+    {
       std::lock_guard<std::mutex> lock(mutex_);
       IOStatus s = MakeBelow(f);
       if (!s.ok()) return s;

@@ -136,6 +136,28 @@ static int Held() {
     need(SetCurrent(fs, name, current), "rename after the question");
     Is(base.get(), path, "held+", "content after the question");
   }
+  // Somebody asks for the .dbtmp alone: the rename needs both.
+  auto asked = Manifest(fs, g_dir + "/MANIFEST-000190", "asked");
+  need(WriteStringToFile(fs, "MANIFEST-000190\n", g_dir + "/000009.dbtmp", true), "dbtmp");
+  need(fs->FileExists(g_dir + "/000009.dbtmp", IOOptions(), nullptr), "a held .dbtmp exists");
+  need(fs->RenameFile(g_dir + "/000009.dbtmp", current, IOOptions(), nullptr), "rename of a .dbtmp that was asked for");
+  Is(base.get(), g_dir + "/MANIFEST-000190", "asked", "the MANIFEST that the .dbtmp names");
+  // No program leads out of the volume: such a roll is made the plain way.
+  std::string away = std::string(getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp") + "/weft-away.XXXXXX";
+  const std::string folder = g_dir;
+  expect(mkdtemp(&away[0]) && symlink(away.c_str(), (g_dir + "/away").c_str()) == 0, "symlink out of the volume");
+  g_dir += "/away";
+  need(WriteStringToFile(base.get(), "MANIFEST-000001\n", g_dir + "/CURRENT"), "CURRENT outside");
+  const uint64_t programs = g_rolls->programs, plain = g_rolls->plain;
+  auto outside = Manifest(fs, g_dir + "/MANIFEST-000191", "outside");
+  expect(!there(g_dir + "/MANIFEST-000191"), "held outside");
+  need(SetCurrent(fs, "MANIFEST-000191", g_dir + "/CURRENT"), "rename outside");
+  expect(g_rolls->programs == programs && g_rolls->plain == plain + 2, "a roll outside is no program");
+  Is(base.get(), away + "/CURRENT", "MANIFEST-000191\n", "CURRENT outside");
+  Is(base.get(), away + "/MANIFEST-000191", "outside", "MANIFEST outside");
+  for (const char* name : {"/CURRENT", "/MANIFEST-000191"}) unlink((away + name).c_str());
+  rmdir(away.c_str());
+  g_dir = folder;
   // Dropped, closed without a rename, and a rename that fails.
   auto dropped = Manifest(fs, g_dir + "/MANIFEST-000200", "dropped");
   need(fs->DeleteFile(g_dir + "/MANIFEST-000200", IOOptions(), nullptr), "delete of a held file");
