@@ -3,7 +3,7 @@
 # one all are run, in about 45 minutes. Each compares with a native run of the same; docs/programs.md tells what it does.
 cd "$(dirname "$0")/.." || exit 2
 NAMES=("$@")
-[ $# -gt 0 ] || NAMES=(rocksdb leveldb leveldb-tests sqlite sqlite-atomic leveldb-compound wiredtiger lmdb java postgresql mariadb redis git tools fio node python gcc go bash)
+[ $# -gt 0 ] || NAMES=(rocksdb leveldb leveldb-tests sqlite sqlite-atomic leveldb-compound rocksdb-compound wiredtiger lmdb java postgresql mariadb redis git tools fio node python gcc go bash)
 LOGS=$(mktemp -d "${TMPDIR:-/tmp}/weft-programs.XXXXXX")
 table() { printf '%-12s %-8s %6s %6s %6s  %s\n' "$@"; }
 ROWS=()

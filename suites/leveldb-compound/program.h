@@ -1,4 +1,4 @@
-// Programs of weft's server for C++: a volume, a chain with its answer, and short names for what the patch of LevelDB adds to it.
+// Programs of weft's server for C++: a volume, a chain with its answer, and short names for what LevelDB and RocksDB add to it.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -37,7 +37,7 @@ struct Program {
   Program& operator=(const Program&) = delete;
 
   // `file`, unless null, is the one of Given(). False: weft_error_message() says why.
-  bool Run(const weft_file* file = nullptr) { return weft_chain_run(volume.files, chain, file, file ? 1 : 0, &answer) == 0; }
+  bool Run(const weft_file* file = nullptr) { return (status = weft_chain_run(volume.files, chain, file, file ? 1 : 0, &answer)) == 0; }
   weft_value Given() { return weft_chain_given(chain, 0); }
   weft_value Open(const std::string& name, int flags) { return weft_chain_open(chain, At(name), flags); }
   weft_value Size(weft_value file) { return Export(weft_chain_field(chain, weft_chain_stat(chain, file), WEFT_FIELD_SIZE)); }
@@ -47,10 +47,11 @@ struct Program {
   void Append(weft_value file, weft_bytes data) { weft_chain_append(chain, file, data); }
   void Sync(weft_value file) { weft_chain_sync(chain, file); }
   // Makes a file with this content, or replaces the content of the file that is there.
-  void Make(const std::string& name, const std::string& content) {
-    weft_value file = weft_chain_create(chain, At(name), 0, 0644);
+  weft_value Make(const std::string& name, const std::string& content, uint32_t mode = 0644) {
+    weft_value file = weft_chain_create(chain, At(name), 0, mode);
     weft_chain_truncate(chain, file, weft_num(0));
     Append(file, Bytes(content));
+    return file;
   }
   void Rename(const std::string& from, const std::string& to) { weft_chain_rename(chain, At(from), At(to), 0); }
   weft_number Math(weft_number left, uint32_t arith, weft_number right) {
@@ -71,6 +72,7 @@ struct Program {
   const Volume& volume;
   weft_chain* chain = nullptr;
   weft_answer* answer = nullptr;
+  int status = 0;  // Of Run()
 
  private:
   weft_path At(const std::string& name) const { return weft_at(volume.Path(name)); }
