@@ -7,11 +7,10 @@
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
 use crate::journal::log::FIRST_BLOCKS;
-use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES, Leaf};
+use crate::layout::leaves::Leaf;
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
-use crate::pages::desc::{Desc, PageKind};
-use crate::reads;
+use crate::reads::{self, KnownPages};
 use crate::space::{Run, in_runs};
 use crate::store::Store;
 use std::collections::BTreeMap;
@@ -121,7 +120,7 @@ impl Store {
         let lists = [superblock.leaves, superblock.catalog].into_iter().flat_map(|blob| blob.copies());
         let mut blocks: Blocks =
             lists.flat_map(of_copy).map(|block| (block, (None, Tag::METADATA))).collect();
-        let mut is_whole = true;
+        let (mut is_whole, mut known) = (true, KnownPages::default());
         reads::each_leaf(&*self.medium, leaves, |leaf, Leaf { blocks: copies, crc }, raw| {
             let lost = || Error::damaged(format!("leaf {leaf} of descriptors: no copy's checksum holds"));
             let (copy, raw) = raw.ok_or_else(lost)?;
@@ -131,15 +130,11 @@ impl Store {
                 is_whole = false;
             }
             copies.iter().for_each(|block| _ = blocks.insert(*block, (Some(crc), Tag::METADATA)));
-            for (page, raw) in (leaf * LEAF_PAGES..).zip(raw.chunks_exact(DESC_BYTES)) {
-                let desc = Desc::decode(raw, page)?;
-                // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
-                if desc.kind != PageKind::Free && !desc.is_left_over() {
-                    blocks.insert(desc.block, (Some(desc.crc), self.pool.tag_of(desc.snode)));
-                }
-            }
-            Ok::<(), Error>(())
+            // What a transaction has made and not committed may never have been written, and a copy gives it up when it is opened.
+            known.add_leaf(leaf, raw)
         })?;
+        let pages = known.into_pages();
+        blocks.extend(pages.map(|page| (page.block, (Some(page.crc), self.pool.tag_of(page.snode)))));
         Ok(is_whole.then_some((superblock, blocks)))
     }
 }

@@ -15,11 +15,9 @@
 
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
-use crate::layout::leaves::{DESC_BYTES, LEAF_PAGES};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
-use crate::pages::desc::{Desc, PageKind};
-use crate::reads;
+use crate::reads::{self, KnownPages};
 use crate::space::{Run, Space};
 use std::io::{self, IoSlice};
 use weft_core::Tag;
@@ -117,17 +115,13 @@ pub(crate) fn blocks_of(medium: &dyn PageStore, superblock: &Superblock) -> Resu
     let list = list.ok_or_else(|| Error::damaged("a snapshot's list of leaves: no copy can be read"))?;
     let leaves: Vec<_> = reads::leaves_in(&list).collect();
     blocks.extend(leaves.iter().flat_map(|(_, leaf)| leaf.blocks));
+    let mut known = KnownPages::default();
     reads::each_leaf(medium, leaves, |leaf, _, raw| {
         let lost = || Error::damaged(format!("leaf {leaf} of a snapshot's descriptors: no copy can be read"));
         let (_, raw) = raw.ok_or_else(lost)?;
-        for (page, raw) in (leaf.saturating_mul(LEAF_PAGES)..).zip(raw.chunks_exact(DESC_BYTES)) {
-            let desc = Desc::decode(raw, page)?;
-            if desc.kind != PageKind::Free && !desc.is_left_over() {
-                blocks.push(desc.block);
-            }
-        }
-        Ok::<(), Error>(())
+        known.add_leaf(leaf, raw)
     })?;
+    blocks.extend(known.into_pages().map(|page| page.block));
     Ok(blocks)
 }
 

@@ -5,10 +5,12 @@
 
 use crate::error::{Error, Result};
 use crate::ids::PAGE_BYTES;
-use crate::layout::leaves::{LEAF_ENTRY_BYTES, Leaf};
+use crate::layout::leaves::{DESC_BYTES, LEAF_ENTRY_BYTES, LEAF_PAGES, Leaf};
 use crate::layout::superblock::{Blob, COPIES, Superblock};
 use crate::page_store::PageStore;
+use crate::pages::desc::{Desc, PageKind};
 use crate::space::{Run, in_runs};
+use rustc_hash::FxHashMap;
 use std::convert::Infallible;
 use weft_core::checksum::crc32c;
 use weft_core::codec::Reader;
@@ -123,4 +125,58 @@ pub(crate) fn each_leaf<E>(
         let second = if first.is_none() { page(medium, leaf.blocks[1], leaf.crc) } else { None };
         each(number, leaf, first.or(second.as_deref().map(|raw| (1, raw))))
     })
+}
+
+/// Where a page is on the medium.
+pub(crate) struct PageAt {
+    pub block: u64,
+    pub crc: u32,
+    pub snode: u16,
+}
+
+/// Chooses, of the pages that the descriptors of a checkpoint tell of, those that belong to it: what transactions had made and not committed
+/// may lie elsewhere by now. Of a node with pages of its own, only the first one says so.
+#[derive(Default)]
+pub(crate) struct KnownPages {
+    pages: Vec<PageAt>,
+    /// First pages of such nodes, and how many they have.
+    heads: FxHashMap<u32, u64>,
+    /// Further pages: the number of the first one, their place behind it, and where they are.
+    tails: Vec<(u32, u64, PageAt)>,
+}
+
+impl KnownPages {
+    /// Looks at the descriptors of a leaf.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for one that cannot be.
+    pub(crate) fn add_leaf(&mut self, leaf: u32, raw: &[u8]) -> Result<()> {
+        for (page, raw) in (leaf.saturating_mul(LEAF_PAGES)..).zip(raw.chunks_exact(DESC_BYTES)) {
+            let desc = Desc::decode(raw, page)?;
+            let Desc { kind, block, crc, snode, body, .. } = &desc;
+            let at = PageAt { block: *block, crc: *crc, snode: *snode };
+            match kind {
+                PageKind::Free => {}
+                _ if desc.is_left_over() => {}
+                PageKind::RunTail => {
+                    let head = u64::from(page).checked_sub(body[0]);
+                    self.tails.extend(head.map(|head| (head as u32, body[0], at)));
+                }
+                PageKind::RunHead => {
+                    self.heads.insert(page, body[0]);
+                    self.pages.push(at);
+                }
+                _ => self.pages.push(at),
+            }
+        }
+        Ok(())
+    }
+
+    /// The pages, once all leaves were looked at.
+    pub(crate) fn into_pages(self) -> impl Iterator<Item = PageAt> {
+        let KnownPages { pages, heads, tails } = self;
+        let is_known =
+            move |(head, at, _): &(u32, u64, PageAt)| heads.get(head).is_some_and(|pages| at < pages);
+        pages.into_iter().chain(tails.into_iter().filter(is_known).map(|(.., at)| at))
+    }
 }

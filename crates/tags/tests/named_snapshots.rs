@@ -11,7 +11,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_tags::{Error, Kv, MemoryStore, Options, PageStore, SnodeId, Store, at_snapshot};
+use weft_tags::{
+    Error, Info, InfoForm, Kv, MemoryStore, NodeType, Options, PageStore, SnodeId, Store, at_snapshot,
+};
 
 type Pairs = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -119,6 +121,47 @@ fn what_only_a_snapshot_kept_is_free_again_and_a_store_without_any_is_of_the_ver
     let copied = Store::open(Box::new(copy), &options()).unwrap();
     assert!(copied.named_snapshots().is_empty() && pairs(&copied) == all, "a copy is of one state");
     assert!(matches!(at_snapshot(Box::new(medium), "three"), Err(Error::NoSuchSnapshot(_))));
+}
+
+/// A node is being made, smaller and larger than a page, while a snapshot is taken; then it is committed, or not.
+#[test]
+fn a_snapshot_holds_nothing_of_a_transaction_that_commits_later() {
+    const KIND: NodeType = NodeType(7);
+    for (bytes, commits) in
+        [3_000, 5_000, 20_000, 2_000_000].into_iter().flat_map(|bytes| [(bytes, true), (bytes, false)])
+    {
+        let medium = Arc::new(MemoryStore::new());
+        let store = Store::create(Box::new(medium.clone()), &options()).unwrap();
+        let (root, of) =
+            (store.root(SnodeId::FIRST).unwrap(), store.edge_type("of", InfoForm::Number).unwrap());
+        let mut kept = store.begin();
+        let node = kept.create_node(SnodeId::FIRST, KIND, &vec![1; bytes]).unwrap();
+        kept.create_edge(root, of, Info::Number(0), node).unwrap();
+        kept.commit().unwrap();
+        let mut tx = store.begin();
+        let node = tx.create_node(SnodeId::FIRST, KIND, &vec![2; bytes]).unwrap();
+        tx.create_edge(root, of, Info::Number(1), node).unwrap();
+        std::thread::scope(|scope| scope.spawn(|| store.create_snapshot("then").unwrap()).join().unwrap());
+        if commits {
+            drop(tx.commit().unwrap())
+        } else {
+            tx.abort()
+        }
+        let copy = Arc::new(MemoryStore::from_bytes(medium.to_bytes()));
+        drop(store);
+        let store = Store::open(Box::new(copy.clone()), &options()).unwrap();
+        assert_eq!(store.check().unwrap().problems, Vec::<String>::new(), "{bytes} bytes");
+        let data = |store: &Store, number| {
+            let node = store.edge(root, of, Info::Number(number)).unwrap();
+            node.map(|node| store.read_node(node, KIND).unwrap())
+        };
+        assert!(data(&store, 0) == Some(vec![1; bytes]));
+        assert!(data(&store, 1) == commits.then(|| vec![2; bytes]), "{bytes} bytes");
+        store.close().unwrap();
+        let then = Store::open_read_only(at_snapshot(Box::new(copy), "then").unwrap(), &options()).unwrap();
+        assert_eq!(then.check().unwrap().problems, Vec::<String>::new(), "{bytes} bytes");
+        assert!(data(&then, 0) == Some(vec![1; bytes]) && data(&then, 1).is_none());
+    }
 }
 
 #[test]
