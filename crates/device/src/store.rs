@@ -214,7 +214,7 @@ impl Image {
         if self.is_only_looked_at() {
             return Ok(());
         }
-        let sync = || if self.lasting { self.frame.file.sync_data() } else { Ok(()) };
+        let sync = || if self.lasting { self.frame.sync_data() } else { Ok(()) };
         self.frame.end_session(sync).map_err(|e| self.io(e))
     }
 
@@ -231,7 +231,7 @@ impl Image {
 
     /// Makes data and table durable.
     pub fn sync(&self) -> Result<(), DeviceError> {
-        self.frame.file.sync_data().map_err(|e| self.io(e))
+        self.frame.sync_data().map_err(|e| self.io(e))
     }
 
     /// Makes the table durable, without the data.

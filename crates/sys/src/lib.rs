@@ -23,6 +23,7 @@ pub mod paging;
 pub mod peer;
 pub mod prefault;
 pub mod robust;
+pub mod syncs;
 pub mod thread;
 pub mod uring;
 

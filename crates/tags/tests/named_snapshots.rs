@@ -143,7 +143,7 @@ fn a_snapshot_holds_nothing_of_a_transaction_that_commits_later() {
         tx.create_edge(root, of, Info::Number(1), node).unwrap();
         std::thread::scope(|scope| scope.spawn(|| store.create_snapshot("then").unwrap()).join().unwrap());
         if commits {
-            drop(tx.commit().unwrap())
+            _ = tx.commit().unwrap()
         } else {
             tx.abort()
         }

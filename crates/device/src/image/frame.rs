@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use weft_sys::file::{LockedFile, boot_id};
+use weft_sys::syncs::Syncs;
 
 /// Why an image without a session page is refused.
 pub const NO_SESSION: &str =
@@ -59,6 +60,7 @@ pub struct Frame {
     pub table: Table,
     /// The file, locked.
     pub file: LockedFile,
+    syncs: Syncs,
     spare: Spare,
     /// Whether the copy of the records counts; see [`LastUse`].
     spare_counts: bool,
@@ -84,13 +86,20 @@ impl Frame {
             Table::map(&file, id, records, left)?
         };
         let opens = last.map_or(1, |last| last.opens.wrapping_add(1));
+        let syncs = Syncs::of(&file)?;
         Ok(Frame {
             table,
             file,
+            syncs,
             spare,
             spare_counts: last.is_some_and(|last| last.spare_counts),
             session: Session { clean: false, boot: boot_id().unwrap_or_default(), opens },
         })
+    }
+
+    /// Makes what was written to the file durable. After the first error, each sync fails.
+    pub fn sync_data(&self) -> io::Result<()> {
+        self.syncs.sync_data()
     }
 
     /// A record from its second copy. That of the counters may be older than the image; others are taken only of an image

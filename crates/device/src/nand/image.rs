@@ -609,7 +609,7 @@ impl FlashImage {
     /// Sees to it that what was written so far is durable.
     pub fn make_durable(&self) -> Result<(), DeviceError> {
         let sync = |covered| {
-            if let Err(error) = self.frame.file.sync_data() {
+            if let Err(error) = self.frame.sync_data() {
                 let _ = self.failed.set(error.to_string());
                 return Err(self.sync_failed());
             }
@@ -637,13 +637,13 @@ impl FlashImage {
         }
         if self.left {
             // In this use, records of the last one that say what may be missing do not count.
-            self.frame.file.sync_data().map_err(|e| self.io(e))?;
+            self.frame.sync_data().map_err(|e| self.io(e))?;
         }
         self.frame.begin_session().map_err(|e| self.io(e))?;
         if self.header_damaged {
             self.frame.write_header(&self.header).map_err(|e| self.io(e))?;
         }
-        self.frame.file.sync_data().map_err(|e| self.io(e))
+        self.frame.sync_data().map_err(|e| self.io(e))
     }
 
     /// What is in the image has been recovered: it can be closed.
@@ -656,7 +656,7 @@ impl FlashImage {
         if !self.is_open() {
             return Ok(());
         }
-        self.frame.end_session(|| self.frame.file.sync_data()).map_err(|e| self.io(e))
+        self.frame.end_session(|| self.frame.sync_data()).map_err(|e| self.io(e))
     }
 
     /// Whether it is to be closed.

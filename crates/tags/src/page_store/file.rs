@@ -16,6 +16,7 @@ use weft_core::Tag;
 use weft_core::units::format_size;
 use weft_sys::AlignedBuf;
 use weft_sys::file::{self, PARTS_MAX};
+use weft_sys::syncs::Syncs;
 use weft_sys::uring::Rings;
 
 /// Times that a lock is tried, and the time between them.
@@ -47,6 +48,7 @@ pub struct FileStore {
     reads: ReadPath,
     blocks: AtomicU64,
     fixed: bool,
+    syncs: Syncs,
     rings: Option<Arc<Rings>>,
     mapping: Option<Arc<Mapping>>,
 }
@@ -109,6 +111,7 @@ impl FileStore {
             ReadPath::Kernel | ReadPath::Mapped => open(0),
         }
         .map_err(failed)?;
+        let syncs = Syncs::of(&write).map_err(failed)?;
         let meta = read.metadata().map_err(failed)?;
         let fixed = meta.file_type().is_block_device();
         let bytes = if fixed { file::seek(&read, 0, libc::SEEK_END).map_err(failed)? } else { meta.len() };
@@ -124,6 +127,7 @@ impl FileStore {
             reads,
             blocks,
             fixed,
+            syncs,
             rings: Rings::new().map(Arc::new),
             mapping: mapping.map(Arc::new),
         })
@@ -222,7 +226,7 @@ impl PageStore for FileStore {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.write.sync_data()
+        self.syncs.sync_data()
     }
 
     fn discard(&self, block: u64, blocks: u64) {

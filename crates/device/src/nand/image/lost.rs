@@ -34,7 +34,7 @@ impl FlashImage {
             return Ok(());
         }
         self.forget_uncounted(blocks)?;
-        self.frame.file.sync_data().map_err(|e| self.io(e))?;
+        self.frame.sync_data().map_err(|e| self.io(e))?;
         for number in changed {
             let (block, slot) = &mut blocks[number as usize];
             *slot = self.publish(u64::from(number), *slot, block, Unsynced::default());
