@@ -658,7 +658,7 @@ int weft_tags_create(const char *path, uint64_t cache_bytes, weft_tags **out);
    Caller: path is a string; out can be written. */
 int weft_tags_create_with(const char *path, uint64_t cache_bytes, int reads, weft_tags **out);
 
-/* Opens a tag store in a file. It is open in one process at a time: WEFT_EBUSY while another has it.
+/* Opens a tag store in a file. It is open in one process at a time: WEFT_EBUSY while another has it. A forked child does not use what its parent has open: calls that change or close it fail there (WEFT_EIO), and the file stays in use until the child has ended, too.
    Caller: path is a string; out can be written. */
 int weft_tags_open(const char *path, uint64_t cache_bytes, weft_tags **out);
 

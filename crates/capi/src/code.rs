@@ -75,6 +75,7 @@ pub(crate) fn of_store(error: &weft_tags::Error) -> i32 {
         | Error::Io { .. }
         | Error::Target(_)
         | Error::Stopped { .. }
+        | Error::Forked
         | Error::Version { .. }
         | Error::Damaged { .. } => WEFT_EIO,
         _ => WEFT_EINVAL,

@@ -7,8 +7,9 @@ use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use weft_client::{Batch, Client, ConnectOptions, FileRef, Prepared};
+use weft_sys::fork::Process;
 use weft_vfs::compound::{Answer, Checked, Input, Native};
 
 /// Where a volume appears, unless something else is said.
@@ -26,28 +27,11 @@ pub(crate) fn fresh_id() -> u64 {
     LAST.fetch_add(1, Relaxed) + 1
 }
 
-/// How many forks lie between this process and the one that has loaded the library.
-static FORKS: AtomicU64 = AtomicU64::new(0);
-
-extern "C" fn forked() {
-    FORKS.fetch_add(1, Relaxed);
-}
-
-/// From now on forks are counted; how many there were.
-fn forks() -> u64 {
-    static COUNTED: Once = Once::new();
-    COUNTED.call_once(|| {
-        // SAFETY: the function does nothing that a child may not do. Without memory for it the child is not told apart.
-        let _ = unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-    });
-    FORKS.load(Relaxed)
-}
-
 /// A connection to the server of a volume.
 pub struct WeftFiles {
     id: u64,
-    /// What [`FORKS`] was: a child takes answers away from its parent, and what it holds when it is killed is its parent's.
-    forks: u64,
+    /// A child takes answers away from its parent, and what it holds when it is killed is its parent's.
+    process: Process,
     client: Client,
     open: Mutex<HashSet<u64>>,
 }
@@ -71,7 +55,7 @@ pub(crate) unsafe fn connection<'a>(files: *const WeftFiles) -> Result<&'a WeftF
     put_handlers_off();
     // SAFETY: the caller's promise.
     let files = unsafe { handle(files, "files") }?;
-    if files.forks == FORKS.load(Relaxed) {
+    if files.process.is_current() {
         return Ok(files);
     }
     let what = "the connection is of the process that has forked this one; connect again";
@@ -172,14 +156,14 @@ exports! {
             (true, Some(path)) => path.as_bytes(),
             (true, None) => MOUNT_POINT,
         };
-        let forks = forks();
+        let process = Process::current();
         let connected = Client::connect(&ConnectOptions { socket_path, mount_point });
         let mut client = connected.map_err(|errno| {
             let what = format!("connect to {}", OsStr::from_bytes(socket_path).display());
             Failure::Files { what, errno }
         })?;
         client.lend(&Native);
-        give(WeftFiles { id: fresh_id(), forks, client, open: Mutex::default() }, out)
+        give(WeftFiles { id: fresh_id(), process, client, open: Mutex::default() }, out)
     }
 
     /// Ends a connection, and closes the files that it has opened. Runs that are posted and that the server has not begun are not made, as

@@ -99,7 +99,8 @@ exports! {
         give(WeftTags(Arc::new(store)), out)
     }
 
-    /// Opens a tag store in a file. It is open in one process at a time: WEFT_EBUSY while another has it.
+    /// Opens a tag store in a file. It is open in one process at a time: WEFT_EBUSY while another has it. A forked child does not use what
+    /// its parent has open: calls that change or close it fail there (WEFT_EIO), and the file stays in use until the child has ended, too.
     ///
     /// # Safety
     /// `path` is a string; `out` can be written.

@@ -43,6 +43,13 @@ impl Program {
 }
 
 #[test]
+fn a_forked_child_does_not_use_the_store_of_its_parent() {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = Program::compile("../tests/c/forked_store.c", scratch.path());
+    assert_eq!(program.run(&scratch.path().join("store"), &[]).stdout, b"forked with a store from C: ok\n");
+}
+
+#[test]
 fn a_key_value_store_and_a_tree_are_used_from_c() {
     let scratch = tempfile::tempdir().unwrap();
     let program = Program::compile("maps.c", scratch.path());

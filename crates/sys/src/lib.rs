@@ -15,6 +15,7 @@ pub mod clock;
 mod durable_write;
 pub mod exchange;
 pub mod file;
+pub mod fork;
 pub mod huge;
 pub mod map;
 pub mod memory;

@@ -4,6 +4,7 @@
 //! memory back, a third of the time of an insert into the tag store. So while a region is being filled, the next part of it is
 //! populated meanwhile.
 
+use crate::fork::Process;
 use crate::huge::HugeRegion;
 use crate::map::Advice;
 use parking_lot::{Condvar, Mutex};
@@ -20,6 +21,8 @@ const AHEAD_BYTES: usize = 16 << 20;
 pub struct Prefault {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// A forked child has no such thread.
+    process: Process,
 }
 
 struct Shared {
@@ -43,7 +46,7 @@ impl Prefault {
         let theirs = shared.clone();
         let populate = move || populate(&theirs, &region, bytes);
         let thread = std::thread::Builder::new().name(name.into()).spawn(populate)?;
-        Ok(Prefault { shared, thread: Some(thread) })
+        Ok(Prefault { shared, thread: Some(thread), process: Process::current() })
     }
 
     /// Notes that the first `bytes` are in use.
@@ -58,6 +61,9 @@ impl Prefault {
 
 impl Drop for Prefault {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         self.shared.wanted.lock().ends = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.take() {

@@ -49,6 +49,9 @@ pub enum Error {
         /// The error of that write.
         reason: Arc<str>,
     },
+    /// A forked child cannot use what its parent has open: both would write, and neither knows of the other.
+    #[error("the store was opened before this process was forked; open a store in the process that uses it")]
+    Forked,
     /// The medium holds no store.
     #[error("no tag store here ({what}); create one first")]
     NotAStore {

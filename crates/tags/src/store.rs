@@ -471,6 +471,11 @@ fn find_type(catalog: &Catalog, name: &str, form: InfoForm) -> Result<Option<Edg
 
 impl Drop for Store {
     fn drop(&mut self) {
+        if let Err(Error::Forked) = self.journal.check() {
+            // They are its parent's.
+            std::mem::forget(self.journal.writes.all());
+            return;
+        }
         // They read frames, which go with the store. Whether they have arrived, the journal says at the next opening.
         if let Err(error) = self.journal.writes.arrive(&*self.medium) {
             tracing::debug!(%error, "a write of a store that is dropped failed");

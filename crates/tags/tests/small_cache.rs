@@ -11,10 +11,10 @@ use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use weft_tags::{
-    Credentials, Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange, MemoryStore, NodeId, NodeType,
-    Options, PageStore, SessionLimits, SnodeId, SnodeTags, Store, Transaction,
+    BTree, BTreeForm, Credentials, Direction, Durability, EdgeType, Error, Info, InfoForm, Kv, KvChange,
+    MemoryStore, NodeId, NodeType, Options, PageStore, SessionLimits, SnodeId, SnodeTags, Store, Transaction,
 };
 
 const PLAIN: NodeType = NodeType(5);
@@ -507,4 +507,75 @@ fn all_edges_of_a_node_are_those_of_one_state_while_others_commit() {
         }
         is_over.store(1, Relaxed);
     });
+}
+
+/// Long keys that differ at their ends, with values, all larger than the cache.
+#[test]
+fn keys_and_values_of_a_tree_that_are_larger_than_the_cache_are_found_listed_and_checked() {
+    let medium = Arc::new(MemoryStore::new());
+    let large = options(64 << 20);
+    let store = Store::create(Box::new(medium.clone()), &large).unwrap();
+    let tree = BTree::open(&store, SnodeId::FIRST, "tree", BTreeForm::Bytes).unwrap();
+    let key = |end: u8| [&vec![b'k'; 2 << 20][..], &[end]].concat();
+    let value = |end: u8| vec![end; 3 << 20];
+    for end in [b'a', b'c', b'e'] {
+        tree.insert(&key(end), &value(end)).unwrap();
+    }
+    for n in 0..200u32 {
+        tree.insert(&n.to_be_bytes(), &[7; 30]).unwrap();
+    }
+    store.close().unwrap();
+    let store = Store::open(Box::new(medium), &options(1 << 20)).unwrap();
+    let tree = BTree::open(&store, SnodeId::FIRST, "tree", BTreeForm::Bytes).unwrap();
+    let before = store.report().page_reads;
+    assert!(tree.get(&key(b'c')).unwrap() == Some(value(b'c')));
+    // Two keys are compared at most, and one value is read: less than 2,000 pages.
+    let reads = store.report().page_reads - before;
+    assert!((1_200..2_500).contains(&reads), "{reads} pages were read");
+    assert!(tree.get(&key(b'b')).unwrap().is_none() && tree.get(&key(b'f')).unwrap().is_none());
+    let mut tx = store.begin();
+    assert!(tree.get_in(&mut tx, &key(b'e')).unwrap() == Some(value(b'e')));
+    assert!(tree.get_in(&mut tx, &key(b'd')).unwrap().is_none());
+    tx.abort();
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Who changes the s-node all the time does not keep others from reading it.
+        scope.spawn(|| {
+            let mut tree = BTree::open(&store, SnodeId::FIRST, "tree", BTreeForm::Bytes).unwrap();
+            tree.durability(Durability::None);
+            for n in (0..200u32).cycle() {
+                tree.insert(&n.to_be_bytes(), &[8; 30]).unwrap();
+                if ended.load(Relaxed) {
+                    break;
+                }
+            }
+        });
+        let _ended = Ended(&ended);
+        assert!(tree.get(&key(b'a')).unwrap() == Some(value(b'a')));
+        assert!(tree.get(&key(b'b')).unwrap().is_none());
+        let found: Vec<_> =
+            tree.range(key(b'a')..=key(b'c'), Direction::Down).unwrap().map(|pair| pair.unwrap()).collect();
+        assert!(found == [b'c', b'a'].map(|end| (key(end), value(end))));
+    });
+    let snapshot = store.snapshot();
+    tree.insert(b"later", b"7").unwrap();
+    let then = tree.at(&snapshot).unwrap();
+    assert!(then.get(&key(b'a')).unwrap() == Some(value(b'a')) && then.get(b"later").unwrap().is_none());
+    drop(snapshot);
+    tree.delete(&key(b'a')).unwrap();
+    tree.insert(&key(b'b'), &value(b'b')).unwrap();
+    let all: Vec<_> = tree.range::<&[u8]>(.., Direction::Up).unwrap().map(|pair| pair.unwrap()).collect();
+    assert!(all.len() == 204 && all[200..203] == [b'b', b'c', b'e'].map(|end| (key(end), value(end))));
+    let report = tree.check().unwrap();
+    assert_eq!((report.problems.len(), report.pairs, report.long), (0, 204, 6));
+    assert_eq!(store.check().unwrap().problems, Vec::<String>::new());
+}
+
+/// Says so when it goes, also by a panic.
+struct Ended<'e>(&'e AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }

@@ -72,27 +72,30 @@ impl BTree<'_> {
     }
 
     fn see(&self, id: NodeId) -> Result<NodeSummary> {
-        self.look_on(self.store, |look| {
+        let (summary, far_nodes) = self.look(|look| {
             let node = look.node(id)?;
             let (level, count) = (node.level(), node.count());
             let keys = (0..count).map(|at| look.whole_key(node.key(at))).collect::<Step<Vec<_>>>()?;
             let inner = if level == 0 { 0..0 } else { 0..count + 1 };
             let children: Vec<NodeId> = inner.map(|at| node.child(at)).collect();
             let mut leads: BTreeSet<NodeId> = children.iter().copied().collect();
-            let mut longs = 0;
+            let (mut longs, mut far_nodes) = (0, Vec::new());
             for cell in node.cells() {
                 debug_assert!(level == 0 || leads.contains(&cell_child(self.form, &cell)));
                 for (far, len) in cell_longs(self.form, level, &cell) {
-                    if look.long(far)?.len() as u64 != len {
-                        let strange = format!("node {far} is not as long as node {id} says");
-                        return Err(Error::damaged(strange).into());
-                    }
+                    far_nodes.push((far, len));
                     leads.insert(far);
                     longs += u64::from(level == 0);
                 }
             }
-            Ok(NodeSummary { level, used: node.used(), keys, children, longs, leads })
-        })
+            Ok((NodeSummary { level, used: node.used(), keys, children, longs, leads }, far_nodes))
+        })?;
+        for (far, len) in far_nodes {
+            if self.look(|look| look.take_long(far))?.len() as u64 != len {
+                return Err(Error::damaged(format!("node {far} is not as long as node {id} says")));
+            }
+        }
+        Ok(summary)
     }
 
     /// Checks a node of `level`, unless it is the root, and what is below it, whose keys are not below `low`.

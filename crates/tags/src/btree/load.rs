@@ -20,8 +20,7 @@ impl BTree<'_> {
             return Err(Error::BadOption { what: "fill", value: fill.into(), range: "10 to 100 percent" });
         }
         let most = capacity(self.form, 0) * usize::from(fill) / 100;
-        let near =
-            self.look_on(self.store, |look| look.near(self.root, &Bound::Unbounded, Direction::Down, 1))?;
+        let near = self.look(|look| look.near(self.root, &Bound::Unbounded, Direction::Down, 1))?;
         let mut last = near.into_iter().next().map(|(key, _)| key);
         let (mut pairs, mut loaded) = (pairs.into_iter().peekable(), 0);
         while pairs.peek().is_some() {

@@ -3,19 +3,23 @@
 use super::Direction;
 use super::node::{BTreeForm, Key, KeyPart, LONG, NODE, Node, ValuePart};
 use crate::error::{Error, Step};
-use crate::ids::NodeId;
+use crate::ids::{NodeId, PAGE_BYTES};
 use crate::layout::node::{NODE_HEADER, read_header};
 use crate::pages::access::StatePages;
 use crate::partition::{NodeScope, data_in, find_node, node_header};
 use crate::tx::write_set::Update;
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::ops::Bound;
+use std::rc::Rc;
 
 /// The most levels that are gone down: a tree of pages is never that high.
 const LEVELS_MAX: usize = 40;
 /// Bytes of pairs after which no more are taken at once.
 const CHUNK_BYTES: usize = 256 << 10;
+/// How often a look may lose what it has read to changes.
+const LOST_MAX: u32 = 3;
 
 /// A pair.
 pub type Pair = (Vec<u8>, Vec<u8>);
@@ -26,6 +30,56 @@ pub(super) struct TreeView<'a, P> {
     /// The nodes that a transaction has changed.
     pub changed: Option<&'a FxHashMap<NodeId, Update>>,
     pub form: BTreeForm,
+    pub longs: &'a Longs,
+}
+
+/// What a look has read of long keys and values. A step that has to wait for a page begins anew, and reads on here: all pages of a key or
+/// a value need not be in the cache together.
+#[derive(Default)]
+pub(super) struct Longs(RefCell<LongParts>);
+
+#[derive(Default)]
+struct LongParts {
+    /// The [turns](StatePages::turns) of the pages that it was read of.
+    turns: u64,
+    parts: FxHashMap<NodeId, Rc<Vec<u8>>>,
+    /// How often what was read was of no use since somebody had changed something.
+    lost: u32,
+}
+
+impl Longs {
+    /// Whether others change the state so often that it is better read as it is now.
+    pub(super) fn is_hopeless(&self) -> bool {
+        self.0.borrow().lost > LOST_MAX
+    }
+
+    /// The data of a node of this length, with `read` for parts of it.
+    fn read(
+        &self,
+        turns: u64,
+        id: NodeId,
+        len: usize,
+        read: impl Fn(usize) -> Step<Vec<u8>>,
+    ) -> Step<Rc<Vec<u8>>> {
+        let longs = &mut *self.0.borrow_mut();
+        if longs.turns != turns {
+            longs.lost += u32::from(!longs.parts.is_empty());
+            longs.parts.clear();
+            longs.turns = turns;
+        }
+        let data = longs.parts.entry(id).or_default();
+        while data.len() < len {
+            let part = read(data.len())?;
+            // Nobody else has it before it is whole.
+            Rc::make_mut(data).extend_from_slice(&part);
+        }
+        Ok(data.clone())
+    }
+
+    /// Forgets the data of a node.
+    fn forget(&self, id: NodeId) {
+        self.0.borrow_mut().parts.remove(&id);
+    }
 }
 
 /// An inner node on the way to a leaf, and which of its children the way goes to.
@@ -59,14 +113,23 @@ impl<P: StatePages> TreeView<'_, P> {
     }
 
     /// The data of a long key or value.
-    pub(super) fn long(&self, id: NodeId) -> Step<Vec<u8>> {
+    fn long(&self, id: NodeId) -> Step<Rc<Vec<u8>>> {
         let place = find_node(self.pages, id, NodeScope::Reserved)
             .map_err(|_| Error::damaged(format!("a B+tree leads to node {id}, which is not there")))?;
         let (kind, len) = node_header(self.pages, id, place)?;
         if kind != LONG.0 {
             return Err(Error::damaged(format!("a B+tree leads to node {id} of another type")).into());
         }
-        data_in(self.pages, place, 0..len)
+        // With the nodes on the way to it.
+        let most = (self.pages.step_pages() / 2).max(1) * PAGE_BYTES;
+        self.longs.read(self.pages.turns(), id, len, |at| data_in(self.pages, place, at..len.min(at + most)))
+    }
+
+    /// The data of a long key or value, of which no more is read.
+    pub(super) fn take_long(&self, id: NodeId) -> Step<Vec<u8>> {
+        let data = self.long(id)?;
+        self.longs.forget(id);
+        Ok(Rc::unwrap_or_clone(data))
     }
 
     /// The whole key of a cell.
@@ -74,7 +137,7 @@ impl<P: StatePages> TreeView<'_, P> {
         match part {
             KeyPart::Here(bytes) => Ok(bytes.to_vec()),
             KeyPart::Fixed(key) => Ok(key.to_be_bytes().to_vec()),
-            KeyPart::Far { node, .. } => self.long(node),
+            KeyPart::Far { node, .. } => Ok(self.long(node)?.to_vec()),
         }
     }
 
@@ -86,7 +149,7 @@ impl<P: StatePages> TreeView<'_, P> {
             KeyPart::Far { prefix, node, .. } => {
                 let head = key.get(..prefix.len()).unwrap_or(key);
                 match head.cmp(prefix) {
-                    Ordering::Equal => key.cmp(&self.long(node)?),
+                    Ordering::Equal => key.cmp(&self.long(node)?[..]),
                     unequal => unequal,
                 }
             }
@@ -157,18 +220,19 @@ impl<P: StatePages> TreeView<'_, P> {
     /// The value of a key.
     pub(super) fn value(&self, root: NodeId, key: Key<'_>) -> Step<Option<Vec<u8>>> {
         let (_, leaf) = self.leaf(root, key)?;
-        self.search(&leaf, key)?.ok().map(|at| self.whole_value(leaf.value(at))).transpose()
-    }
-
-    fn whole_value(&self, part: ValuePart<'_>) -> Step<Vec<u8>> {
-        match part {
-            ValuePart::Here(bytes) => Ok(bytes.to_vec()),
-            ValuePart::Far { node, .. } => self.long(node),
-        }
+        let Ok(at) = self.search(&leaf, key)? else { return Ok(None) };
+        Ok(Some(match leaf.value(at) {
+            ValuePart::Here(bytes) => bytes.to_vec(),
+            ValuePart::Far { node, .. } => self.take_long(node)?,
+        }))
     }
 
     fn pair(&self, leaf: &Node<'_>, at: usize) -> Step<Pair> {
-        Ok((self.whole_key(leaf.key(at))?, self.whole_value(leaf.value(at))?))
+        let value = match leaf.value(at) {
+            ValuePart::Here(bytes) => bytes.to_vec(),
+            ValuePart::Far { node, .. } => self.long(node)?.to_vec(),
+        };
+        Ok((self.whole_key(leaf.key(at))?, value))
     }
 
     /// Pairs from a bound on, up or down, those that lie together; none when there are no more.

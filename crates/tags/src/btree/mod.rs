@@ -29,9 +29,10 @@ use crate::error::{Error, Result, Step};
 use crate::ids::{EdgeType, Info, InfoForm, NodeId, NodeType, Permission, SnodeId};
 use crate::options::Durability;
 use crate::pages::access::PageReader;
+use crate::snapshot::Snapshot;
 use crate::store::Store;
 use crate::tx::Transaction;
-use look::TreeView;
+use look::{Longs, TreeView};
 use node::{FIXED_KEY, FIXED_VALUE, Key, NODE};
 
 /// The edge type from a root to the anchors, by name.
@@ -191,10 +192,16 @@ impl<'s> BTree<'s> {
     /// # Errors
     /// [`Error::TooLarge`], or [`Error::WrongSize`] in a tree of fixed pairs; what reading the medium gives.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.get_on(self.store, key)
+        let value = self.get_on(self.store, key)?;
+        value.map_or_else(|| self.get_at(&self.store.snapshot(), key), Ok)
     }
 
-    fn get_on(&self, state: &impl Committed, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn get_at(&self, snapshot: &Snapshot<'_>, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.get_on(snapshot, key)?.flatten())
+    }
+
+    /// The value of a key; `None` where the state changes too often.
+    fn get_on(&self, state: &impl Committed, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
         let wanted = self.key(key)?;
         self.look_on(state, |look| look.value(self.root, wanted))
     }
@@ -258,14 +265,28 @@ impl<'s> BTree<'s> {
         Ok(())
     }
 
-    /// Runs `step` on a committed state.
+    /// Runs `step` on a committed state; `None` where that changes too often for what it reads, which a snapshot does not.
     fn look_on<S: Committed, T>(
         &self,
         state: &S,
         mut step: impl FnMut(&TreeView<'_, S::View<'_>>) -> Step<T>,
-    ) -> Result<T> {
-        let form = self.form;
-        state.step(self.anchor.home(), |pages, _| step(&TreeView { pages, changed: None, form }))
+    ) -> Result<Option<T>> {
+        let (form, longs) = (self.form, Longs::default());
+        state.step(self.anchor.home(), |pages, _| {
+            if longs.is_hopeless() {
+                return Ok(None);
+            }
+            step(&TreeView { pages, changed: None, form, longs: &longs }).map(Some)
+        })
+    }
+
+    /// Runs `step` on the last commit, again where that changes too often.
+    fn look<T>(&self, mut step: impl FnMut(&TreeView<'_, PageReader<'_>>) -> Step<T>) -> Result<T> {
+        loop {
+            if let Some(seen) = self.look_on(self.store, &mut step)? {
+                return Ok(seen);
+            }
+        }
     }
 
     /// Runs `step` on what a transaction sees. It holds the s-node.
@@ -274,9 +295,9 @@ impl<'s> BTree<'s> {
         tx: &Transaction<'_>,
         mut step: impl FnMut(&TreeView<'_, PageReader<'_>>) -> Step<T>,
     ) -> Result<T> {
-        let form = self.form;
+        let (form, longs) = (self.form, Longs::default());
         self.store.read(self.anchor.home(), |pages, _| {
-            step(&TreeView { pages, changed: Some(tx.changed_nodes()), form })
+            step(&TreeView { pages, changed: Some(tx.changed_nodes()), form, longs: &longs })
         })
     }
 }

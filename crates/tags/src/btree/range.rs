@@ -75,10 +75,14 @@ impl Range<'_, '_> {
         })
     }
 
-    /// The pairs of a state from where the next one is looked for on.
-    fn near_on(&self, state: &impl Committed) -> Result<Vec<Pair>> {
+    /// The pairs of a state from where the next one is looked for on; `None` where it changes too often.
+    fn near_on(&self, state: &impl Committed) -> Result<Option<Vec<Pair>>> {
         let (root, from, direction) = (self.tree.root, &self.from, self.direction);
         self.tree.look_on(state, |look| look.near(root, from, direction, usize::MAX))
+    }
+
+    fn near_at(&self, snapshot: &Snapshot<'_>) -> Result<Vec<Pair>> {
+        Ok(self.near_on(snapshot)?.unwrap_or_default())
     }
 
     /// The next pair, with `look` to look for more. `is_stale`: what is ready is of another state.
@@ -114,12 +118,15 @@ impl Iterator for Range<'_, '_> {
 
     fn next(&mut self) -> Option<Result<Pair>> {
         let found = match self.snapshot {
-            Some(snapshot) => self.advance(false, |range| range.near_on(snapshot)),
+            Some(snapshot) => self.advance(false, |range| range.near_at(snapshot)),
             None => {
                 // Looked at before pairs are read: a commit that comes between makes them be read again.
                 let commit = self.tree.store.last_commit();
                 let is_stale = std::mem::replace(&mut self.commit, commit) != commit;
-                self.advance(is_stale, |range| range.near_on(range.tree.store))
+                self.advance(is_stale, |range| {
+                    let store = range.tree.store;
+                    range.near_on(store)?.map_or_else(|| range.near_at(&store.snapshot()), Ok)
+                })
             }
         };
         self.ended |= found.is_err();

@@ -45,7 +45,7 @@ impl<'t, 's> BTreeSnapshot<'t, 's> {
     /// # Errors
     /// As [`BTree::get`]; [`Error::SnapshotLost`](crate::Error::SnapshotLost).
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.tree.get_on(self.snapshot, key)
+        self.tree.get_at(self.snapshot, key)
     }
 
     /// Calls `each` with the place of each key in `keys` and its value, in order, in a tree of fixed pairs.

@@ -19,7 +19,9 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::ops::Range;
 use std::sync::Arc;
 use weft_core::checksum::{crc32c, crc32c_append};
+use weft_core::refuse;
 use weft_sys::AlignedBuf;
+use weft_sys::fork::Process;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"WTJ1");
@@ -74,6 +76,8 @@ struct State {
     target: u64,
     /// Why nothing may be written any more.
     failed: Option<Arc<str>>,
+    /// Who may write.
+    process: Process,
 }
 
 impl State {
@@ -83,6 +87,7 @@ impl State {
     }
 
     fn check(&self) -> Result<()> {
+        refuse(!self.process.is_current(), Error::Forked)?;
         self.failed.clone().map_or(Ok(()), |reason| Err(Error::Stopped { reason }))
     }
 }

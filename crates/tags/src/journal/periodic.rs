@@ -12,12 +12,14 @@ use crate::page_store::PageStore;
 use crate::sync::{Condvar, JoinHandle, Mutex, spawn};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weft_sys::fork::Process;
 
 /// Makes commits durable some time after they have returned.
 #[derive(Default)]
 pub(crate) struct Periodic {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    process: Process,
 }
 
 #[derive(Default)]
@@ -135,6 +137,10 @@ fn sync_when_due(shared: &Shared, journal: &Journal, medium: &dyn PageStore) {
 
 impl Drop for Periodic {
     fn drop(&mut self) {
+        // A forked child has no such thread.
+        if !self.process.is_current() {
+            return;
+        }
         self.shared.state.lock().ends = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.lock().take() {

@@ -16,6 +16,7 @@ use weft_core::Tag;
 use weft_core::units::format_size;
 use weft_sys::AlignedBuf;
 use weft_sys::file::{self, PARTS_MAX};
+use weft_sys::fork::Process;
 use weft_sys::syncs::Syncs;
 use weft_sys::uring::Rings;
 
@@ -49,6 +50,8 @@ pub struct FileStore {
     blocks: AtomicU64,
     fixed: bool,
     syncs: Syncs,
+    /// A forked child would write where its parent does.
+    process: Process,
     rings: Option<Arc<Rings>>,
     mapping: Option<Arc<Mapping>>,
 }
@@ -128,6 +131,7 @@ impl FileStore {
             blocks,
             fixed,
             syncs,
+            process: Process::current(),
             rings: Rings::new().map(Arc::new),
             mapping: mapping.map(Arc::new),
         })
@@ -177,6 +181,7 @@ impl PageStore for FileStore {
     }
 
     fn write(&self, block: u64, _tag: &Tag, parts: &[IoSlice<'_>]) -> io::Result<()> {
+        self.process.check()?;
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let blocks = (bytes / PAGE_BYTES) as u64;
         if block + blocks > self.blocks() {
@@ -188,7 +193,7 @@ impl PageStore for FileStore {
     }
 
     fn read_many(&self, reads: &mut [(u64, &mut [u8])]) -> io::Result<()> {
-        let Some(rings) = self.rings.as_ref().filter(|_| reads.len() > 1) else {
+        let Some(rings) = self.rings.as_ref().filter(|_| reads.len() > 1 && self.process.is_current()) else {
             return reads.iter_mut().try_for_each(|(block, out)| self.read(*block, out));
         };
         let results = rings.read_all(&self.read, reads)?;
@@ -203,7 +208,7 @@ impl PageStore for FileStore {
 
     unsafe fn begin_write(&self, block: u64, tag: &Tag, pages: &[PageAddress]) -> io::Result<PendingWrite> {
         let blocks = pages.len() as u64;
-        let fits = block + blocks <= self.blocks() && pages.len() <= PARTS_MAX;
+        let fits = block + blocks <= self.blocks() && pages.len() <= PARTS_MAX && self.process.is_current();
         let rings = self.rings.as_ref().filter(|_| self.overlaps() && fits);
         // SAFETY: the caller's promise; a store waits for its writes before it lets its medium go.
         let begun = rings.and_then(|rings| unsafe { rings.begin_write(&self.write, block, pages) }.ok());
@@ -226,12 +231,13 @@ impl PageStore for FileStore {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.process.check()?;
         self.syncs.sync_data()
     }
 
     fn discard(&self, block: u64, blocks: u64) {
         // A file keeps its room: what a hole gives back, others may take before it can be taken again.
-        if !self.fixed {
+        if !self.fixed || !self.process.is_current() {
             return;
         }
         let (from, bytes) = (block * PAGE_BYTES as u64, blocks * PAGE_BYTES as u64);
@@ -250,6 +256,7 @@ impl PageStore for FileStore {
         if blocks <= self.blocks() {
             return Ok(());
         }
+        self.process.check()?;
         if self.fixed {
             let size = format_size(self.blocks() * PAGE_BYTES as u64);
             return Err(io::Error::new(io::ErrorKind::StorageFull, format!("the device has {size}")));
@@ -260,6 +267,7 @@ impl PageStore for FileStore {
     }
 
     fn reserve(&self, block: u64, blocks: u64) -> io::Result<()> {
+        self.process.check()?;
         if self.fixed || blocks == 0 {
             return Ok(());
         }
@@ -283,6 +291,7 @@ impl PageStore for FileStore {
         if blocks >= now {
             return Ok(now);
         }
+        self.process.check()?;
         if self.fixed {
             self.discard(blocks, now - blocks);
             return Ok(now);
