@@ -168,6 +168,7 @@ fn a_snapshot_holds_nothing_of_a_transaction_that_commits_later() {
 fn after_a_power_cut_a_snapshot_is_there_whole_or_not_at_all_and_those_before_are_as_they_were() {
     let work = |store: &Store, told: &mut Vec<(String, Option<Pairs>)>| -> weft_tags::Result<()> {
         let kv = Kv::open(store, SnodeId::FIRST, "pairs")?;
+        let (root, of) = (store.root(SnodeId::FIRST)?, store.edge_type("of", InfoForm::Number)?);
         let mut now = pairs(store);
         for round in 0..6u32 {
             for key in 0..40u32 {
@@ -178,7 +179,17 @@ fn after_a_power_cut_a_snapshot_is_there_whole_or_not_at_all_and_those_before_ar
             let name = format!("s{round}");
             // Told of before it is begun, and again when it is done.
             told.push((name.clone(), None));
-            store.create_snapshot(&name)?;
+            // A node of one page or more is being made meanwhile, and is committed afterwards.
+            let mut tx = store.begin();
+            let node = tx.create_node(
+                SnodeId::FIRST,
+                NodeType(7),
+                &vec![round as u8; 3_000 + 4_000 * round as usize],
+            )?;
+            tx.create_edge(root, of, Info::Number(round.into()), node)?;
+            let taken = std::thread::scope(|scope| scope.spawn(|| store.create_snapshot(&name)).join());
+            taken.unwrap()?;
+            tx.commit()?;
             if let Some(last) = told.last_mut() {
                 last.1 = Some(now.clone());
             }
@@ -191,7 +202,9 @@ fn after_a_power_cut_a_snapshot_is_there_whole_or_not_at_all_and_those_before_ar
         Ok(())
     };
     let first = Arc::new(MemoryStore::new());
-    Store::create(Box::new(first.clone()), &options()).unwrap().close().unwrap();
+    let store = Store::create(Box::new(first.clone()), &options()).unwrap();
+    store.edge_type("of", InfoForm::Number).unwrap();
+    store.close().unwrap();
     let whole = Arc::new(PowerCutStore::new(first.to_bytes(), u64::MAX));
     work(&Store::open(Box::new(whole.clone()), &options()).unwrap(), &mut Vec::new()).unwrap();
     let operations = whole.operations();
