@@ -334,7 +334,7 @@ fn change(
 fn a_crashed_store_with_a_damaged_block_that_opens_sound_is_copied_whole() {
     let is_campaign = std::env::var_os("WEFT_CAMPAIGN").is_some();
     let from = std::env::var("WEFT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0);
-    let (stores, cases) = if is_campaign { (400, 150) } else { (8, 40) };
+    let (stores, cases) = if is_campaign { (100, 120) } else { (8, 40) };
     let mut outcomes = Outcomes::default();
     for seed in from..from + stores {
         let image = crashed(seed);
