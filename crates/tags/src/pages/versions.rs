@@ -229,7 +229,6 @@ impl Versions {
         }
     }
 
-    #[cfg_attr(not(test), expect(clippy::unused_self))]
     fn note_looks(&self, _looks: usize) {
         #[cfg(test)]
         self.looks.fetch_add(_looks, Ordering::Relaxed);
