@@ -3,6 +3,7 @@
 //! Printable text stays as it is; a backslash, a tab, a line end and every other byte become `\\`, `\t`, `\n` and
 //! `\xNN`. [`unescape`] takes back what [`escape`] gives, whatever the bytes.
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::fmt::Write;
 
 /// Bytes as text on one line, without tabs.
@@ -92,6 +93,13 @@ pub fn whole_characters(text: &[u8]) -> &[u8] {
     let begun = tail.rfind(|at| text[*at] >= 0xc0);
     let is_cut = |at: &usize| std::str::from_utf8(&text[*at..]).is_err_and(|e| e.error_len().is_none());
     begun.filter(|at| *at > 0 && is_cut(at)).map_or(text, |at| &text[..at])
+}
+
+/// Takes an argument of the command line that is text, or bytes in hex digits.
+pub fn text_parser() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().try_map(|text| {
+        text.into_string().map_err(|_| "it is not text (UTF-8); give its bytes in hex digits, with --hex")
+    })
 }
 
 /// Bytes as hex digits.

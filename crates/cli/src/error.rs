@@ -1,6 +1,7 @@
 //! The errors of the command: what failed, on which object, and the next step for the user.
 
 use crate::kind::Kind;
+use crate::sys::limit;
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -90,6 +91,9 @@ pub enum CliError {
         status: u8,
     },
 }
+
+/// The next step for a file without a directory.
+const NO_DIRECTORY: &str = "the file's directory is not there: make it first, or name another one";
 
 /// The next step for a damaged volume.
 fn look_closer(image: &str) -> String {
@@ -189,7 +193,10 @@ impl CliError {
         match self {
             CliError::Said { what, remedy, .. } => CliError::Said { what, remedy, status },
             CliError::Io { ref source, .. } if source.kind() == io::ErrorKind::BrokenPipe => self,
-            error => CliError::ended(status, error.to_string(), error.remedy().unwrap_or_default()),
+            error => {
+                let remedy = error.remedy().or_else(|| error.system().and_then(limit::cause));
+                CliError::ended(status, error.to_string(), remedy.unwrap_or_default())
+            }
         }
     }
 
@@ -225,6 +232,27 @@ impl CliError {
         CliError::ended(2, format!("{name}: nothing can be salvaged: {why}"), remedy)
     }
 
+    /// A file for a tag store that cannot be made.
+    pub fn unmakeable(path: &Path, source: io::Error) -> CliError {
+        if path.is_symlink() && !path.exists() {
+            let what = "this is a link to a file that does not exist";
+            return CliError::of(
+                path,
+                what,
+                "remove the link, or give the name of the file that it leads to",
+            );
+        }
+        let remedy = if is_missing(&source) && CliError::has_no_directory(path) {
+            NO_DIRECTORY
+        } else if is_missing(&source) || is_forbidden(&source) {
+            "name a file in a directory in which you may make files"
+        } else {
+            let source = weft_tags::Error::Open { path: path.to_path_buf(), source };
+            return CliError::Tags { store: path.display().to_string(), source };
+        };
+        CliError::of(path, source, remedy)
+    }
+
     /// A file system or device that has no room for a copy of a tag store.
     pub fn no_room(target: &Path, why: impl Display, status: u8) -> CliError {
         let what = format!("{}: no room for the copy: {why}", target.display());
@@ -247,12 +275,12 @@ impl CliError {
             | CliError::Drive(SsdError::Flash(FlashError::Device(DeviceError::Io { path, source })))
                 if is_missing(source) && CliError::has_no_directory(path) =>
             {
-                "the file's directory is not there: make it first, or name another one"
+                NO_DIRECTORY
             }
             CliError::Io { what: "write", path, source }
                 if is_missing(source) && CliError::has_no_directory(path) =>
             {
-                "the file's directory is not there: make it first, or name another one"
+                NO_DIRECTORY
             }
             CliError::Io { what: "policy", source, .. } if is_missing(source) => {
                 "give a policy file, or the name of a policy that comes with weft; 'weft policy list' shows them"
@@ -362,7 +390,7 @@ impl CliError {
             CliError::Tags { source: weft_tags::Error::Open { path, source }, .. }
                 if is_missing(source) && CliError::has_no_directory(path) =>
             {
-                "the file's directory is not there: make it first, or name another one"
+                NO_DIRECTORY
             }
             CliError::Tags { source: weft_tags::Error::Open { source, .. }, .. } if is_missing(source) => {
                 "'weft tags create STORE' makes a store; 'weft kv put --create STORE KEY VALUE' makes one with a pair"

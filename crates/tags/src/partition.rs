@@ -17,6 +17,7 @@ use crate::pages::desc::{Desc, PageKind, slot_is_set};
 use crate::pages::table::Descriptors;
 use crate::pages::versions::Versions;
 use crate::slab::Slab;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The share of one s-node.
@@ -25,10 +26,12 @@ pub(crate) struct Partition {
     pub(crate) root: NodeId,
     pub(crate) token: Token,
     pub(crate) contents: Contents,
-    /// The contents that snapshots up to a stamp see, in the order of the stamps.
-    frozen: Vec<(u64, Contents)>,
-    /// The newest snapshot for which they were looked at.
+    /// The contents that snapshots up to a stamp see, and behind that of those before.
+    frozen: BTreeMap<u64, Contents>,
+    /// The newest snapshot for which they were kept.
     frozen_at: u64,
+    /// [`Versions::missed`] when all of them were looked at.
+    missed: u64,
 }
 
 /// What of it is in memory beside pages.
@@ -53,8 +56,9 @@ impl Partition {
             root,
             token: Token::of(snode),
             contents: Contents::new(secret),
-            frozen: Vec::new(),
+            frozen: BTreeMap::new(),
             frozen_at: 0,
+            missed: 0,
         }
     }
 
@@ -63,21 +67,36 @@ impl Partition {
     pub(crate) fn freeze(&mut self, versions: &Versions) {
         let newest = versions.newest();
         if self.frozen_at < newest {
-            self.forget_frozen(versions);
+            self.forget_missed(versions);
             // They read edges alone.
             let edges = self.contents.edges.clone();
             let contents = Contents { edges, ..Contents::new(self.contents.edges.main.secret) };
-            self.frozen.push((newest, contents));
+            self.frozen.insert(newest, contents);
             self.frozen_at = newest;
         }
     }
 
-    /// Forgets contents that no open snapshot sees.
-    pub(crate) fn forget_frozen(&mut self, versions: &Versions) {
-        let mut before = 0;
-        self.frozen.retain(|(stamp, _)| {
-            let is_needed = versions.is_open_in(before + 1, *stamp);
-            before = *stamp;
+    /// Forgets the contents that only this snapshot has seen, which has ended.
+    pub(crate) fn forget_frozen(&mut self, versions: &Versions, ended: u64) {
+        self.forget_missed(versions);
+        let Some((stamp, _)) = self.frozen.range(ended..).next() else { return };
+        let (stamp, behind) = (*stamp, self.frozen.range(..ended).next_back().map_or(0, |(stamp, _)| *stamp));
+        if !versions.is_open_in(behind + 1, stamp) {
+            self.frozen.remove(&stamp);
+        }
+    }
+
+    /// Forgets all contents that no open snapshot sees, if it was not told of some that ended.
+    fn forget_missed(&mut self, versions: &Versions) {
+        let missed = versions.missed();
+        if self.missed == missed {
+            return;
+        }
+        self.missed = missed;
+        let mut behind = 0;
+        self.frozen.retain(|stamp, _| {
+            let is_needed = versions.is_open_in(behind + 1, *stamp);
+            behind = *stamp;
             is_needed
         });
     }
@@ -89,7 +108,7 @@ impl Partition {
 
     /// The contents that a snapshot sees.
     pub(crate) fn contents_at(&self, stamp: u64) -> &Contents {
-        let frozen = self.frozen.iter().find(|(at, _)| *at >= stamp);
+        let frozen = self.frozen.range(stamp..).next();
         frozen.map_or(&self.contents, |(_, contents)| contents)
     }
 }

@@ -137,9 +137,10 @@ impl Drop for Snapshot<'_> {
         freed.into_iter().for_each(|(block, snode)| space.release(block, 1, erasure.owner(snode)));
         drop(space);
         for share in self.begun.shares.values() {
-            // What a writer holds now is looked at by the next that changes it.
-            if let Some(mut partition) = share.try_write() {
-                partition.forget_frozen(&self.store.pool.versions);
+            // What somebody holds now is looked at by the next that changes it, or the next end.
+            match share.try_write() {
+                Some(mut partition) => partition.forget_frozen(&self.store.pool.versions, self.begun.stamp),
+                None => self.store.pool.versions.note_missed(),
             }
         }
     }
@@ -243,7 +244,45 @@ impl Committed for Snapshot<'_> {
 #[cfg(all(test, not(weft_shuttle)))]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::{MemoryStore, Options, Store};
+    use crate::{KvChange, MemoryStore, Options, Store};
+    use rand::rngs::StdRng;
+    use rand::seq::SliceRandom;
+    use rand::{Rng, SeedableRng};
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn the_end_of_a_snapshot_looks_at_few_versions_however_many_snapshots_are_open() {
+        let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
+        let kv = crate::Kv::open(&store, crate::SnodeId::FIRST, "pairs").unwrap();
+        let mut rng = StdRng::seed_from_u64(1);
+        for order in 0..3 {
+            let per_end: Vec<usize> = [100, 800]
+                .map(|count| {
+                    let mut snapshots: Vec<_> = (0..count as u32)
+                        .map(|n| {
+                            let snapshot = store.snapshot();
+                            // One that all change, and others.
+                            let keys = [0, n, rng.random_range(0..1_000)].map(u32::to_le_bytes);
+                            let puts = keys.iter().map(|key| KvChange::Put(key, &[7; 3_000]));
+                            kv.change(&puts.collect::<Vec<_>>()).unwrap();
+                            snapshot
+                        })
+                        .collect();
+                    match order {
+                        0 => {}
+                        1 => snapshots.reverse(),
+                        _ => snapshots.shuffle(&mut rng),
+                    }
+                    store.pool.versions.looks.store(0, Ordering::Relaxed);
+                    snapshots.into_iter().for_each(drop);
+                    assert_eq!(store.pool.versions.bytes(), 0);
+                    store.pool.versions.looks.load(Ordering::Relaxed) / count
+                })
+                .into();
+            // Some pages each; where it looks at all that are open, eight times as many.
+            assert!(per_end[0] > 0 && per_end[1] <= 3 * per_end[0], "order {order}: {per_end:?}");
+        }
+    }
 
     #[test]
     fn snapshots_that_wait_for_a_commit_begin_in_one_turn() {

@@ -1,6 +1,6 @@
 //! `weft btree`: the ordered maps in a tag store.
 
-use crate::byte_text::{escape, hex, unescape};
+use crate::byte_text::{escape, hex, text_parser, unescape};
 use crate::command::kv::{KeyArgs, NAME, deleted, open, pair_json, said};
 use crate::command::tags::{self, StoreArgs};
 use crate::error::CliError;
@@ -78,9 +78,10 @@ pub struct PutArgs {
     #[arg(long)]
     hex: bool,
     /// The key.
+    #[arg(value_parser = text_parser())]
     key: String,
     /// The value. With -, the command reads the value from standard input, unchanged.
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_hyphen_values = true, value_parser = text_parser())]
     value: String,
 }
 
@@ -91,10 +92,10 @@ pub struct ScanArgs {
     #[command(flatten)]
     tree: TreeArgs,
     /// Start at this key.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = text_parser())]
     from: Option<String>,
     /// Stop before this key.
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = text_parser())]
     to: Option<String>,
     /// List from the greatest key to the least.
     #[arg(long)]

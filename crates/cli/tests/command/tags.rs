@@ -312,8 +312,8 @@ fn a_backup_is_a_store_of_its_own() {
     bench.weft(&["tags", "backup", "--force", "--quiet", "a.tags", "b.tags"]).success().stdout(is_empty());
     assert_eq!(bench.stdout(&["kv", "get", "b.tags", "apple"]), "brown");
     bench.weft(&["tags", "backup", "none.tags", "c.tags"]).code(1).stderr(contains("none.tags"));
-    for command in ["backup", "salvage"] {
-        let refused = bench.weft(&["tags", command, "a.tags", "none/c.tags"]).code(1);
+    for (command, status) in [("backup", 1), ("salvage", 2)] {
+        let refused = bench.weft(&["tags", command, "a.tags", "none/c.tags"]).code(status);
         refused.stderr(contains("none/c.tags").and(contains("directory is not there")));
     }
     assert!(!bench.path("c.tags").exists());
@@ -576,7 +576,6 @@ fn what_can_be_read_of_a_damaged_store_comes_into_a_new_one() {
     bench.weft(&["tags", "check", "b.tags"]).success();
     bench.weft(&["kv", "get", "b.tags", "key 1234"]).code(1).stderr(contains("no key 'key 1234'"));
     assert_eq!(bench.stdout(&["kv", "get", "b.tags", "key 2999"]), "value 2999");
-    bench.weft(&["tags", "salvage", "a.tags", "b.tags"]).code(1).stderr(contains("weft: b.tags exists"));
     let told = bench.weft(&["tags", "salvage", "--json", "a.tags", "c.tags"]).code(1);
     let told: serde_json::Value = serde_json::from_slice(&told.get_output().stdout).unwrap();
     assert_eq!(
@@ -592,6 +591,79 @@ fn what_can_be_read_of_a_damaged_store_comes_into_a_new_one() {
         .code(2)
         .stderr(contains("weft: a.tags: nothing can be salvaged"));
     assert!(!bench.path("d.tags").exists(), "what is no store is left");
+}
+
+#[test]
+fn a_salvage_that_makes_no_new_store_says_why_and_does_not_pass_for_one_that_lost_something() {
+    let bench = with_pairs();
+    bench.weft(&["kv", "put", "--create", "there.tags", "own", "data"]).success();
+    bench.weft(&["kv", "put", "--create", "way.tags.weft-part", "own", "data"]).success();
+    bench.file("file", "no directory");
+    std::os::unix::fs::symlink("nowhere.tags", bench.path("link.tags")).unwrap();
+    let cases = [
+        ("there.tags", "there.tags exists", "a file that does not exist"),
+        ("link.tags", "link.tags exists", "a file that does not exist"),
+        ("none/new.tags", "none/new.tags", "directory is not there"),
+        ("file/new.tags", "file/new.tags", ""),
+        ("way.tags", "way.tags.weft-part: this store is in the way", "move it to another name"),
+        ("/proc/new.tags", "/proc/new.tags", "name a file in a directory in which you may make files"),
+        ("policy:new.img", "on flash, not in a file", "name a file"),
+    ];
+    for (target, what, remedy) in cases {
+        bench
+            .weft(&["tags", "salvage", "a.tags", target])
+            .code(2)
+            .stdout(is_empty())
+            .stderr(contains(what).and(contains(remedy)).and(contains("tags create").not()));
+    }
+    bench.weft(&["tags", "salvage", "policy:none.img", "new.tags"]).code(2);
+    assert_eq!(bench.stdout(&["kv", "get", "way.tags.weft-part", "own"]), "data");
+    bench.weft(&["tags", "salvage", "--quiet", "a.tags", "new.tags"]).success();
+}
+
+#[test]
+fn a_store_that_cannot_be_made_says_what_to_do() {
+    let bench = with_pairs();
+    std::os::unix::fs::symlink("nowhere.tags", bench.path("link.tags")).unwrap();
+    let to_link = "link.tags: this is a link to a file that does not exist";
+    let commands: [&[&str]; 4] = [
+        &["tags", "create", "link.tags"],
+        &["tags", "create", "--force", "link.tags"],
+        &["kv", "put", "--create", "link.tags", "key", "value"],
+        &["tags", "backup", "a.tags", "/proc/b.tags"],
+    ];
+    for command in &commands[..3] {
+        bench.weft(command).code(1).stderr(contains(to_link).and(contains("remove the link")));
+    }
+    let no_place = contains("/proc/b.tags").and(contains("in which you may make files"));
+    bench.weft(commands[3]).code(1).stderr(no_place);
+    assert!(!bench.path("nowhere.tags").exists());
+}
+
+#[test]
+fn keys_and_values_that_are_not_text_are_refused_with_the_way_to_give_them() {
+    use std::os::unix::ffi::OsStrExt;
+    let bench = with_pairs();
+    bench.weft(&["btree", "create", "a.tags"]).success();
+    let bytes = std::ffi::OsStr::from_bytes(b"k\xff");
+    let commands: [&[&str]; 8] = [
+        &["kv", "put", "a.tags", "?", "value"],
+        &["kv", "put", "a.tags", "key", "?"],
+        &["kv", "get", "a.tags", "?"],
+        &["kv", "delete", "a.tags", "?"],
+        &["btree", "put", "a.tags", "?", "value"],
+        &["btree", "get", "a.tags", "?"],
+        &["btree", "scan", "a.tags", "--from", "?"],
+        &["btree", "scan", "a.tags", "--to", "?"],
+    ];
+    for command in commands {
+        let arguments =
+            command.iter().map(|word| if *word == "?" { bytes } else { std::ffi::OsStr::new(word) });
+        let refused = bench.command().args(arguments).assert().code(2);
+        refused.stderr(contains("not text (UTF-8)").and(contains("hex digits, with --hex")));
+    }
+    bench.weft(&["kv", "put", "--hex", "a.tags", "6bff", "00"]).success();
+    assert_eq!(bench.stdout(&["kv", "get", "--hex", "a.tags", "6bff"]), "00\n");
 }
 
 #[test]

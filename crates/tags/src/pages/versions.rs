@@ -11,6 +11,10 @@
 //! A version holds for snapshots up to its stamp and behind that of the version before it. A part of it that is not there
 //! has not changed yet: it is that of the next version, or of the page now.
 //!
+//! A version goes when the last snapshot ends that it holds for. The newest of these watches it; when that ends, the next older one does, so
+//! the end of a snapshot looks at what it watches alone. The versions that one watches are in the order in which older snapshots stop
+//! needing them, and go to the next watcher together.
+//!
 //! The lock is taken before those of descriptors: a reader of a snapshot looks at descriptors while it holds the versions.
 //!
 //! The copies have a bound; when it is reached, those go that can be read again, and then the oldest snapshot is lost, and
@@ -22,9 +26,9 @@ use crate::ids::PAGE_BYTES;
 use crate::layout::node::SLOT_BYTES_MIN;
 use crate::sync::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weft_core::checksum::crc32c;
 
@@ -40,7 +44,12 @@ pub(crate) struct Versions {
     /// The stamp of the newest snapshot that is open; 0 while there is none.
     newest: AtomicU64,
     state: RwLock<State>,
+    /// Snapshots of which somebody may not have seen that they ended.
+    missed: AtomicU64,
     bytes_max: usize,
+    /// Versions, and frozen contents, that ends of snapshots have looked at.
+    #[cfg(test)]
+    pub(crate) looks: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Default)]
@@ -48,12 +57,21 @@ struct State {
     last: u64,
     /// How many snapshots have each stamp.
     open: BTreeMap<u64, usize>,
-    pages: FxHashMap<u32, Vec<Version>>,
-    /// The pages with a version of each stamp: the end of a snapshot looks at no others.
-    by_stamp: BTreeMap<u64, Vec<u32>>,
+    /// The versions of each page by their stamps. Each holds for a snapshot that is open.
+    pages: FxHashMap<u32, BTreeMap<u64, Box<Version>>>,
+    /// The versions that each snapshot is the newest to need; none without any.
+    watched: BTreeMap<u64, BinaryHeap<Watched>>,
     bytes: usize,
     /// Blocks that nobody needs any more, and whose they were.
     freed: Vec<(u64, u16)>,
+}
+
+/// A version: snapshots up to `behind` do not need it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Watched {
+    behind: u64,
+    page: u32,
+    stamp: u64,
 }
 
 /// The block of a page that was freed while a snapshot still needs it.
@@ -74,8 +92,8 @@ enum VersionBytes {
     Absent,
 }
 
+#[derive(Default)]
 struct Version {
-    stamp: u64,
     desc: Option<Desc>,
     bytes: Option<VersionBytes>,
     /// A bit for each node that was freed meanwhile, by its place.
@@ -121,26 +139,28 @@ pub(crate) enum SnapshotPage<'a> {
 impl State {
     /// The version for the newest snapshot, if it is there.
     fn newest(&self, page: u32, newest: u64) -> Option<&Version> {
-        self.pages.get(&page)?.last().filter(|last| last.stamp >= newest)
+        let (stamp, last) = self.pages.get(&page)?.last_key_value()?;
+        (*stamp >= newest).then_some(last)
     }
 
-    /// The version for the newest snapshot, made if it is not there.
-    fn version(&mut self, page: u32, newest: u64) -> &mut Version {
+    /// The version for the newest snapshot, made if it is not there; `None` without a snapshot: the last may just have ended.
+    fn version(&mut self, page: u32) -> Option<&mut Version> {
+        let newest = *self.open.last_key_value()?.0;
         let versions = self.pages.entry(page).or_default();
-        if versions.last().is_none_or(|last| last.stamp < newest) {
-            versions.push(Version { stamp: newest, desc: None, bytes: None, freed: Default::default() });
-            self.bytes += VERSION_BYTES;
-            self.by_stamp.entry(newest).or_default().push(page);
+        let behind = versions.last_key_value().map_or(0, |(stamp, _)| *stamp);
+        if behind >= newest {
+            return versions.get_mut(&behind).map(|version| &mut **version);
         }
-        let at = versions.len() - 1;
-        &mut versions[at]
+        self.bytes += VERSION_BYTES;
+        self.watched.entry(newest).or_default().push(Watched { behind, page, stamp: newest });
+        Some(versions.entry(newest).or_default())
     }
 
     /// Gives up copies of what is on the medium as well, but for those of page `but`.
     fn forget_loaded(&mut self, but: Option<u32>) {
         let State { pages, bytes, .. } = self;
         for (_, versions) in pages.iter_mut().filter(|(page, _)| Some(**page) != but) {
-            for version in versions {
+            for version in versions.values_mut() {
                 if let Some(VersionBytes::Kept(_, copy)) = &mut version.bytes {
                     *bytes -= copy.take().map_or(0, |_| PAGE_BYTES);
                 }
@@ -148,64 +168,81 @@ impl State {
         }
     }
 
-    /// Gives up the versions with these stamps that no open snapshot needs.
-    fn sweep(&mut self, stamps: Range<u64>) {
-        let swept: Vec<u64> = self.by_stamp.range(stamps).map(|(stamp, _)| *stamp).collect();
-        for stamp in swept {
-            let mut pages = self.by_stamp.remove(&stamp).unwrap_or_default();
-            pages.retain(|page| {
-                self.sweep_page(*page);
-                let versions = self.pages.get(page);
-                versions.is_some_and(|versions| versions.iter().any(|version| version.stamp == stamp))
-            });
-            if !pages.is_empty() {
-                self.by_stamp.insert(stamp, pages);
-            }
+    /// Gives up the versions that only this snapshot has needed, which has ended; the next older one watches the others. How many versions
+    /// were looked at.
+    fn sweep(&mut self, ended: u64) -> usize {
+        let Some(mut watched) = self.watched.remove(&ended) else { return 0 };
+        let mut looks = 0;
+        let older = self.open.range(..ended).next_back().map_or(0, |(stamp, _)| *stamp);
+        while let Some(version) = watched.peek_mut().filter(|version| version.behind >= older) {
+            let Watched { page, stamp, .. } = PeekMut::pop(version);
+            looks += 1;
+            self.drop_version(page, stamp);
         }
+        if !watched.is_empty() {
+            let more = watched.len();
+            let others = self.watched.entry(older).or_default();
+            // The fewer go to the more.
+            looks += more.min(others.len());
+            others.append(&mut watched);
+        }
+        looks
     }
 
-    fn sweep_page(&mut self, page: u32) {
-        let State { open, pages, bytes, freed, .. } = self;
+    /// Gives up a version that no snapshot needs.
+    fn drop_version(&mut self, page: u32, stamp: u64) {
+        let State { pages, bytes, freed, .. } = self;
         let Some(versions) = pages.get_mut(&page) else { return };
-        let mut kept: Vec<Version> = Vec::with_capacity(versions.len());
-        let mut before = 0;
-        for version in versions.drain(..) {
-            let is_needed = open.range(before + 1..=version.stamp).next().is_some();
-            before = version.stamp;
-            if is_needed {
-                kept.push(version);
-                continue;
+        let Some(version) = versions.remove(&stamp) else { return };
+        *bytes -= version.size();
+        let retired = version.retired().map(|kept| (kept.block, kept.snode));
+        // What the version before took from this one goes to it.
+        let Some((_, last)) = versions.range_mut(..stamp).next_back() else {
+            freed.extend(retired);
+            if versions.is_empty() {
+                pages.remove(&page);
             }
-            *bytes -= version.size();
-            // What the version before took from this one goes to it.
-            let Some(last) = kept.last_mut() else {
-                freed.extend(version.retired().map(|kept| (kept.block, kept.snode)));
-                continue;
-            };
-            *bytes -= last.size();
-            if last.bytes.is_some() {
-                freed.extend(version.retired().map(|kept| (kept.block, kept.snode)));
-            }
-            last.desc = last.desc.take().or(version.desc);
-            last.bytes = last.bytes.take().or(version.bytes);
-            last.freed
-                .iter_mut()
-                .zip(version.freed)
-                .for_each(|(all, more)| *all.get_mut() |= more.into_inner());
-            *bytes += last.size();
+            return;
+        };
+        *bytes -= last.size();
+        if last.bytes.is_some() {
+            freed.extend(retired);
         }
-        if kept.is_empty() {
-            pages.remove(&page);
-        } else {
-            *versions = kept;
-        }
+        let Version { desc, bytes: held, freed: gone } = *version;
+        last.desc = last.desc.take().or(desc);
+        last.bytes = last.bytes.take().or(held);
+        last.freed.iter_mut().zip(gone).for_each(|(all, more)| *all.get_mut() |= more.into_inner());
+        *bytes += last.size();
     }
 }
 
 impl Versions {
     /// Versions of at most `bytes_max` bytes together.
     pub(crate) fn new(bytes_max: usize) -> Versions {
-        Versions { newest: AtomicU64::new(0), state: RwLock::default(), bytes_max }
+        Versions {
+            newest: AtomicU64::new(0),
+            state: RwLock::default(),
+            missed: AtomicU64::new(0),
+            bytes_max,
+            #[cfg(test)]
+            looks: Default::default(),
+        }
+    }
+
+    fn note_looks(&self, _looks: usize) {
+        #[cfg(test)]
+        self.looks.fetch_add(_looks, Ordering::Relaxed);
+    }
+
+    /// How often somebody may not have seen that a snapshot ended.
+    pub(crate) fn missed(&self) -> u64 {
+        // Relaxed: who does not see the last one sees it the next time.
+        self.missed.load(Ordering::Relaxed)
+    }
+
+    /// Notes that somebody was not told that a snapshot ended.
+    pub(crate) fn note_missed(&self) {
+        self.missed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The stamp of the newest snapshot that is open; 0 while there is none.
@@ -242,21 +279,21 @@ impl Versions {
         if state.open.remove(&stamp).is_some() {
             let newest = state.open.last_key_value().map_or(0, |(stamp, _)| *stamp);
             self.newest.store(newest, Ordering::Relaxed);
-            // Versions of later stamps are those of later snapshots, too, or began behind this one.
-            let next = state.open.range(stamp..).next().map_or(u64::MAX, |(next, _)| *next);
-            state.sweep(stamp..next);
+            let looks = state.sweep(stamp);
+            self.note_looks(looks);
         }
     }
 
     /// Whether a snapshot is open whose stamp lies in `from..=to`.
     pub(crate) fn is_open_in(&self, from: u64, to: u64) -> bool {
+        self.note_looks(1);
         self.state.read().open.range(from..=to).next().is_some()
     }
 
     /// Blocks that are kept for snapshots, and whose they were.
     pub(crate) fn kept(&self) -> Vec<(u64, u16)> {
         let state = self.state.read();
-        let kept = state.pages.values().flatten().filter_map(Version::retired);
+        let kept = state.pages.values().flat_map(BTreeMap::values).filter_map(|version| version.retired());
         let freed = state.freed.iter().copied();
         kept.map(|kept| (kept.block, kept.snode)).chain(freed).collect()
     }
@@ -274,7 +311,9 @@ impl Versions {
         let is_known = || self.state.read().newest(page, newest).is_some_and(|last| last.desc.is_some());
         if newest > 0 && !is_known() {
             let now = desc.lock().clone();
-            self.state.write().version(page, newest).desc.get_or_insert(now);
+            if let Some(version) = self.state.write().version(page) {
+                version.desc.get_or_insert(now);
+            }
         }
     }
 
@@ -297,48 +336,48 @@ impl Versions {
         let newest = self.newest();
         let is_known = || self.state.read().newest(page, newest).is_some_and(|last| last.bytes.is_some());
         if newest > 0 && !is_known() {
-            self.keep_copy(&mut self.state.write(), page, newest, bytes);
+            self.keep_copy(&mut self.state.write(), page, bytes);
         }
     }
 
     /// Notes that a page begins to be.
     pub(super) fn note_new(&self, page: u32) {
-        let newest = self.newest();
-        if newest > 0 {
-            let mut state = self.state.write();
-            let version = state.version(page, newest);
-            if version.desc.is_none() && version.bytes.is_none() {
-                (version.desc, version.bytes) = (Some(Desc::default()), Some(VersionBytes::Absent));
-            }
+        if self.newest() > 0
+            && let Some(version) = self.state.write().version(page)
+            && version.desc.is_none()
+            && version.bytes.is_none()
+        {
+            (version.desc, version.bytes) = (Some(Desc::default()), Some(VersionBytes::Absent));
         }
     }
 
     /// Notes that a page is given up; `dirty` are its bytes where the medium has others. Whether its block is kept.
     pub(super) fn note_gone(&self, page: u32, desc: &Desc, dirty: Option<&[u8; PAGE_BYTES]>) -> bool {
-        let newest = self.newest();
-        if newest == 0 {
+        if self.newest() == 0 {
             return false;
         }
         let mut state = self.state.write();
-        let version = state.version(page, newest);
+        let Some(version) = state.version(page) else { return false };
         version.desc.get_or_insert_with(|| desc.clone());
         if version.bytes.is_some() {
             return false;
         }
         let kept = RetiredPage { block: desc.block, crc: desc.crc, snode: desc.snode };
         match dirty {
-            Some(bytes) => self.keep_copy(&mut state, page, newest, bytes),
+            Some(bytes) => self.keep_copy(&mut state, page, bytes),
             None if desc.block == 0 => {}
             None => version.bytes = Some(VersionBytes::Kept(kept, None)),
         }
         dirty.is_none() && desc.block != 0
     }
 
-    /// Keeps what a page held for the newest snapshot.
-    fn keep_copy(&self, state: &mut State, page: u32, newest: u64, bytes: &[u8; PAGE_BYTES]) {
-        state.version(page, newest).bytes = Some(VersionBytes::Copy(Box::new(PageCopy(*bytes))));
-        state.bytes += PAGE_BYTES;
-        self.keep_bound(state);
+    /// Keeps what a page held for the newest snapshot, unless that is kept.
+    fn keep_copy(&self, state: &mut State, page: u32, bytes: &[u8; PAGE_BYTES]) {
+        if let Some(version) = state.version(page).filter(|version| version.bytes.is_none()) {
+            version.bytes = Some(VersionBytes::Copy(Box::new(PageCopy(*bytes))));
+            state.bytes += PAGE_BYTES;
+            self.keep_bound(state);
+        }
     }
 
     /// Loses copies that can be read again, and then the oldest snapshots, until the bound is kept.
@@ -354,6 +393,7 @@ impl Versions {
             let Some(oldest) = state.open.first_key_value().map(|(stamp, _)| *stamp) else { break };
             tracing::warn!(bytes = state.bytes, "a snapshot is lost: it needs more memory than it may have");
             self.close(state, oldest);
+            self.note_missed();
         }
     }
 
@@ -382,10 +422,9 @@ impl Versions {
         read: impl FnOnce(u64, &mut [u8]) -> io::Result<()>,
     ) -> Result<bool> {
         let find = |state: &State| {
-            let versions = state.pages.get(&page)?;
-            let at = versions.iter().position(|version| version.stamp >= stamp)?;
-            let at = at + versions[at..].iter().position(|version| version.bytes.is_some())?;
-            versions[at].retired().filter(|_| versions[at].copy().is_none()).map(|kept| (at, kept))
+            let mut versions = state.pages.get(&page)?.range(stamp..);
+            let (at, version) = versions.find(|(_, version)| version.bytes.is_some())?;
+            version.retired().filter(|_| version.copy().is_none()).map(|kept| (*at, kept))
         };
         let Some((_, kept @ RetiredPage { block, crc, .. })) = find(&self.state.read()) else {
             return Ok(false);
@@ -403,7 +442,7 @@ impl Versions {
         let mut state = self.state.write();
         // Others may have ended or read it meanwhile; a block that is kept is not written.
         if let Some((at, _)) = find(&state).filter(|(_, now)| *now == kept)
-            && let Some(version) = state.pages.get_mut(&page).and_then(|versions| versions.get_mut(at))
+            && let Some(version) = state.pages.get_mut(&page).and_then(|versions| versions.get_mut(&at))
         {
             version.bytes = Some(VersionBytes::Kept(kept, Some(copy)));
             state.bytes += PAGE_BYTES;
@@ -423,15 +462,14 @@ pub(crate) struct View<'g> {
 }
 
 impl View<'_> {
-    fn versions(&self, page: u32) -> &[Version] {
-        let Some(versions) = self.state.pages.get(&page) else { return &[] };
-        let from = versions.partition_point(|version| version.stamp < self.stamp);
-        &versions[from..]
+    fn versions(&self, page: u32) -> impl Iterator<Item = &Version> {
+        let versions = self.state.pages.get(&page).map(|versions| versions.range(self.stamp..));
+        versions.into_iter().flatten().map(|(_, version)| &**version)
     }
 
     /// The bytes of a page.
     pub(crate) fn bytes(&self, page: u32) -> SnapshotPage<'_> {
-        let found = self.versions(page).iter().find(|version| version.bytes.is_some());
+        let found = self.versions(page).find(|version| version.bytes.is_some());
         match found.map(|version| (version.copy(), version.retired())) {
             Some((Some(bytes), _)) => SnapshotPage::Copy(bytes),
             Some((None, Some(_))) => SnapshotPage::OnMedium,
@@ -441,13 +479,13 @@ impl View<'_> {
 
     /// The descriptor of a page, where it is another than now.
     pub(crate) fn desc(&self, page: u32) -> Option<&Desc> {
-        self.versions(page).iter().find_map(|version| version.desc.as_ref())
+        self.versions(page).find_map(|version| version.desc.as_ref())
     }
 
     /// Whether the node that the snapshot has at byte `offset` of a page was freed since.
     pub(crate) fn has_freed(&self, page: u32, offset: usize) -> bool {
         let (word, bit) = freed_bit(offset);
-        self.versions(page).iter().any(|version| version.freed[word].load(Ordering::Relaxed) & bit != 0)
+        self.versions(page).any(|version| version.freed[word].load(Ordering::Relaxed) & bit != 0)
     }
 }
 
@@ -551,6 +589,6 @@ mod tests {
             assert!(versions.end(stamp).is_some());
         }
         let state = versions.state.read();
-        assert_eq!((state.bytes, state.pages.len(), state.by_stamp.len()), (0, 0, 0));
+        assert_eq!((state.bytes, state.pages.len(), state.watched.len()), (0, 0, 0));
     }
 }

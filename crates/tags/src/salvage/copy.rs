@@ -4,6 +4,7 @@ use super::known::{LostTable, class_in, whole_page};
 use super::report::SalvageReport;
 use super::source::Source;
 use super::survey::Survey;
+use super::unread::Unread;
 use crate::error::Result;
 use crate::ids::{DATA_PAGES_MAX, HomeId, NodeId, NodeType, PAGE_BYTES};
 use crate::inspect::{free_slots, nodes_in};
@@ -20,6 +21,7 @@ use crate::snodes::tags::Root;
 use crate::store::Store;
 use crate::tx::apply::drop_page;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
 use weft_core::checksum::crc32c;
 
 /// A root that is not known.
@@ -40,6 +42,8 @@ pub(super) struct Copy<'s> {
     pub has_catalog: bool,
     /// Nodes that were in pages that cannot be read, and the class of the slots there.
     pub lost: FxHashMap<NodeId, u8>,
+    /// Pages of nodes that cannot be read, before the end of the replay.
+    pub unread: BTreeMap<u32, Unread>,
     /// Leaves of descriptors that cannot be read.
     pub lost_leaves: Vec<u32>,
     /// Pages of edge tables that cannot be read.
@@ -91,6 +95,7 @@ impl<'s> Copy<'s> {
             may_erase,
             has_catalog,
             lost: FxHashMap::default(),
+            unread: BTreeMap::new(),
             lost_leaves,
             lost_tables: Vec::new(),
             cut_off: FxHashSet::default(),
@@ -126,9 +131,7 @@ impl<'s> Copy<'s> {
         })?;
         unread.sort_unstable_by_key(|(page, _)| *page);
         for (page, desc) in unread {
-            self.report.lost_pages += 1;
-            self.report.remark(format!("page {page} at block {} cannot be read", desc.block));
-            self.note_lost(*page, desc);
+            self.put_unread(*page, desc, false)?;
         }
         self.drop_torn_runs()?;
         self.count_numbers();
@@ -149,7 +152,7 @@ impl<'s> Copy<'s> {
         if self.store.snodes.find(snode).is_none() {
             return Ok(false);
         }
-        self.forget_page(page)?;
+        self.forget_replaced(page, desc)?;
         let placed = Desc { block: 0, crc: 0, ..desc.clone() };
         self.change(snode, |store, partition| {
             store.write(partition, |pages, _| {
@@ -167,6 +170,23 @@ impl<'s> Copy<'s> {
             self.note_roots(page, desc, raw)?;
         }
         Ok(true)
+    }
+
+    /// Gives up what is under the number of a page to be put there, and, where that begins a node, the pages that the node there has no more.
+    pub(super) fn forget_replaced(&mut self, page: u32, desc: &Desc) -> Result<()> {
+        let before = self.store.pool.table.describe(page);
+        if (before.kind, desc.kind) == (PageKind::RunHead, PageKind::RunHead) {
+            for at in desc.body[0]..before.body[0] {
+                let further = page + at as u32;
+                let tail = self.store.pool.table.describe(further);
+                if (tail.kind, tail.snode, tail.body[0]) == (PageKind::RunTail, before.snode, at) {
+                    self.unread.remove(&further);
+                    self.forget_page(further)?;
+                }
+            }
+        }
+        self.unread.remove(&page);
+        self.forget_page(page)
     }
 
     /// Gives up what is under a page's number.
@@ -238,7 +258,13 @@ impl<'s> Copy<'s> {
                 _ => {}
             }
         }
-        torn.into_iter().try_for_each(|page| self.forget_page(page))
+        for page in torn {
+            if let Some(unread) = self.unread.remove(&page) {
+                self.report_unread(page, &unread);
+            }
+            self.forget_page(page)?;
+        }
+        Ok(())
     }
 
     /// The numbers of pages of nodes in leaves that cannot be read. A list of leaves can name more than any medium has.

@@ -36,15 +36,12 @@ impl Copy<'_> {
                 // Counts are made anew.
                 if desc.body[0] != COUNTS {
                     self.lost_tables.push(LostTable {
+                        page: *page,
+                        block: desc.block,
                         snode: HomeId(desc.snode),
                         of: bundles.get(&(desc.snode, desc.body[0])).copied(),
                         share: desc.share().ok(),
                     });
-                    self.report.lost_table_pages += 1;
-                    self.report.remark(format!(
-                        "page {page} of an edge table, at block {}, cannot be read",
-                        desc.block
-                    ));
                 }
                 continue;
             };

@@ -4,11 +4,12 @@
 //! a node that is lost, it is passed over; one that has the whole of something brings that back.
 
 use super::copy::{Copy, NOWHERE};
+use super::known::LostTable;
 use super::survey::Survey;
+use crate::committed::Committed;
 use crate::edges::{EdgeChange, RawEdge};
 use crate::error::{Error, Result};
-use crate::ids::{HomeId, NodeId, PAGE_BYTES};
-use crate::inspect::nodes_in;
+use crate::ids::{HomeId, PAGE_BYTES};
 use crate::journal::log::{
     Found, HEADER_BYTES, Header, Journal, MAGIC, follow_chain, may_begin_later_record, record_at,
 };
@@ -51,22 +52,28 @@ impl Copy<'_> {
                 self.report.commits_lost += lost;
                 break;
             }
-            let before = self.report.lost_pages;
             self.apply(entries)?;
-            if self.report.lost_pages > before {
-                self.drop_torn_runs()?;
-            }
             // Numbers are counted anew at the end.
             self.store.pool.numbers.forget_given_up();
             last = record.lsn;
             self.report.commits_applied += 1;
         }
         self.look_behind(&area, end, epoch, next);
+        self.give_up_unread()?;
+        self.report_lost_tables();
         self.count_numbers();
         self.report.last_commit = last;
         let ours = *self.store.superblock.lock();
         self.store.journal = Journal::new(ours.journal_block, ours.journal_blocks, ours.epoch, last).into();
         Ok(())
+    }
+
+    /// Reports the pages of edge tables that cannot be read, of s-nodes that are still there.
+    fn report_lost_tables(&mut self) {
+        self.report.lost_table_pages = self.lost_tables.len() as u64;
+        for LostTable { page, block, .. } in &self.lost_tables {
+            self.report.remark(format!("page {page} of an edge table, at block {block}, cannot be read"));
+        }
     }
 
     /// The journal's area, as far as the medium has it.
@@ -137,15 +144,21 @@ impl Copy<'_> {
     fn apply_entry(&mut self, entry: &Entry<'_>) -> Result<()> {
         match *entry {
             Entry::Page { page, ref desc } => self.replay_page(page, desc.clone()),
-            Entry::Slots { page, snode, class, first, bytes } => {
+            Entry::Slots { page, class, first, bytes, .. } => {
+                self.place_unread(page)?;
                 self.replay_entry(entry)?;
-                let slot = slot_bytes(class).unwrap_or(PAGE_BYTES);
-                for at in 0..bytes.len() / slot {
-                    self.lost.remove(&NodeId::at(snode, page, (usize::from(first) + at) * slot));
-                }
+                let (first, slot) = (usize::from(first), slot_bytes(class).unwrap_or(PAGE_BYTES));
+                self.note_known(page, first..first + bytes.len() / slot);
                 Ok(())
             }
-            Entry::Bytes { .. } | Entry::Patches { .. } => self.replay_entry(entry),
+            Entry::Bytes { node, bytes } => {
+                node.page().map_or(Ok(()), |page| self.place_unread(page))?;
+                self.replay_entry(entry)?;
+                self.note_changed(node, bytes);
+                Ok(())
+            }
+            Entry::Patches { node, .. } if self.is_unread(node) => Ok(()),
+            Entry::Patches { .. } => self.replay_entry(entry),
             Entry::Type { .. } | Entry::TypeGone { .. } if self.has_catalog => self.replay_entry(entry),
             // Edge types are made up at the end then, and counts are made anew.
             Entry::Type { .. } | Entry::TypeGone { .. } | Entry::Count { .. } => Ok(()),
@@ -162,13 +175,16 @@ impl Copy<'_> {
                 Ok(())
             }
             Entry::Free { node } => {
-                if self.lost.remove(&node).is_some() {
-                    return Ok(());
-                }
+                let is_lost = self.lost.remove(&node).is_some();
+                let page = node.page().unwrap_or(0);
                 if find_any(&self.store.pool.table, node, NodeScope::Committed).is_ok() {
-                    return self.replay_entry(entry);
+                    self.place_unread(page)?;
+                    let before = self.store.pool.table.describe(page);
+                    self.replay_entry(entry)?;
+                    self.note_freed(node, &before);
+                } else {
+                    self.report.complete &= is_lost;
                 }
-                self.report.complete = false;
                 Ok(())
             }
             Entry::Snode { root } => {
@@ -197,21 +213,18 @@ impl Copy<'_> {
             && self.put_page(page, &desc, raw)?
         {
             self.report.bytes += PAGE_BYTES as u64;
-            nodes_in(page, &desc).iter().for_each(|node| _ = self.lost.remove(node));
             return Ok(());
         }
-        self.report.lost_pages += 1;
-        self.report.remark(format!("page {page} at block {}, in the journal, cannot be read", desc.block));
-        self.forget_page(page)?;
-        self.note_lost(page, &desc);
-        Ok(())
+        self.put_unread(page, &desc, true)
     }
 
     /// Gives up an s-node of which nothing is left but what is lost.
-    fn drop_snode(&self, snode: HomeId) -> Result<()> {
+    fn drop_snode(&mut self, snode: HomeId) -> Result<()> {
         if self.store.snodes.find(snode).is_none() {
             return Ok(());
         }
+        let root = self.store.root_of_home(snode)?;
+        root.page().map_or(Ok(()), |page| self.place_unread(page))?;
         self.change(snode, |store, partition| {
             let root = partition.root;
             if root != NOWHERE && find_any(&store.pool.table, root, NodeScope::Committed).is_ok() {
@@ -222,6 +235,11 @@ impl Copy<'_> {
         })?;
         self.store.snodes.remove(snode);
         self.store.catalog.write().homes.retain(|entry| entry.id != snode);
+        let table = &self.store.pool.table;
+        let is_there = |page: u32| ![0, snode.0].contains(&table.describe(page).snode);
+        self.unread.retain(|page, _| is_there(*page));
+        self.lost.retain(|node, _| node.home() != snode);
+        self.lost_tables.retain(|table| table.snode != snode);
         Ok(())
     }
 }

@@ -51,6 +51,8 @@ pub(super) fn count(nodes: &mut Nodes, source: NodeId, edge: &RawEdge) {
 /// A page of an edge table that cannot be read.
 #[derive(Clone, Copy)]
 pub(super) struct LostTable {
+    pub page: u32,
+    pub block: u64,
     pub snode: HomeId,
     /// What its edges go out from; `None` where that is not one node and one type.
     pub of: Option<Bundled>,

@@ -25,6 +25,7 @@ mod mend;
 mod report;
 mod source;
 mod survey;
+mod unread;
 #[cfg(all(test, not(weft_shuttle)))]
 #[allow(clippy::unwrap_used)]
 mod whole_tests;

@@ -11,7 +11,7 @@ pub struct SalvageReport {
     pub edges: u64,
     /// Bytes of pages that were read and whose checksum holds.
     pub bytes: u64,
-    /// Pages of nodes that cannot be read.
+    /// Pages of nodes that cannot be read, and were neither written anew nor freed by a later commit.
     pub lost_pages: u64,
     /// Pages of edge tables that cannot be read.
     pub lost_table_pages: u64,

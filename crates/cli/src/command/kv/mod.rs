@@ -4,7 +4,7 @@ mod lines;
 
 pub use lines::{open, pair_json};
 
-use crate::byte_text::{escape, hex, parse_hex};
+use crate::byte_text::{escape, hex, parse_hex, text_parser};
 use crate::command::tags::{self, StoreArgs};
 use crate::error::CliError;
 use crate::progress;
@@ -75,9 +75,10 @@ pub struct PutArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     size: Option<u64>,
     /// The key.
+    #[arg(value_parser = text_parser())]
     key: String,
     /// The value. With -, the command reads the value from standard input, unchanged.
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_hyphen_values = true, value_parser = text_parser())]
     value: String,
 }
 
@@ -96,6 +97,7 @@ pub struct KeyArgs<T: Args> {
     #[arg(long, conflicts_with = "hex")]
     pub json: bool,
     /// The key.
+    #[arg(value_parser = text_parser())]
     pub key: String,
 }
 

@@ -1,6 +1,6 @@
 //! `weft tags backup`: copies a store and verifies every page.
 
-use super::store::{StoreArgs, failed, make_file, make_whole, need_file, open_to_copy};
+use super::store::{StoreArgs, failed, make_file, make_whole, need_file, open_file, open_to_copy};
 use crate::error::CliError;
 use crate::progress;
 use crate::say;
@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use weft_core::units::format_size;
-use weft_tags::{BackupReport, Error, FileStore, ReadPath, Store};
+use weft_tags::{BackupReport, Error, FileStore, Store};
 
 /// `weft tags backup`
 #[derive(Args, Debug)]
@@ -56,9 +56,9 @@ fn copy(
     args: &BackupArgs,
     store: &Store,
     path: &Path,
-    medium: impl FnOnce(&Path) -> weft_tags::Result<FileStore>,
+    medium: impl FnOnce(&Path) -> Result<FileStore, CliError>,
 ) -> Result<BackupReport, CliError> {
-    let medium = medium(path).map_err(|e| args.store.fail(e))?;
+    let medium = medium(path)?;
     let done = progress::shown("backup", args.quiet || args.json, |tell| store.backup(&medium, tell));
     done.map_err(|error| match error {
         Error::Target(error) => match *error {
@@ -80,7 +80,7 @@ fn replace(
     // What a link leads to is replaced, not the link; nobody has it open meanwhile.
     let (target, _old) = if permissions.is_some() {
         let target = fs::canonicalize(&args.target).map_err(|e| CliError::io("find", &args.target, e))?;
-        let old = FileStore::open(&target, ReadPath::Kernel).map_err(|e| failed(&args.target, e))?;
+        let old = open_file(&target)?;
         (target, Some(old))
     } else {
         (args.target.clone(), None)
@@ -115,9 +115,7 @@ pub fn run(args: &BackupArgs) -> Result<(), CliError> {
     let store = open_to_copy(&args.store).map_err(in_use)?;
     let report = match there {
         // A device cannot be replaced.
-        Some(meta) if !meta.is_file() => {
-            copy(args, &store, &args.target, |path| FileStore::open(path, ReadPath::Kernel))?
-        }
+        Some(meta) if !meta.is_file() => copy(args, &store, &args.target, open_file)?,
         there => replace(args, &store, there.map(|meta| meta.permissions()))?,
     };
     let BackupReport { bytes, last_commit } = report;

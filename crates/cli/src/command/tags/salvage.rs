@@ -15,6 +15,9 @@ use std::path::PathBuf;
 use weft_core::units::format_size;
 use weft_tags::{SalvageReport, salvage};
 
+/// Exit status of a command that made no new store, or could not say what is in it.
+const NO_STORE: u8 = 2;
+
 /// `weft tags salvage`
 #[derive(Args, Debug)]
 #[command(
@@ -24,8 +27,7 @@ use weft_tags::{SalvageReport, salvage};
     this file to NEW when the store is complete and durable. When NEW.weft-part already is a complete store, the \
     command refuses to start. The journal of the new store is 256 MiB large; the file system allocates only the used \
     part of the journal.\n\n\
-    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged, or NEW has no room for \
-    the data"
+    EXIT STATUS\n  0 nothing is missing, 1 something is missing, 2 nothing can be salvaged, or no new store was made"
 )]
 pub struct SalvageArgs {
     #[command(flatten)]
@@ -43,14 +45,28 @@ pub struct SalvageArgs {
 
 /// Salvages a store.
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
-    let path = &args.store.path;
-    let name = path.display().to_string();
+    let no_store = |error: CliError| error.with_status(NO_STORE);
+    let report = copy(args).map_err(no_store)?;
+    say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))
+        .map_err(no_store)?;
+    if report.complete {
+        return Ok(());
+    }
+    Err(CliError::said(
+        format!("{}: not everything could be salvaged", args.store.path.display()),
+        "compare the new store with a backup, if you have one, before you delete the damaged store",
+    ))
+}
+
+/// Makes the new store.
+fn copy(args: &SalvageArgs) -> Result<SalvageReport, CliError> {
+    let name = args.store.path.display().to_string();
     let unsalvageable = |why: weft_tags::Error| CliError::unsalvageable(&name, Kind::TagStore, why);
     need_file(&args.target, "the new store")?;
-    CliError::unless_new(&args.target, args.target.exists())?;
-    let source = open_medium(path, unsalvageable)?;
-    let report = make_whole(&args.target, |part| {
-        let target = make_file(part).map_err(|e| failed(&args.target, e))?;
+    CliError::unless_new(&args.target, args.target.symlink_metadata().is_ok())?;
+    let source = open_medium(&args.store.path, unsalvageable)?;
+    make_whole(&args.target, |part| {
+        let target = make_file(part)?;
         let done = progress::shown("salvage", args.quiet || args.json, |tell| {
             salvage(&*source, Box::new(target), &args.store.options(), tell)
         });
@@ -59,25 +75,17 @@ pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
             | weft_tags::Error::NotAStore { .. }
             | weft_tags::Error::Version { .. } => unsalvageable(error),
             // What cannot be read of the damaged store is no error.
-            weft_tags::Error::Full { what } => CliError::no_room(&args.target, what, 2),
+            weft_tags::Error::Full { what } => CliError::no_room(&args.target, what, NO_STORE),
             weft_tags::Error::Io { ref source, .. } if source.kind() == io::ErrorKind::StorageFull => {
-                CliError::no_room(&args.target, source, 2)
+                CliError::no_room(&args.target, source, NO_STORE)
             }
             error => {
                 let error = failed(&args.target, error);
                 let remedy = error.system().and_then(limit::cause).unwrap_or_default();
-                CliError::ended(2, format!("{name}: nothing can be salvaged: {error}"), remedy)
+                CliError::said(format!("{name}: nothing can be salvaged: {error}"), remedy)
             }
         })
-    })?;
-    say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))?;
-    if report.complete {
-        return Ok(());
-    }
-    Err(CliError::said(
-        format!("{name}: not everything could be salvaged"),
-        "compare the new store with a backup, if you have one, before you delete the damaged store",
-    ))
+    })
 }
 
 /// The lines of the report in their order: field of the JSON, description, count.

@@ -185,10 +185,15 @@ fn check_kind(path: &Path) -> weft_tags::Result<()> {
 }
 
 /// Makes a file for a store. Only its owner has access: whoever reads the file reads all s-nodes, and can lock the store.
-pub fn make_file(path: &Path) -> weft_tags::Result<FileStore> {
+pub fn make_file(path: &Path) -> Result<FileStore, CliError> {
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    made.map_err(|source| Error::Open { path: path.to_owned(), source })?;
-    FileStore::open(path, ReadPath::Kernel)
+    made.map_err(|source| CliError::unmakeable(path, source))?;
+    open_file(path)
+}
+
+/// Opens the file or block device of a store that is to be written.
+pub fn open_file(path: &Path) -> Result<FileStore, CliError> {
+    FileStore::open(path, ReadPath::Kernel).map_err(|e| failed(path, e))
 }
 
 /// Makes a file under another name, and gives it the name of `target` when it is whole and durable.
@@ -238,8 +243,7 @@ pub fn create(path: &Path, options: &Options, over: bool) -> Result<Store, CliEr
         return create_on_flash(&spec, path, options, &request);
     }
     let exists = over && path.exists();
-    let medium = if exists { FileStore::open(path, ReadPath::Kernel) } else { make_file(path) };
-    let medium = medium.map_err(|e| failed(path, e))?;
+    let medium = if exists { open_file(path)? } else { make_file(path)? };
     Store::create(Box::new(medium), options).map_err(|e| {
         if !exists {
             // What was made for nothing would be refused by the next try.
