@@ -26,13 +26,15 @@ fn options() -> Options {
     }
 }
 
+type Grants = Vec<(Principal, Permission)>;
+
 /// All that a store holds, as programs see it.
 #[derive(Default, PartialEq, Eq, Debug)]
 struct State {
     nodes: BTreeMap<NodeId, (u32, Vec<u8>)>,
     /// Source, type, number, destination.
     edges: BTreeSet<(NodeId, EdgeType, Option<u64>, NodeId)>,
-    snodes: BTreeMap<SnodeId, (NodeId, SnodeTags, Vec<(Principal, Permission)>)>,
+    snodes: BTreeMap<SnodeId, (NodeId, SnodeTags, Grants)>,
     names: Vec<String>,
     last_commit: u64,
 }
