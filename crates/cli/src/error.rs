@@ -1,7 +1,6 @@
 //! The errors of the command: what failed, on which object, and the next step for the user.
 
 use crate::kind::Kind;
-use crate::sys::limit;
 use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -193,10 +192,7 @@ impl CliError {
         match self {
             CliError::Said { what, remedy, .. } => CliError::Said { what, remedy, status },
             CliError::Io { ref source, .. } if source.kind() == io::ErrorKind::BrokenPipe => self,
-            error => {
-                let remedy = error.remedy().or_else(|| error.system().and_then(limit::cause));
-                CliError::ended(status, error.to_string(), remedy.unwrap_or_default())
-            }
+            error => CliError::ended(status, error.to_string(), error.remedy().unwrap_or_default()),
         }
     }
 

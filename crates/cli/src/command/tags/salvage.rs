@@ -45,7 +45,10 @@ pub struct SalvageArgs {
 
 /// Salvages a store.
 pub fn run(args: &SalvageArgs) -> Result<(), CliError> {
-    let no_store = |error: CliError| error.with_status(NO_STORE);
+    let no_store = |error: CliError| match error.system().and_then(limit::cause) {
+        Some(limit) if error.remedy().is_none() => CliError::ended(NO_STORE, error.to_string(), limit),
+        _ => error.with_status(NO_STORE),
+    };
     let report = copy(args).map_err(no_store)?;
     say::report(args.json, args.quiet, || json_of(args, &report), || words_of(args, &report))
         .map_err(no_store)?;
