@@ -244,7 +244,7 @@ impl Committed for Snapshot<'_> {
 #[cfg(all(test, not(weft_shuttle)))]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use crate::{KvChange, MemoryStore, Options, Store};
+    use crate::{Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store};
     use rand::rngs::StdRng;
     use rand::seq::SliceRandom;
     use rand::{Rng, SeedableRng};
@@ -253,18 +253,30 @@ mod tests {
     #[test]
     fn the_end_of_a_snapshot_looks_at_few_versions_however_many_snapshots_are_open() {
         let store = Store::create(Box::new(MemoryStore::new()), &Options::default()).unwrap();
-        let kv = crate::Kv::open(&store, crate::SnodeId::FIRST, "pairs").unwrap();
+        let (root, of) =
+            (store.root(SnodeId::FIRST).unwrap(), store.edge_type("of", InfoForm::Number).unwrap());
+        let mut tx = store.begin();
+        let nodes: Vec<_> = (0..1_000)
+            .map(|n| {
+                let node = tx.create_node(SnodeId::FIRST, NodeType(1), &[0; 3_000]).unwrap();
+                tx.create_edge(root, of, Info::Number(n), node).unwrap();
+                node
+            })
+            .collect();
+        tx.commit().unwrap();
         let mut rng = StdRng::seed_from_u64(1);
         for order in 0..3 {
             let per_end: Vec<usize> = [100, 800]
                 .map(|count| {
-                    let mut snapshots: Vec<_> = (0..count as u32)
+                    let mut snapshots: Vec<_> = (0..count)
                         .map(|n| {
                             let snapshot = store.snapshot();
                             // One that all change, and others.
-                            let keys = [0, n, rng.random_range(0..1_000)].map(u32::to_le_bytes);
-                            let puts = keys.iter().map(|key| KvChange::Put(key, &[7; 3_000]));
-                            kv.change(&puts.collect::<Vec<_>>()).unwrap();
+                            let mut tx = store.begin();
+                            for at in [0, n, rng.random_range(0..1_000)] {
+                                tx.update_node(nodes[at], NodeType(1), &[n as u8; 3_000]).unwrap();
+                            }
+                            tx.commit().unwrap();
                             snapshot
                         })
                         .collect();
