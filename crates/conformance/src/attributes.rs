@@ -359,7 +359,9 @@ pub fn an_inode_begins_with_extended_attributes(make: Make<'_>) {
             assert_eq!(fs.getxattr(made.ino, name).unwrap(), value);
         }
     }
-    let made = fs.create_unnamed(&CreateArgs { xattrs: &xattrs[..1], ..args(NewNode::File) }, true).unwrap();
+    let made = fs
+        .create_unnamed(Ino::ROOT, &CreateArgs { xattrs: &xattrs[..1], ..args(NewNode::File) }, true)
+        .unwrap();
     assert_eq!(fs.getxattr(made.ino, b"user.a").unwrap(), b"1");
     fs.release(made.ino);
 }

@@ -83,7 +83,7 @@ pub fn an_unlinked_open_file_and_its_successor_are_two(make: Make<'_>) {
 /// A file without a name is open, unlisted, and goes when it is released.
 pub fn an_unnamed_file_goes_when_it_is_released(make: Make<'_>) {
     let fs = &*make();
-    let attr = fs.create_unnamed(&args(NewNode::File), true).unwrap();
+    let attr = fs.create_unnamed(Ino::ROOT, &args(NewNode::File), true).unwrap();
     assert_eq!((attr.kind, attr.links, attr.size, attr.uid), (FileKind::File, 0, 0, OWNER));
     assert!(fs.list(ROOT).is_empty());
     fs.write(attr.ino, 0, b"scratch").unwrap();
@@ -96,7 +96,7 @@ pub fn an_unnamed_file_goes_when_it_is_released(make: Make<'_>) {
 pub fn an_unnamed_file_can_be_given_a_name(make: Make<'_>) {
     let fs = &*make();
     let data = bytes(8, 9_000);
-    let ino = fs.create_unnamed(&args(NewNode::File), true).unwrap().ino;
+    let ino = fs.create_unnamed(Ino::ROOT, &args(NewNode::File), true).unwrap().ino;
     fs.write(ino, 0, &data).unwrap();
     assert_eq!(fs.link(ino, ROOT, b"named").unwrap().links, 1);
     fs.release(ino);
@@ -110,8 +110,8 @@ pub fn an_unnamed_file_can_be_given_a_name(make: Make<'_>) {
 pub fn a_file_that_has_lost_its_names_gets_none_again(make: Make<'_>) {
     let fs = &*make();
     let file = fs.file_with("file", b"file");
-    let named = fs.create_unnamed(&args(NewNode::File), true).unwrap().ino;
-    let never = fs.create_unnamed(&args(NewNode::File), false).unwrap().ino;
+    let named = fs.create_unnamed(Ino::ROOT, &args(NewNode::File), true).unwrap().ino;
+    let never = fs.create_unnamed(Ino::ROOT, &args(NewNode::File), false).unwrap().ino;
     fs.open(file).unwrap();
     fs.link(named, ROOT, b"named").unwrap();
     fs.link(named, ROOT, b"again").unwrap();

@@ -26,7 +26,7 @@ pub fn statfs_counts_inodes(make: Make<'_>) {
     fs.dir("dir");
     fs.link(file, ROOT, b"link").unwrap();
     assert_eq!(fs.statfs().unwrap().inodes, before + 2, "a link is not an inode");
-    let unnamed = fs.create_unnamed(&args(NewNode::File), true).unwrap().ino;
+    let unnamed = fs.create_unnamed(Ino::ROOT, &args(NewNode::File), true).unwrap().ino;
     assert_eq!(fs.statfs().unwrap().inodes, before + 3);
     fs.release(unnamed);
     fs.unlink(ROOT, b"file").unwrap();

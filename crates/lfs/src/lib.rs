@@ -237,7 +237,7 @@ impl FileSystem for Lfs {
         self.op_create(Some((dir, name)), args, false)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+    fn create_unnamed(&self, _dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
         self.op_create(None, args, linkable)
     }
 

@@ -4,8 +4,9 @@ use crate::error::TagFsError;
 use crate::fs::TagFs;
 use crate::graph::{Graph, Head};
 use crate::inode::Inode;
-use crate::layout::{CHUNK_BLOCKS, CHUNKS_MAX, Entry, FileForm, Form, PIECE_BYTES};
+use crate::layout::{CHUNK_BLOCKS, CHUNKS_MAX, Counts, Entry, FileForm, Form, PIECE_BYTES};
 use crate::options::MountOptions;
+use crate::quota::Quota;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use weft_core::{BLOCK_BYTES, Ino};
@@ -71,6 +72,23 @@ struct Names {
     subdirectories: u64,
 }
 
+/// What the check keeps of an inode.
+struct Found {
+    kind: FileKind,
+    links: u32,
+    quota: Option<Ino>,
+    /// Blocks that it says it has.
+    blocks: u64,
+}
+
+impl Found {
+    fn of(inode: &Inode) -> Found {
+        let blocks = inode.file().map_or(0, |file| file.blocks);
+        let record = &inode.record;
+        Found { kind: record.kind(), links: record.links, quota: record.quota, blocks }
+    }
+}
+
 impl TagFs {
     /// Checks the volume on a medium that is not mounted. Never writes.
     ///
@@ -89,14 +107,14 @@ impl TagFs {
             ..CheckReport::default()
         };
         stored.problems.into_iter().for_each(|problem| report.add(problem));
-        let mut inodes: BTreeMap<Ino, (FileKind, u32)> = BTreeMap::new();
+        let mut inodes: BTreeMap<Ino, Found> = BTreeMap::new();
         let mut names: FxHashMap<Ino, Names> = FxHashMap::default();
         let (mut entries, mut promised) = (Vec::new(), 0);
         for snode in graph.store.snodes()? {
             let ino = Ino(snode.0);
             match graph.load(ino) {
                 Ok(inode) => {
-                    inodes.insert(ino, (inode.record.kind(), inode.record.links));
+                    inodes.insert(ino, Found::of(&inode));
                     promised += check_inode(graph, ino, &inode, &mut report, &mut entries);
                 }
                 Err(error) => report.add(format!("inode {ino}: {error}")),
@@ -104,7 +122,12 @@ impl TagFs {
         }
         for (dir, name, entry) in entries {
             let shown = || format!("directory {dir}, name {:?}", String::from_utf8_lossy(&name));
-            let known = inodes.get(&entry.ino).map(|(kind, _)| *kind);
+            let known = inodes.get(&entry.ino).map(|found| found.kind);
+            let quota =
+                inodes.get(&entry.ino).and_then(|found| found.quota).filter(|quota| *quota != entry.ino);
+            report.expect(inodes.get(&dir).is_none_or(|found| found.quota == quota), || {
+                format!("{}: leads to an inode that counts to another quota than its directory", shown())
+            });
             report.expect(known == Some(entry.kind), || {
                 format!("{}: leads to inode {}, which is not what it says", shown(), entry.ino)
             });
@@ -120,7 +143,7 @@ impl TagFs {
         let orphans = graph.numbered(graph.first, graph.types.orphan)?;
         let orphans: FxHashSet<Ino> = orphans.into_iter().map(|(ino, _)| Ino(ino)).collect();
         report.nameless = orphans.len() as u64;
-        for (ino, (kind, links)) in &inodes {
+        for (ino, Found { kind, links, .. }) in &inodes {
             let of = names.remove(ino).unwrap_or_default();
             let is_directory = *kind == FileKind::Directory;
             let count = if *ino == Ino::ROOT { 1 } else { of.count };
@@ -138,6 +161,7 @@ impl TagFs {
             report.add(format!("inode {ino}: is named, and not there"));
         }
         check_reached(&fs, &inodes, &mut report);
+        check_quotas(&fs, &inodes, &mut report);
         let sum = fs.state.read().superblock.promised;
         report
             .expect(sum == promised, || format!("{sum} blocks are said to be promised, and {promised} are"));
@@ -270,9 +294,9 @@ fn check_directory(
 }
 
 /// Every directory with a name leads up to the root.
-fn check_reached(fs: &TagFs, inodes: &BTreeMap<Ino, (FileKind, u32)>, report: &mut CheckReport) {
+fn check_reached(fs: &TagFs, inodes: &BTreeMap<Ino, Found>, report: &mut CheckReport) {
     let mut reached: FxHashSet<Ino> = [Ino::ROOT].into_iter().collect();
-    for (ino, (kind, links)) in inodes {
+    for (ino, Found { kind, links, .. }) in inodes {
         if *kind != FileKind::Directory || *links == 0 {
             continue;
         }
@@ -291,6 +315,45 @@ fn check_reached(fs: &TagFs, inodes: &BTreeMap<Ino, (FileKind, u32)>, report: &m
             reached.extend(way);
         } else if way.len() > inodes.len() {
             report.add(format!("directory {ino}: lies below itself"));
+        }
+    }
+}
+
+/// Every quota counts what its tree has.
+fn check_quotas(fs: &TagFs, inodes: &BTreeMap<Ino, Found>, report: &mut CheckReport) {
+    let mut counted: BTreeMap<Ino, Counts> = BTreeMap::new();
+    for (ino, found) in inodes {
+        let Some(dir) = found.quota else { continue };
+        let counts = counted.entry(dir).or_default();
+        if dir == *ino {
+            let is_directory = found.kind == FileKind::Directory;
+            report.expect(is_directory, || format!("inode {ino}: has a quota, and is no directory"));
+            continue;
+        }
+        counts.blocks += found.blocks;
+        counts.inodes += 1;
+        // What was open when its directory went may still name that.
+        let is_there = inodes.get(&dir).is_some_and(|found| found.quota == Some(dir));
+        report.expect(is_there || found.links == 0, || {
+            format!("inode {ino}: counts to directory {dir}, which has no quota")
+        });
+    }
+    let is_marked = fs.state.read().superblock.has_quotas;
+    report.expect(counted.is_empty() || is_marked, || {
+        "the volume has quotas, and its version is that of one without".to_string()
+    });
+    for (dir, counts) in counted {
+        match fs.graph.quota(dir) {
+            Ok(Some(Quota { stored: said, .. })) => report.expect(said == counts, || {
+                format!(
+                    "the quota of directory {dir}: {} blocks and {} inodes are said to be there, and {} and {} are",
+                    said.blocks, said.inodes, counts.blocks, counts.inodes
+                )
+            }),
+            Ok(None) => report.expect(!inodes.get(&dir).is_some_and(|found| found.quota == Some(dir)), || {
+                format!("the quota of directory {dir}: what it has counted is not there")
+            }),
+            Err(error) => report.add(error.to_string()),
         }
     }
 }

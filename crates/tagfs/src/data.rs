@@ -18,6 +18,23 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Heads of chunks that are other than committed.
 pub(crate) type Heads = BTreeMap<(Ino, u64), Head>;
 
+/// Blocks that a file can still take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Of the volume.
+    pub free: u64,
+    /// Of the quota that the file counts to.
+    pub quota: u64,
+}
+
+impl Room {
+    /// Fails unless so many blocks can be taken.
+    pub(crate) fn check(self, blocks: u64) -> FsResult<()> {
+        refuse(blocks > self.quota, FsError::QuotaExceeded)?;
+        refuse(blocks > self.free, FsError::NoSpace)
+    }
+}
+
 /// A file whose data changes.
 pub(crate) struct Editor<'e> {
     pub graph: &'e Graph,
@@ -252,13 +269,13 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// What `fallocate` does; `room` blocks can still be taken.
+    /// What `fallocate` does.
     pub(crate) fn fallocate(
         &mut self,
         mode: FallocateMode,
         offset: u64,
         len: u64,
-        room: u64,
+        room: Room,
     ) -> FsResult<()> {
         let size = self.inode.file()?.size;
         refuse(len == 0, FsError::Invalid("an empty range"))?;
@@ -268,7 +285,7 @@ impl Editor<'_> {
             FallocateMode::Allocate | FallocateMode::KeepSize | FallocateMode::ZeroRange { .. } => {
                 let keeps =
                     matches!(mode, FallocateMode::KeepSize | FallocateMode::ZeroRange { keep_size: true });
-                refuse(self.missing(offset, end)? > room, FsError::NoSpace)?;
+                room.check(self.missing(offset, end)?)?;
                 if matches!(mode, FallocateMode::ZeroRange { .. }) {
                     self.punch(offset, end)?;
                 }

@@ -1,11 +1,12 @@
 //! The file system: every operation by the traits of `vfs`.
 
-use crate::data::{Editor, Heads, end_of};
+use crate::data::{Editor, Heads, Room, end_of};
 use crate::error::failed;
 use crate::graph::Graph;
 use crate::inode::Inode;
 use crate::layout::Entry;
 use crate::options::MountOptions;
+use crate::quota::Quota;
 use crate::state::State;
 use crate::step::{Step, buffer_blocks, free_blocks, has_room};
 use parking_lot::{Mutex, RwLock};
@@ -14,10 +15,11 @@ use weft_core::{BLOCK_BYTES, Ino, Tag, refuse};
 use weft_tags::ClassReport;
 use weft_vfs::change::{self, Made, Node};
 use weft_vfs::names::{Names, check_name};
+use weft_vfs::quota::Limits;
 use weft_vfs::{
     Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileSystem,
-    FsError, FsResult, FsStats, NewNode, Refused, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
-    XattrMode,
+    FsError, FsResult, FsStats, NewNode, QUOTA_XATTR, QuotaRoom, Refused, RenameFlags, SeekTarget, SetAttr,
+    TimeSpec, USAGE_XATTR, XattrChange, XattrMode,
 };
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -27,6 +29,17 @@ const INODES_AT_ONCE: usize = 64;
 const ENTRIES_AT_ONCE: usize = 128;
 /// Inodes that a volume can hold: their numbers have 32 bits within a home.
 const INODES_MAX: u64 = 1 << 32;
+
+/// How data comes.
+#[derive(Clone, Copy, Default)]
+struct Arrival {
+    /// When it was written, if that was before.
+    when: Option<TimeSpec>,
+    /// Large pieces in their order.
+    through: bool,
+    /// Whoever wrote it was told that it is written: no quota refuses it.
+    is_accepted: bool,
+}
 
 /// A mounted volume: POSIX files in a tag store.
 pub struct TagFs {
@@ -107,6 +120,24 @@ impl TagFs {
         self.step(|step| change(step.inode_mut(ino)?))
     }
 
+    /// The quota that an inode counts to, and the directory that has it.
+    fn quota(&self, ino: Ino) -> FsResult<Option<(Ino, Quota)>> {
+        let Some(dir) = self.look(ino, |inode| Ok(inode.record.quota))? else { return Ok(None) };
+        let mut state = self.state.write();
+        Ok(state.quota(&self.graph, dir)?.map(|quota| (dir, *quota)))
+    }
+
+    /// Before an attribute is set: what the first quota of a volume needs is not made within a step.
+    fn prepare_quota(&self, ino: Ino, name: &[u8], value: &[u8]) -> FsResult<()> {
+        if name != QUOTA_XATTR || self.options.read_only || Limits::parse(value).is_none() {
+            return Ok(());
+        }
+        if self.look(ino, |inode| Ok(inode.directory().is_ok_and(|directory| directory.entries == 0)))? {
+            self.graph.make_quota_type().map_err(failed)?;
+        }
+        Ok(())
+    }
+
     /// Stores what is not stored of an inode.
     fn flush(&self, state: &mut State, ino: Ino) -> FsResult<()> {
         if state.dirty.contains_key(&ino) {
@@ -136,14 +167,7 @@ impl TagFs {
         Ok(())
     }
 
-    fn write_at(
-        &self,
-        ino: Ino,
-        offset: u64,
-        data: &[u8],
-        when: Option<TimeSpec>,
-        through: bool,
-    ) -> FsResult<()> {
+    fn write_at(&self, ino: Ino, offset: u64, data: &[u8], arrival: Arrival) -> FsResult<()> {
         self.check_writable()?;
         let mut guard = self.state.write();
         let state = &mut *guard;
@@ -157,14 +181,20 @@ impl TagFs {
         let mut heads = Heads::new();
         let mut editor = Editor { graph: &self.graph, ino, inode, heads: &mut heads };
         let missing = editor.missing(offset, end)?;
-        refuse(missing > 0 && missing > free_blocks(&self.graph, state), FsError::NoSpace)?;
+        let (quota, blocks) = (inode.record.quota, inode.file()?.blocks);
+        if missing > 0 {
+            let counted = quota.map(|dir| state.quota(&self.graph, dir)).transpose()?.flatten();
+            let quota = counted.map_or(u64::MAX, |quota| quota.free_blocks());
+            let quota = if arrival.is_accepted { u64::MAX } else { quota };
+            Room { free: free_blocks(&self.graph, state), quota }.check(missing)?;
+        }
         if missing > 0 && !has_room(&self.graph, state, missing) {
             // What is in memory takes less when it is stored than what is kept for it.
             self.flush_all(state, Duration::ZERO)?;
             self.graph.store.checkpoint().map_err(failed)?;
             refuse(!has_room(&self.graph, state, missing), FsError::NoSpace)?;
             drop(guard);
-            return self.write_at(ino, offset, data, when, through);
+            return self.write_at(ino, offset, data, arrival);
         }
         let clock = state.superblock.volume_bytes;
         let inode = state.inode(&self.graph, ino)?;
@@ -175,11 +205,12 @@ impl TagFs {
         // What was written before an error is counted, too.
         let written = Editor { graph: &self.graph, ino, inode, heads: &mut heads }.write(offset, data);
         inode.touch_data();
-        if let Some(when) = when {
+        if let Some(when) = arrival.when {
             (inode.record.mtime, inode.record.ctime) = (when, when.max(before));
         }
         let (now, tag) = ((inode.buffer.len(), inode.reserved), inode.record.tag);
-        let size = inode.file()?.size;
+        let (size, more) = (inode.file()?.size, inode.file()?.blocks.saturating_sub(blocks));
+        quota.into_iter().for_each(|dir| state.note_buffered(dir, more));
         state.watch.tell(ino, offset..end, size);
         state.buffered += (now.0 - buffered) as u64;
         state.reserved += now.1 - reserved;
@@ -189,7 +220,7 @@ impl TagFs {
         written?;
         if state.buffered * BLOCK > self.options.dirty_bytes_max {
             self.flush_all(state, Duration::ZERO)?;
-        } else if now.0 >= self.buffer_blocks || through && now.0 >= self.buffer_blocks / 4 {
+        } else if now.0 >= self.buffer_blocks || arrival.through && now.0 >= self.buffer_blocks / 4 {
             self.flush(state, ino)?;
         }
         Ok(())
@@ -229,12 +260,11 @@ impl TagFs {
                 step.rename(ino(from)?, name, ino(to)?, new_name, flags)?;
             }
             Change::SetAttr { node, ref set } => set_attr(step, ino(node)?, set)?,
-            Change::Xattr { node, name, value: Some(value), mode } => {
-                step.inode_mut(ino(node)?)?.set_xattr(name, value, mode)?;
+            // It could be of what another change makes.
+            Change::Xattr { name: QUOTA_XATTR, .. } => {
+                return Err(FsError::Unsupported("a quota beside other changes"));
             }
-            Change::Xattr { node, name, value: None, .. } => {
-                step.inode_mut(ino(node)?)?.remove_xattr(name)?;
-            }
+            Change::Xattr { node, name, value, mode } => step.set_xattr(ino(node)?, name, value, mode)?,
             Change::Write { node, offset, data } => write_in(step, ino(node)?, offset, data)?,
             Change::Fallocate { node, mode, offset, len } => {
                 fallocate_in(step, ino(node)?, mode, offset, len)?;
@@ -269,7 +299,7 @@ fn write_in(step: &mut Step<'_>, ino: Ino, offset: u64, data: &[u8]) -> FsResult
     }
     let end = end_of(offset, data.len() as u64)?;
     step.edit(ino, offset..end, |editor, room| {
-        refuse(editor.missing(offset, end)? > room, FsError::NoSpace)?;
+        room.check(editor.missing(offset, end)?)?;
         editor.write(offset, data)?;
         editor.inode.touch_data();
         Ok(())
@@ -323,10 +353,11 @@ impl FileSystem for TagFs {
         Ok(attr)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+    fn create_unnamed(&self, dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
         refuse(args.node != NewNode::File, FsError::Invalid("only a file can be without a name"))?;
         self.step(|step| {
-            let ino = step.make_nameless(Ino::ROOT, args)?;
+            step.inode(dir)?.directory()?;
+            let ino = step.make_nameless(dir, args)?;
             let inode = step.inode_mut(ino)?;
             (inode.opens, inode.record.linkable) = (1, linkable);
             step.attr(ino)
@@ -419,15 +450,26 @@ impl FileSystem for TagFs {
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
-        self.write_at(ino, offset, data, None, false)
+        self.write_at(ino, offset, data, Arrival::default())
     }
 
     fn write_through(&self, ino: Ino, offset: u64, data: &[u8]) -> FsResult<()> {
-        self.write_at(ino, offset, data, None, true)
+        self.write_at(ino, offset, data, Arrival { through: true, ..Arrival::default() })
     }
 
     fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
-        self.write_at(ino, offset, data, Some(when), through)
+        self.write_at(ino, offset, data, Arrival { when: Some(when), through, is_accepted: false })
+    }
+
+    fn write_accepted(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        through: bool,
+        when: TimeSpec,
+    ) -> FsResult<()> {
+        self.write_at(ino, offset, data, Arrival { when: Some(when), through, is_accepted: true })
     }
 
     fn write_back(&self, ino: Ino) -> FsResult<()> {
@@ -472,11 +514,17 @@ impl FileSystem for TagFs {
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        if name == USAGE_XATTR
+            && let Some((_, quota)) = self.quota(ino)?
+        {
+            return Ok(quota.usage().to_string().into_bytes());
+        }
         self.look(ino, |inode| inode.xattrs.get(name).cloned().ok_or(FsError::NoAttribute))
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        self.change(ino, |inode| inode.set_xattr(name, value, mode))
+        self.prepare_quota(ino, name, value)?;
+        self.step(|step| step.set_xattr(ino, name, Some(value), mode))
     }
 
     fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
@@ -484,21 +532,22 @@ impl FileSystem for TagFs {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.change(ino, |inode| inode.remove_xattr(name))
+        self.step(|step| step.set_xattr(ino, name, None, XattrMode::Any))
     }
 
     fn set_with_xattrs(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> FsResult<Attr> {
         refuse(set.size.is_some(), FsError::Invalid("a size does not change with attributes"))?;
-        self.change(ino, |inode| {
+        for (name, value) in xattrs {
+            self.prepare_quota(ino, name, value.unwrap_or_default())?;
+        }
+        self.step(|step| {
             for (name, value) in xattrs {
-                match value {
-                    Some(value) => inode.set_xattr(name, value, XattrMode::Any)?,
-                    None if inode.xattrs.contains_key(*name) => inode.remove_xattr(name)?,
-                    None => {}
+                if value.is_some() || step.inode(ino)?.xattrs.contains_key(*name) {
+                    step.set_xattr(ino, name, *value, XattrMode::Any)?;
                 }
             }
-            inode.set(set);
-            Ok(inode.attr(ino))
+            step.inode_mut(ino)?.set(set);
+            step.attr(ino)
         })
     }
 
@@ -561,6 +610,15 @@ impl FileSystem for TagFs {
 
     fn erases(&self) -> bool {
         self.graph.store.erases()
+    }
+
+    fn keeps_quotas(&self) -> bool {
+        true
+    }
+
+    fn quota_room(&self, ino: Ino) -> FsResult<Option<QuotaRoom>> {
+        let quota = self.quota(ino)?;
+        Ok(quota.map(|(dir, quota)| QuotaRoom { dir, free_bytes: quota.free_blocks().saturating_mul(BLOCK) }))
     }
 }
 

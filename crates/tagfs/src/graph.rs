@@ -4,13 +4,17 @@ use crate::error::{damaged, failed};
 use crate::inode::{Block, Inode};
 use crate::layout::{
     CHUNK, CHUNK_BLOCKS, CHUNKS_MAX, ENTRY, EdgeTypes, Entry, FileForm, Form, HEAD_BYTES, LISTING, PIECE,
-    PIECE_BYTES, PROMISED, RECORD, Record, SLOTS_AT, XATTRS, Xattrs, decode_xattrs, listing_key, slot_at,
+    PIECE_BYTES, PROMISED, QUOTA_EDGE, RECORD, Record, SLOTS_AT, XATTRS, Xattrs, decode_xattrs, listing_key,
+    slot_at,
 };
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_tags::{BTree, BTreeForm, BTreePlace, Direction, EdgePlace, Error, Info, NodeId, SnodeId, Store};
+use weft_tags::{
+    BTree, BTreeForm, BTreePlace, Direction, EdgePlace, EdgeType, Error, Info, InfoForm, NodeId, SnodeId,
+    Store,
+};
 use weft_vfs::{FsError, FsResult};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -72,6 +76,8 @@ pub(crate) struct Graph {
     /// The root of the first s-node.
     pub first: NodeId,
     listing: BTreePlace,
+    /// The type of edges to what is counted of quotas, once there was one.
+    quotas: OnceLock<EdgeType>,
     heads: Mutex<FxHashMap<(Ino, u64), Arc<Head>>>,
 }
 
@@ -79,7 +85,26 @@ impl Graph {
     pub(crate) fn new(store: Store) -> weft_tags::Result<Graph> {
         let (types, first) = (EdgeTypes::of(&store)?, store.root(SnodeId::FIRST)?);
         let listing = BTree::open(&store, SnodeId::FIRST, LISTING, BTreeForm::Bytes)?.place();
-        Ok(Graph { store, types, first, listing, heads: Mutex::default() })
+        let known = store.edge_types().iter().any(|etype| etype.name == QUOTA_EDGE);
+        let graph = Graph { store, types, first, listing, quotas: OnceLock::new(), heads: Mutex::default() };
+        if known {
+            graph.make_quota_type()?;
+        }
+        Ok(graph)
+    }
+
+    /// The type of edges to what is counted of quotas; none on a volume that never had one.
+    pub(crate) fn quota_type(&self) -> Option<EdgeType> {
+        self.quotas.get().copied()
+    }
+
+    /// Sees to it that there is such a type. No transaction of the caller's may be open.
+    pub(crate) fn make_quota_type(&self) -> weft_tags::Result<()> {
+        if self.quotas.get().is_none() {
+            let etype = self.store.edge_type(QUOTA_EDGE, InfoForm::Number)?;
+            self.quotas.get_or_init(|| etype);
+        }
+        Ok(())
     }
 
     /// The entries of all directories, in the order of their cookies.
@@ -174,11 +199,7 @@ impl Graph {
     }
 
     /// The destinations of all edges of a type by numbers out of a node, with their numbers.
-    pub(crate) fn numbered(
-        &self,
-        source: NodeId,
-        etype: weft_tags::EdgeType,
-    ) -> FsResult<Vec<(u64, NodeId)>> {
+    pub(crate) fn numbered(&self, source: NodeId, etype: EdgeType) -> FsResult<Vec<(u64, NodeId)>> {
         let (mut place, mut found) = (EdgePlace::FIRST, Vec::new());
         loop {
             let part = self.store.edges_from(source, etype, place, Direction::Up, EDGES_AT_ONCE);

@@ -7,6 +7,7 @@
 //!                   --entry, "name"--> an entry of a directory
 //! first s-node      --orphan, ino--> the root of an i-node without a name
 //!                   --super--> what the volume is
+//! root of a directory --quota--> what is counted of its tree, if it has a quota
 //! ```
 //!
 //! `docs/formats/tagfs.md` describes every byte.
@@ -22,6 +23,8 @@ use weft_vfs::{FileKind, NewNode, TimeSpec, XATTR_VALUE_MAX};
 
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
+/// The version of a volume with quotas.
+pub(crate) const QUOTA_VERSION: u32 = 2;
 /// The type of the node that says what the volume is.
 pub(crate) const SUPER: NodeType = NodeType(0x7466_0001);
 /// The type of the nodes that say what an i-node is.
@@ -32,9 +35,13 @@ pub(crate) const XATTRS: NodeType = NodeType(0x7466_0003);
 pub(crate) const CHUNK: NodeType = NodeType(0x7466_0004);
 /// The type of the nodes of a small file's data.
 pub(crate) const PIECE: NodeType = NodeType(0x7466_0006);
+/// The type of the nodes of what is counted of a tree with a quota.
+pub(crate) const QUOTA: NodeType = NodeType(0x7466_0007);
 /// The type of the entries of directories.
 pub(crate) const ENTRY: NodeType = NodeType(NodeType::KEYED | 0x7466_0005);
 
+/// The name of the type of edges to counts of quotas. A volume without quotas does not have it.
+pub(crate) const QUOTA_EDGE: &str = "tagfs.quota";
 /// The name of the B+tree in which the entries of all directories stand in the order of their cookies.
 pub(crate) const LISTING: &str = "tagfs.listing";
 /// Longest label of a volume, in bytes.
@@ -59,6 +66,7 @@ const LINKABLE: u8 = 1;
 const INLINE: u8 = 2;
 const HAS_XATTRS: u8 = 4;
 const PACKED: u8 = 8;
+const HAS_QUOTA: u8 = 16;
 
 /// Bytes of a piece: with that, its node fills a page of those that the store writes many at a time.
 pub(crate) const PIECE_BYTES: usize = BLOCK_BYTES - 8;
@@ -102,12 +110,14 @@ pub(crate) struct Super {
     /// Bytes that programs have written.
     pub volume_bytes: u64,
     pub label: Vec<u8>,
+    /// A directory has had a quota: programs that know none must not change the volume.
+    pub has_quotas: bool,
 }
 
 impl Super {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48 + self.label.len());
-        out.put_u32(VERSION);
+        out.put_u32(if self.has_quotas { QUOTA_VERSION } else { VERSION });
         out.extend_from_slice(&self.uuid);
         out.put_u64(self.capacity);
         out.put_u64(self.promised);
@@ -120,14 +130,15 @@ impl Super {
     pub(crate) fn decode(raw: &[u8]) -> Option<(u32, Super)> {
         let mut r = Reader::new(raw);
         let version = r.u32().ok()?;
-        if version != VERSION {
+        if ![VERSION, QUOTA_VERSION].contains(&version) {
             return Some((version, Super::default()));
         }
         let (uuid, capacity) = (r.array().ok()?, r.u64().ok()?);
         let (promised, volume_bytes) = (r.u64().ok()?, r.u64().ok()?);
         let label = r.string().ok().filter(|label| label.len() <= LABEL_MAX)?.to_vec();
         let holds = capacity <= COUNT_MAX && promised <= COUNT_MAX && volume_bytes <= COUNT_MAX;
-        holds.then_some((version, Super { uuid, capacity, promised, volume_bytes, label }))
+        let has_quotas = version == QUOTA_VERSION;
+        holds.then_some((version, Super { uuid, capacity, promised, volume_bytes, label, has_quotas }))
     }
 }
 
@@ -143,6 +154,8 @@ pub(crate) struct Record {
     pub ctime: TimeSpec,
     pub btime: TimeSpec,
     pub tag: Tag,
+    /// The directory whose quota it counts to. One that has a quota names itself, and is not counted.
+    pub quota: Option<Ino>,
     pub form: Form,
 }
 
@@ -219,13 +232,17 @@ impl Record {
         let bit = |is_set: bool, bit: u8| if is_set { bit } else { 0 };
         out.put_u8(self.kind() as u8);
         let flags = bit(self.linkable, LINKABLE) | bit(self.has_xattrs, HAS_XATTRS);
-        out.put_u8(flags | bit(is_inline, INLINE) | bit(is_packed, PACKED));
+        let has_quota = bit(self.quota.is_some(), HAS_QUOTA);
+        out.put_u8(flags | bit(is_inline, INLINE) | bit(is_packed, PACKED) | has_quota);
         out.put_u16(0);
         out.put_u32(self.links);
         for time in [self.atime, self.mtime, self.ctime, self.btime] {
             out.put_i64(time.0);
         }
         out.extend_from_slice(&self.tag.encode());
+        if let Some(dir) = self.quota {
+            out.put_u64(dir.0);
+        }
         match &self.form {
             Form::File(file) => {
                 for number in [file.size, file.blocks, file.chunks, file.promised, file.born] {
@@ -252,6 +269,7 @@ impl Record {
         let mut time = || r.i64().ok().map(TimeSpec);
         let (atime, mtime, ctime, btime) = (time()?, time()?, time()?, time()?);
         let tag = Tag::decode(&r.array().ok()?)?;
+        let quota = if flags & HAS_QUOTA != 0 { Some(Ino(r.u64().ok()?)) } else { None };
         let form = match kind {
             FileKind::File => {
                 let (size, blocks, chunks) = (r.u64().ok()?, r.u64().ok()?, r.u64().ok()?);
@@ -275,7 +293,32 @@ impl Record {
             kind => Form::Special(kind, r.u64().ok()?),
         };
         let (linkable, has_xattrs) = (flags & LINKABLE != 0, flags & HAS_XATTRS != 0);
-        Some(Record { links, linkable, has_xattrs, atime, mtime, ctime, btime, tag, form })
+        Some(Record { links, linkable, has_xattrs, atime, mtime, ctime, btime, tag, quota, form })
+    }
+}
+
+/// What is counted of a tree that has a quota, without the directory that has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counts {
+    /// Blocks that have data or a promise.
+    pub blocks: u64,
+    /// Inodes of all kinds, those without a name included.
+    pub inodes: u64,
+}
+
+impl Counts {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(16);
+        out.put_u64(self.blocks);
+        out.put_u64(self.inodes);
+        out
+    }
+
+    /// Reads what [`Counts::encode`] wrote; `None` when the bytes are no counts.
+    pub(crate) fn decode(raw: &[u8]) -> Option<Counts> {
+        let mut r = Reader::new(raw);
+        let (blocks, inodes) = (r.u64().ok()?, r.u64().ok()?);
+        (blocks <= COUNT_MAX && inodes <= COUNT_MAX).then_some(Counts { blocks, inodes })
     }
 }
 
@@ -362,6 +405,7 @@ mod tests {
             ctime: TimeSpec(3),
             btime: TimeSpec(4),
             tag: Tag { stream: StreamId(7), class: DataClass::Log, ..Tag::default() },
+            quota: None,
             form,
         }
     }
@@ -387,10 +431,12 @@ mod tests {
             Form::Symlink(b"../there".to_vec()),
             Form::Special(FileKind::CharDevice, 0x0103),
         ] {
-            let record = record(form);
-            let raw = record.encode();
-            assert_eq!(Record::decode(&raw).unwrap(), record);
-            assert_eq!(Record::decode(&raw[..40]), None);
+            for quota in [None, Some(Ino(1 << 40))] {
+                let record = Record { quota, ..record(form.clone()) };
+                let raw = record.encode();
+                assert_eq!(Record::decode(&raw).unwrap(), record);
+                assert_eq!(Record::decode(&raw[..40]), None);
+            }
         }
         assert_eq!(Record::decode(&[99; 100]), None);
     }
@@ -427,7 +473,8 @@ mod tests {
     #[test]
     fn the_largest_inline_file_and_its_record_fit_a_page_of_the_store() {
         let inline = Some([1; INLINE_BYTES_MAX].into());
-        let record = record(Form::File(FileForm { inline, ..FileForm::default() }));
+        let record =
+            Record { quota: Some(Ino(1)), ..record(Form::File(FileForm { inline, ..FileForm::default() })) };
         assert!(record.encode().len() <= BLOCK_BYTES - 8);
     }
 
@@ -452,9 +499,16 @@ mod tests {
             promised: 5,
             volume_bytes: 9,
             label: b"label".to_vec(),
+            has_quotas: false,
         };
         let raw = superblock.encode();
-        assert_eq!(Super::decode(&raw).unwrap(), (VERSION, superblock));
+        assert_eq!(Super::decode(&raw).unwrap(), (VERSION, superblock.clone()));
+        let superblock = Super { has_quotas: true, ..superblock };
+        assert_eq!(Super::decode(&superblock.encode()).unwrap(), (QUOTA_VERSION, superblock));
+        let counts = Counts { blocks: 7, inodes: 9 };
+        assert_eq!(Counts::decode(&counts.encode()), Some(counts));
+        assert_eq!(Counts::decode(&counts.encode()[..15]), None);
+        assert_eq!(Counts::decode(&Counts { blocks: u64::MAX, ..counts }.encode()), None);
         assert_eq!(Super::decode(&[9, 0, 0, 0]).unwrap().0, 9);
         assert!(Super::decode(&raw[..20]).is_none());
     }

@@ -30,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attributes;
 mod block_map;
 mod check;
 mod data;
@@ -41,6 +42,7 @@ mod layout;
 mod mount;
 mod namespace;
 mod options;
+mod quota;
 mod state;
 mod step;
 mod watch;

@@ -3,7 +3,9 @@
 use crate::error::{TagFsError, damaged, failed};
 use crate::fs::TagFs;
 use crate::graph::Graph;
-use crate::layout::{DirectoryForm, EdgeTypes, Form, LABEL_MAX, LISTING, RECORD, SUPER, Super, VERSION};
+use crate::layout::{
+    DirectoryForm, EdgeTypes, Form, LABEL_MAX, LISTING, QUOTA_VERSION, RECORD, SUPER, Super, VERSION,
+};
 use crate::namespace::new_record;
 use crate::options::{FormatOptions, MountOptions};
 use crate::state::State;
@@ -87,7 +89,8 @@ impl TagFs {
         let raw = graph.store.read_node(node, SUPER)?;
         let damage = || TagFsError::Damaged("the node of the volume".into());
         let (found, superblock) = Super::decode(&raw).ok_or_else(damage)?;
-        refuse(found != VERSION, TagFsError::Version { found, known: VERSION })?;
+        let is_known = [VERSION, QUOTA_VERSION].contains(&found);
+        refuse(!is_known, TagFsError::Version { found, known: QUOTA_VERSION })?;
         // A copy of the store is as long as what it holds, and the volume is as large as ever.
         graph.store.set_bytes_max(superblock.capacity);
         let root = graph.load(Ino::ROOT)?;

@@ -5,10 +5,12 @@
 use crate::inode::CLASS_XATTR;
 use crate::layout::{DirectoryForm, FileForm, Form, Record};
 use crate::step::Step;
-use weft_core::{Ino, Tag};
+use weft_core::{Ino, Tag, refuse};
 use weft_tags::SnodeTags;
 use weft_vfs::names::{Facts, Move, Names, check_node};
-use weft_vfs::{Attr, CreateArgs, FileKind, FsResult, NewNode, RenameFlags, TimeSpec, XattrMode};
+use weft_vfs::{
+    Attr, CreateArgs, FileKind, FsError, FsResult, NewNode, QUOTA_XATTR, RenameFlags, TimeSpec, XattrMode,
+};
 
 /// What a new inode is, which has no name yet.
 pub(crate) fn new_record(parent: Ino, args: &CreateArgs<'_>, clock: u64) -> FsResult<(SnodeTags, Record)> {
@@ -24,8 +26,8 @@ pub(crate) fn new_record(parent: Ino, args: &CreateArgs<'_>, clock: u64) -> FsRe
     let tags = SnodeTags { owner: uid, group: gid, mode, class: tag.class, flags: tag.flags };
     let now = TimeSpec::now();
     let (atime, mtime, ctime, btime) = (now, now, now, now);
-    let (links, linkable, has_xattrs) = (0, false, false);
-    Ok((tags, Record { links, linkable, has_xattrs, atime, mtime, ctime, btime, tag, form }))
+    let (links, linkable, has_xattrs, quota) = (0, false, false, None);
+    Ok((tags, Record { links, linkable, has_xattrs, atime, mtime, ctime, btime, tag, quota, form }))
 }
 
 impl Names for Step<'_> {
@@ -66,7 +68,8 @@ impl Step<'_> {
 
     /// Makes an inode that has no name yet.
     pub(crate) fn make_nameless(&mut self, parent: Ino, args: &CreateArgs<'_>) -> FsResult<Ino> {
-        let (mut tags, record) = new_record(parent, args, self.clock())?;
+        let (mut tags, mut record) = new_record(parent, args, self.clock())?;
+        record.quota = self.quota_of_new(parent)?;
         // A file begins with the class of its directory: the store takes it from where others of that class are.
         let class = self.inode(parent)?.class_asked();
         let class = class.filter(|_| matches!(args.node, NewNode::File | NewNode::Directory));
@@ -76,9 +79,24 @@ impl Step<'_> {
             self.inode_mut(ino)?.set_xattr(CLASS_XATTR, class.name().as_bytes(), XattrMode::Any)?;
         }
         for (name, value) in args.xattrs {
+            refuse(*name == QUOTA_XATTR, FsError::Unsupported("a quota of what is not there yet"))?;
             self.inode_mut(ino)?.set_xattr(name, value, XattrMode::Any)?;
         }
         Ok(ino)
+    }
+
+    /// The quota to which what is made in a directory counts, which has room for one inode more.
+    fn quota_of_new(&mut self, dir: Ino) -> FsResult<Option<Ino>> {
+        let quota = self.inode(dir)?.record.quota;
+        refuse(self.room_in(quota)?.inodes == 0, FsError::QuotaExceeded)?;
+        Ok(quota)
+    }
+
+    /// Fails unless an inode may have a name in a directory: it counts to the same quota, or it has one of its own and the directory
+    /// counts to none.
+    fn check_same_quota(&mut self, ino: Ino, dir: Ino) -> FsResult<()> {
+        let quota = self.inode(ino)?.record.quota.filter(|quota| *quota != ino);
+        refuse(quota != self.inode(dir)?.record.quota, FsError::CrossQuota)
     }
 
     pub(crate) fn create(&mut self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr> {
@@ -97,6 +115,7 @@ impl Step<'_> {
 
     pub(crate) fn link(&mut self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
         self.check_link(ino, dir, name)?;
+        self.check_same_quota(ino, dir)?;
         self.add_links(ino, 1)?;
         self.inode_mut(ino)?.record.linkable = false;
         self.set_name(dir, name, ino)?;
@@ -126,6 +145,10 @@ impl Step<'_> {
     ) -> FsResult<()> {
         let moved = self.check_rename((from, name), (to, new_name), flags)?;
         let Some(Move { ino, other, other_is_dir }) = moved else { return Ok(()) };
+        self.check_same_quota(ino, to)?;
+        if let Some(other) = other.filter(|_| flags.contains(RenameFlags::EXCHANGE)) {
+            self.check_same_quota(other, from)?;
+        }
         match other {
             Some(other) if flags.contains(RenameFlags::EXCHANGE) => {
                 self.set_name(from, name, other)?;

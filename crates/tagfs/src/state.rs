@@ -6,6 +6,7 @@
 use crate::graph::Graph;
 use crate::inode::Inode;
 use crate::layout::Super;
+use crate::quota::{Quota, QuotaChange};
 use crate::watch::Watch;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ use weft_vfs::{DeathObserver, FsResult, GroupStats};
 
 /// Inodes that are kept in memory although nobody has them open.
 const INODES_KEPT: usize = 1 << 16;
+/// Quotas that are kept in memory although nothing of their trees is buffered.
+const QUOTAS_KEPT: usize = 1 << 12;
 
 pub(crate) struct State {
     pub inodes: FxHashMap<Ino, Inode>,
@@ -37,6 +40,8 @@ pub(crate) struct State {
     pub ended: Vec<Ino>,
     /// Steps so far that gave up bytes which are to be erased.
     pub given_up: u64,
+    /// Quotas of directories, of those whose trees were changed.
+    quotas: FxHashMap<Ino, Quota>,
     pub groups: BTreeMap<(u16, u16), GroupStats>,
     pub observer: Option<DeathObserver>,
     /// Inodes in memory above which some are let go.
@@ -57,6 +62,7 @@ impl State {
             super_node,
             ended: Vec::new(),
             given_up: 0,
+            quotas: FxHashMap::default(),
             groups: BTreeMap::new(),
             observer: None,
             inodes_max: INODES_KEPT,
@@ -72,8 +78,37 @@ impl State {
         })
     }
 
-    /// Lets go of inodes that are as the store has them and that nobody has open, when there are many.
+    /// The quota that a directory has, if it is there and has one.
+    pub(crate) fn quota(&mut self, graph: &Graph, dir: Ino) -> FsResult<Option<&mut Quota>> {
+        Ok(match self.quotas.entry(dir) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => graph.quota(dir)?.map(|quota| place.insert(quota)),
+        })
+    }
+
+    /// Counts blocks that a file has more than before, and that are not stored, to a quota that is in memory.
+    pub(crate) fn note_buffered(&mut self, dir: Ino, blocks: u64) {
+        if let Some(quota) = self.quotas.get_mut(&dir) {
+            quota.buffered += blocks;
+        }
+    }
+
+    /// Counts what a committed step made of quotas. Those that are not in memory are read when somebody asks.
+    pub(crate) fn change_quotas(&mut self, changes: Vec<(Ino, QuotaChange)>) {
+        for (dir, change) in changes {
+            if let QuotaChange::Ended = change {
+                self.quotas.remove(&dir);
+            } else if let Some(quota) = self.quotas.get_mut(&dir) {
+                quota.change(change);
+            }
+        }
+    }
+
+    /// Lets go of inodes that are as the store has them and that nobody has open, when there are many, and of quotas.
     pub(crate) fn make_room(&mut self) {
+        if self.quotas.len() > QUOTAS_KEPT {
+            self.quotas.retain(|_, quota| quota.buffered > 0);
+        }
         if self.inodes.len() < self.inodes_max {
             return;
         }

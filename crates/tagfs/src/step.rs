@@ -4,14 +4,16 @@
 //! chunks, and inodes that nothing leads to any more go. After the commit the copies take the place of the inodes in memory. A
 //! step that fails leaves both as they were.
 
-use crate::data::{Editor, Heads};
+use crate::data::{Editor, Heads, Room};
 use crate::error::{damaged, failed};
 use crate::graph::{Graph, Head};
 use crate::inode::{Block, Inode};
 use crate::layout::{
-    CHUNK, CHUNK_BLOCKS, ENTRY, Entry, FileForm, Form, HEAD_BYTES, INLINE_BYTES_MAX, PACKED_BYTES_MAX, PIECE,
-    PIECE_BYTES, PROMISED, RECORD, Record, SLOTS_AT, SUPER, Super, XATTRS, encode_xattrs, slot_at,
+    CHUNK, CHUNK_BLOCKS, Counts, ENTRY, Entry, FileForm, Form, HEAD_BYTES, INLINE_BYTES_MAX,
+    PACKED_BYTES_MAX, PIECE, PIECE_BYTES, PROMISED, QUOTA, RECORD, Record, SLOTS_AT, SUPER, Super, XATTRS,
+    encode_xattrs, slot_at,
 };
+use crate::quota::{Added, QuotaChange};
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -59,6 +61,9 @@ pub(crate) struct Step<'s> {
     deaths: Vec<Death>,
     /// Bytes of files that are others after the commit.
     changed: Vec<(Ino, Range<u64>)>,
+    /// What becomes of quotas.
+    quotas: Vec<(Ino, QuotaChange)>,
+    begins_quota: bool,
 }
 
 impl<'s> Step<'s> {
@@ -77,6 +82,8 @@ impl<'s> Step<'s> {
             written: 0,
             deaths: Vec::new(),
             changed: Vec::new(),
+            quotas: Vec::new(),
+            begins_quota: false,
         }
     }
 
@@ -121,10 +128,12 @@ impl<'s> Step<'s> {
         &mut self,
         ino: Ino,
         changed: Range<u64>,
-        edit: impl FnOnce(&mut Editor<'_>, u64) -> FsResult<T>,
+        edit: impl FnOnce(&mut Editor<'_>, Room) -> FsResult<T>,
     ) -> FsResult<T> {
-        self.inode(ino)?.file()?;
-        let room = self.room();
+        let inode = self.inode(ino)?;
+        inode.file()?;
+        let quota = inode.record.quota;
+        let room = Room { free: self.room(), quota: self.room_in(quota)?.blocks };
         let graph = self.graph;
         let work = self.work.get_mut(&ino).ok_or(FsError::Stale)?;
         (work.is_changed, work.is_edited) = (true, true);
@@ -149,6 +158,71 @@ impl<'s> Step<'s> {
         let before = |ino: &Ino| self.state.inodes.get(ino).map_or(0, promised);
         let now = |work: &Work| if work.ends { 0 } else { promised(&work.now) };
         self.work.iter().map(|(ino, work)| now(work) - before(ino)).sum()
+    }
+
+    /// Blocks and inodes that can still be added to a quota.
+    pub(crate) fn room_in(&mut self, quota: Option<Ino>) -> FsResult<Counts> {
+        let Some(dir) = quota else { return Ok(Counts::NO_LIMIT) };
+        let added = self.added(dir);
+        Ok(self.state.quota(self.graph, dir)?.map_or(Counts::NO_LIMIT, |quota| quota.room(added)))
+    }
+
+    /// What the step has added to a quota so far, where nothing has gone yet; blocks are not told apart.
+    fn added(&self, dir: Ino) -> Added {
+        let mut added = Added::default();
+        let counted =
+            self.work.iter().filter(|(ino, work)| work.now.record.quota == Some(dir) && **ino != dir);
+        for (ino, work) in counted {
+            let before = self.counted_before(*ino, work);
+            let now = work.now.counted();
+            added.blocks += now.blocks + now.buffered - before.blocks - before.buffered;
+            added.inodes += now.inodes - before.inodes;
+        }
+        added
+    }
+
+    /// What an inode was counted for before the step.
+    fn counted_before(&self, ino: Ino, work: &Work) -> Added {
+        let before = self.state.inodes.get(&ino).filter(|_| !work.is_new);
+        before.map_or_else(Added::default, Inode::counted)
+    }
+
+    /// Notes what becomes of a quota.
+    pub(crate) fn change_quota(&mut self, dir: Ino, change: QuotaChange) {
+        self.quotas.push((dir, change));
+    }
+
+    /// Gives a directory, which is empty, a quota: what is made in it counts to it from now on.
+    pub(crate) fn begin_quota(&mut self, dir: Ino) -> FsResult<()> {
+        let etype = self.graph.quota_type().ok_or(FsError::Unsupported("a quota beside other changes"))?;
+        let node = self.tx.create_node(SnodeId(dir.0), QUOTA, &Counts::default().encode()).map_err(failed)?;
+        let inode = self.inode_mut(dir)?;
+        inode.record.quota = Some(dir);
+        let root = inode.root;
+        self.tx.create_edge(root, etype, Info::Number(0), node).map_err(failed)?;
+        self.begins_quota = true;
+        Ok(())
+    }
+
+    /// Takes the quota from a directory when nothing counts to it.
+    pub(crate) fn end_quota_if_unused(&mut self, dir: Ino) -> FsResult<()> {
+        let is_unused =
+            self.state.quota(self.graph, dir)?.is_some_and(|quota| quota.stored == Counts::default());
+        if !is_unused || self.added(dir) != Added::default() {
+            return Ok(());
+        }
+        let inode = self.inode_mut(dir)?;
+        inode.record.quota = None;
+        let root = inode.root;
+        self.drop_quota(root)?;
+        self.change_quota(dir, QuotaChange::Ended);
+        Ok(())
+    }
+
+    /// Takes what is counted of a quota from the store.
+    fn drop_quota(&mut self, root: NodeId) -> FsResult<()> {
+        let Some(etype) = self.graph.quota_type() else { return Ok(()) };
+        self.tx.delete_edge(root, etype, Info::Number(0)).map(drop).map_err(failed)
     }
 
     /// Notes that programs have written bytes to a file.
@@ -265,10 +339,12 @@ impl<'s> Step<'s> {
             }
             self.work.insert(ino, work);
         }
+        self.store_quotas()?;
         let sums = self.store_sums()?;
         self.tx.commit().map_err(failed)?;
         // From here on nothing fails.
         let state = self.state;
+        state.change_quotas(self.quotas);
         for ((ino, chunk), head) in self.kept {
             self.graph.keep_head(ino, chunk, head);
         }
@@ -314,11 +390,40 @@ impl<'s> Step<'s> {
         Ok(())
     }
 
+    /// Stores the counts of the quotas that the changed inodes count to.
+    fn store_quotas(&mut self) -> FsResult<()> {
+        let mut sums: BTreeMap<Ino, Added> = BTreeMap::new();
+        for (ino, work) in self.work.iter().filter(|(_, work)| work.is_changed) {
+            let Some(dir) = work.now.record.quota.filter(|dir| dir != ino) else { continue };
+            let before = self.counted_before(*ino, work);
+            let now = if work.ends { Added::default() } else { work.now.counted() };
+            let sum = sums.entry(dir).or_default();
+            sum.blocks += now.blocks - before.blocks;
+            sum.inodes += now.inodes - before.inodes;
+            sum.buffered += now.buffered - before.buffered;
+        }
+        for (dir, added) in sums {
+            if added == Added::default() || self.work.get(&dir).is_some_and(|work| work.ends) {
+                continue;
+            }
+            // The directory may have gone before the last of its tree.
+            let Some(quota) = self.state.quota(self.graph, dir)? else { continue };
+            let (node, before) = (quota.node, quota.stored);
+            let counts = before.after(added);
+            if counts != before {
+                self.tx.update_node(node, QUOTA, &counts.encode()).map_err(failed)?;
+            }
+            self.quotas.push((dir, QuotaChange::Counted(counts, added.buffered)));
+        }
+        Ok(())
+    }
+
     /// Stores the sums over all files; they are as returned after the commit.
     fn store_sums(&mut self) -> FsResult<Super> {
         let mut now = self.state.superblock.clone();
         now.promised = now.promised.saturating_add_signed(self.promised());
         now.volume_bytes += self.written;
+        now.has_quotas |= self.begins_quota;
         if now != self.state.stored {
             self.tx.update_node(self.state.super_node, SUPER, &now.encode()).map_err(failed)?;
         }
@@ -687,6 +792,10 @@ impl<'s> Step<'s> {
             self.tx.delete_edge(inode.root, types.record, Info::Number(0)).map_err(failed)?;
             if inode.record.has_xattrs {
                 self.tx.delete_edge(inode.root, types.xattrs, Info::Number(0)).map_err(failed)?;
+            }
+            if inode.record.quota == Some(ino) {
+                self.drop_quota(inode.root)?;
+                self.quotas.push((ino, QuotaChange::Ended));
             }
             if inode.is_orphan {
                 let orphan = self.tx.delete_edge(self.graph.first, types.orphan, Info::Number(ino.0));

@@ -58,7 +58,7 @@ fn a_mount_takes_away_what_was_open_without_a_name_when_the_power_failed() {
     let file = make(&fs, "file", true);
     fs.write(file, 0, &vec![7; 3 << 20]).unwrap();
     fs.unlink(Ino::ROOT, b"file").unwrap();
-    fs.create_unnamed(&CreateArgs::new(NewNode::File, 0o600), true).unwrap();
+    fs.create_unnamed(Ino::ROOT, &CreateArgs::new(NewNode::File, 0o600), true).unwrap();
     fs.sync().unwrap();
     drop(fs);
     let report = check(&medium);

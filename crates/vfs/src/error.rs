@@ -27,6 +27,12 @@ pub enum FsError {
     /// ENOSPC
     #[error("no space left on the volume")]
     NoSpace,
+    /// EDQUOT
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
+    /// EXDEV
+    #[error("the two places count to different quotas")]
+    CrossQuota,
     /// EFBIG
     #[error("file too large")]
     TooLarge,
@@ -89,6 +95,8 @@ impl FsError {
             FsError::Invalid(_) => libc::EINVAL,
             FsError::NameTooLong => libc::ENAMETOOLONG,
             FsError::NoSpace | FsError::HostFull(_) => libc::ENOSPC,
+            FsError::QuotaExceeded => libc::EDQUOT,
+            FsError::CrossQuota => libc::EXDEV,
             FsError::TooLarge => libc::EFBIG,
             FsError::TooManyLinks => libc::EMLINK,
             FsError::Loop => libc::ELOOP,

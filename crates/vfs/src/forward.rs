@@ -44,7 +44,7 @@ macro_rules! only_looks {
         $crate::only_looks! { $why;
             setattr($crate::Ino, &$crate::SetAttr) -> $crate::Attr;
             create($crate::Ino, &[u8], &$crate::CreateArgs<'_>) -> $crate::Attr;
-            create_unnamed(&$crate::CreateArgs<'_>, bool) -> $crate::Attr;
+            create_unnamed($crate::Ino, &$crate::CreateArgs<'_>, bool) -> $crate::Attr;
             link($crate::Ino, $crate::Ino, &[u8]) -> $crate::Attr;
             unlink($crate::Ino, &[u8]) -> ();
             rmdir($crate::Ino, &[u8]) -> ();

@@ -18,6 +18,7 @@ pub mod map;
 pub mod memfs;
 pub mod names;
 pub mod path;
+pub mod quota;
 mod subject;
 pub mod types;
 
@@ -27,6 +28,7 @@ pub use change::{Change, Node, Refused};
 pub use error::FsError;
 pub use map::{BlockMap, MapEntry, MapObserver};
 pub use memfs::MemFs;
+pub use quota::{QUOTA_XATTR, QuotaRoom, USAGE_XATTR};
 pub use types::{
     ACCESS_XATTR, Attr, CreateArgs, DEFAULT_XATTR, DirEntry, FLAGS_XATTR, FallocateMode, FileKind, FsStats,
     InodeFlags, Marks, NewNode, RenameFlags, SeekTarget, SetAttr, TimeSpec, XFlags, XattrChange, XattrMode,
@@ -71,10 +73,11 @@ pub trait FileSystem: Send + Sync {
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr>;
 
     /// Makes a file that has no name and goes when its last open reference does (`O_TMPFILE`). It is returned open. It can get
-    /// a name when it is `linkable` (no `O_EXCL`).
-    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
+    /// a name when it is `linkable` (no `O_EXCL`). It counts to the [quota](quota) of `dir`.
+    fn create_unnamed(&self, dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
 
-    /// Gives an inode one more name. Fails for directories, and with `NotFound` for what has lost its last name.
+    /// Gives an inode one more name. Fails for directories, with `NotFound` for what has lost its last name, and with `CrossQuota` when
+    /// it counts to another [quota](quota) than what is made in the directory.
     fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr>;
 
     /// Removes a name that is not a directory's. The inode lives on while it has names or open references.
@@ -83,7 +86,8 @@ pub trait FileSystem: Send + Sync {
     /// Removes an empty directory.
     fn rmdir(&self, dir: Ino, name: &[u8]) -> FsResult<()>;
 
-    /// Moves a name, replacing what has the new name unless the flags say otherwise.
+    /// Moves a name, replacing what has the new name unless the flags say otherwise. An inode stays with its [quota](quota): a move to a
+    /// directory of another one fails with `CrossQuota`.
     fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()>;
 
     /// Target of a symlink.
@@ -125,6 +129,19 @@ pub trait FileSystem: Send + Sync {
     /// Like the one or the other of them, for data that a program has written `when`, and that comes only now: the times of the
     /// file's last change are of then.
     fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()>;
+
+    /// Like [`write_late`](FileSystem::write_late), for data that the front has accepted in the core's place: no [quota](quota) refuses
+    /// it. So that this does not exceed one, the front accepts only what fits the [room](FileSystem::quota_room).
+    fn write_accepted(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        through: bool,
+        when: TimeSpec,
+    ) -> FsResult<()> {
+        self.write_late(ino, offset, data, through, when)
+    }
 
     /// Sends what is buffered of a file to the device, without waiting for durability; what the owner of a closed
     /// file's buffers calls. Small pieces may stay buffered to be packed with others.
@@ -199,6 +216,18 @@ pub trait FileSystem: Send + Sync {
     /// the next `sync`. A core that cannot is not given the flag.
     fn erases(&self) -> bool {
         false
+    }
+
+    /// Whether the core keeps [quotas](quota). One that does not is not given any.
+    fn keeps_quotas(&self) -> bool {
+        false
+    }
+
+    /// The [quota](quota) that an inode counts to, and what it leaves; `None` without one. An inode counts to the same quota all its
+    /// life; only a directory may get one of its own.
+    fn quota_room(&self, ino: Ino) -> FsResult<Option<QuotaRoom>> {
+        let _ = ino;
+        Ok(None)
     }
 
     /// The extension for fronts that read straight off the device; `None` when the core cannot.

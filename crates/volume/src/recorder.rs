@@ -25,7 +25,7 @@ use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::change::{Made, Refused};
 use weft_vfs::{
     Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsResult, FsStats, Node, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
+    FileSystem, FsResult, FsStats, Node, QuotaRoom, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
     forward,
 };
 
@@ -296,6 +296,8 @@ impl FileSystem for RecordedCore {
         tag => core.tag(ino: Ino) -> FsResult<Tag>;
         is_read_only => core.is_read_only() -> bool;
         erases => core.erases() -> bool;
+        keeps_quotas => core.keeps_quotas() -> bool;
+        quota_room => core.quota_room(ino: Ino) -> FsResult<Option<QuotaRoom>>;
         block_map => core.block_map() -> Option<&dyn BlockMap>;
     }
 
@@ -316,8 +318,8 @@ impl FileSystem for RecordedCore {
         Ok(attr)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
-        let attr = self.core.create_unnamed(args, linkable)?;
+    fn create_unnamed(&self, dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+        let attr = self.core.create_unnamed(dir, args, linkable)?;
         self.recorder.state.lock().add_reference(attr.ino);
         Ok(attr)
     }
@@ -408,6 +410,18 @@ impl FileSystem for RecordedCore {
 
     fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()> {
         let result = self.core.write_late(ino, offset, data, through, when);
+        self.note(result, |state| state.write(ino, offset, data.len() as u64))
+    }
+
+    fn write_accepted(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        through: bool,
+        when: TimeSpec,
+    ) -> FsResult<()> {
+        let result = self.core.write_accepted(ino, offset, data, through, when);
         self.note(result, |state| state.write(ino, offset, data.len() as u64))
     }
 

@@ -15,6 +15,7 @@ mod lab;
 mod list;
 pub mod mount;
 mod policy;
+mod quota;
 mod replay;
 mod run;
 mod salvage;
@@ -79,6 +80,9 @@ pub enum Command {
     Df(list::DfArgs),
     /// Check a volume for damage.
     Fsck(fsck::FsckArgs),
+    /// Show, set and lift limits of what directory trees take.
+    #[command(subcommand)]
+    Quota(quota::QuotaCommand),
     /// Make, list and delete snapshots of a volume.
     #[command(subcommand)]
     Snapshot(snapshot::SnapshotCommand),
@@ -139,6 +143,7 @@ pub fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Export(args) => archive::export::run(args),
         Command::Import(args) => archive::import::run(args),
         Command::Fsck(args) => fsck::run(args),
+        Command::Quota(command) => quota::run(command),
         Command::Snapshot(command) => snapshot::run(command),
         Command::Salvage(args) => salvage::run(args),
         Command::Secure(command) => secure::run(command),

@@ -1,6 +1,6 @@
 //! Extended attributes of the host's files; of symlinks themselves.
 
-use rustix::fs::{XattrFlags, lgetxattr, llistxattr, lsetxattr};
+use rustix::fs::{XattrFlags, getxattr, lgetxattr, llistxattr, lsetxattr, removexattr, setxattr};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
@@ -45,6 +45,21 @@ pub fn of_names(names: &[u8], get: impl Fn(&[u8]) -> io::Result<Vec<u8>>) -> io:
 /// Sets an attribute.
 pub fn set(path: &Path, name: &[u8], value: &[u8]) -> io::Result<()> {
     Ok(lsetxattr(path, name, value, XattrFlags::empty())?)
+}
+
+/// An attribute of what a path leads to.
+pub fn get(path: &Path, name: &[u8]) -> io::Result<Vec<u8>> {
+    Ok(filled(|out| getxattr(path, name, out))?)
+}
+
+/// Sets an attribute of what a path leads to.
+pub fn set_of_target(path: &Path, name: &[u8], value: &[u8]) -> io::Result<()> {
+    Ok(setxattr(path, name, value, XattrFlags::empty())?)
+}
+
+/// Removes an attribute of what a path leads to.
+pub fn remove(path: &Path, name: &[u8]) -> io::Result<()> {
+    Ok(removexattr(path, name)?)
 }
 
 /// Whether attributes of users can be kept at a path: a test without them proves nothing.

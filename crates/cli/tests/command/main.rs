@@ -35,6 +35,7 @@ mod mount;
 mod outputs;
 #[cfg(test)]
 mod policy;
+mod quota;
 #[cfg(test)]
 mod replay;
 #[cfg(test)]

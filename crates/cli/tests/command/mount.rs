@@ -4,6 +4,7 @@ mod beside;
 mod ioctl;
 mod locks;
 mod programs;
+mod quotas;
 mod restart;
 mod tag_thread;
 mod unmounting;

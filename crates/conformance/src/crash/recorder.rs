@@ -170,7 +170,7 @@ impl Recorder {
         let node = self.new_node();
         let mut ino = None;
         self.meta(MetaOp::CreateUnnamed { node, perm: args.perm }, || {
-            ino = Some(fs.create_unnamed(&args, true)?.ino);
+            ino = Some(fs.create_unnamed(Ino::ROOT, &args, true)?.ino);
             Ok(())
         })?;
         self.inos[node] = ino;

@@ -292,11 +292,11 @@ impl Pair {
         let args = CreateArgs { uid: 3, gid: 4, open: true, ..CreateArgs::new(NewNode::File, 0o600) };
         let core = self
             .core()
-            .create_unnamed(&args, linkable)
+            .create_unnamed(Ino::ROOT, &args, linkable)
             .map_err(|error| format!("create_unnamed: {error:?}"))?;
         let oracle = self
             .oracle
-            .create_unnamed(&args, linkable)
+            .create_unnamed(Ino::ROOT, &args, linkable)
             .map_err(|error| format!("create_unnamed: {error:?}"))?;
         self.born(&core, &oracle)?;
         self.compare_attr("create_unnamed", &core, &oracle)?;

@@ -125,8 +125,8 @@ impl FileSystem for Broken {
         Ok(attr)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
-        self.inner.create_unnamed(args, linkable || self.has(Fault::AnythingIsLinkable))
+    fn create_unnamed(&self, dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+        self.inner.create_unnamed(dir, args, linkable || self.has(Fault::AnythingIsLinkable))
     }
 
     fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {

@@ -344,9 +344,9 @@ impl FileSystem for Cut {
         let (name, new) = (name.to_vec(), NewInode::of(args));
         self.make(move |fs| fs.create(dir, &name, &new.args()))
     }
-    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+    fn create_unnamed(&self, dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
         let new = NewInode::of(args);
-        self.make(move |fs| fs.create_unnamed(&new.args(), linkable))
+        self.make(move |fs| fs.create_unnamed(dir, &new.args(), linkable))
     }
     fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr> {
         let name = name.to_vec();

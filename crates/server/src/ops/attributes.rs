@@ -8,7 +8,9 @@ use weft_client::proto::is_writable;
 use weft_core::{Capability, Credentials, Tag};
 use weft_core::{Ino, refuse};
 use weft_vfs::path::{ParentAndName, Resolved};
-use weft_vfs::{Access, Attr, FLAGS_XATTR, FileKind, InodeFlags, SetAttr, TimeSpec, XattrMode, access};
+use weft_vfs::{
+    Access, Attr, FLAGS_XATTR, FileKind, InodeFlags, QUOTA_XATTR, SetAttr, TimeSpec, XattrMode, access,
+};
 
 /// What is to be changed of an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -244,6 +246,8 @@ impl Session<'_> {
             };
             self.check_writable()?;
             self.check_xattr(&attr, name, access::WRITE)?;
+            let is_quota = name == QUOTA_XATTR;
+            refuse(is_quota && !self.fs().keeps_quotas(), Errno(libc::EOPNOTSUPP))?;
             refuse(how == BOTH && self.volume.fs.getxattr(attr.ino, name).is_ok(), Errno(libc::EEXIST))?;
             let alone = self.alone()?;
             self.volume.fs.setxattr(attr.ino, name, value, mode)?;
@@ -253,6 +257,9 @@ impl Session<'_> {
             drop(alone);
             if let Some(open) = to_revoke {
                 self.volume.inodes.revoke_rings(&open);
+            }
+            if is_quota {
+                self.volume.inodes.keep_headroom();
             }
             Ok(())
         })

@@ -2,7 +2,7 @@
 
 use super::Error::Errno;
 use super::{Error, Result, Session, is_file};
-use crate::state::inodes::{CAPABILITIES, LongGuard, OpenInode, THROUGH_BYTES};
+use crate::state::inodes::{Arrival, CAPABILITIES, LongGuard, OpenInode, THROUGH_BYTES};
 use crate::state::open_files::OpenFile;
 use std::ops::Range;
 use std::sync::Arc;
@@ -366,12 +366,12 @@ impl Session<'_> {
         if offset < size || volume.inodes.appends_rewrite() {
             volume.inodes.before_rewrite(inode)?;
         }
-        let when = match position {
+        let arrival = match position {
             // The kernel keeps the times, and says what they are when it has changed them.
-            Position::Kept(_) => Some(volume.fs.getattr(inode.ino)?.mtime),
-            _ => None,
+            Position::Kept(_) => Arrival::Late(volume.fs.getattr(inode.ino)?.mtime),
+            _ => Arrival::Now,
         };
-        volume.inodes.write_to_core(inode.ino, offset, data, when)?;
+        volume.inodes.write_to_core(inode.ino, offset, data, arrival)?;
         if end > size {
             volume.inodes.size_changed(inode, end);
         }

@@ -106,7 +106,7 @@ impl Session<'_> {
         let (perm, gid, xattrs) = (new.perm, new.gid, new.xattrs());
         let args =
             CreateArgs { node: NewNode::File, perm, uid: cred.uid, gid, tag, open: true, xattrs: &xattrs };
-        let file = self.volume.fs.create_unnamed(&args, flags & libc::O_EXCL == 0)?;
+        let file = self.volume.fs.create_unnamed(attr.ino, &args, flags & libc::O_EXCL == 0)?;
         self.record_open(file.ino, &path, &opening.opener, unnamed);
         self.add_open_file(&file, true, opening, path, None)
     }

@@ -25,7 +25,9 @@ use weft_client::shared::volume::{
     APPEND_ONLY, Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX, Stall,
 };
 use weft_core::{BLOCK_BYTES, DataClass, Ino};
-use weft_vfs::{Attr, Change, FileKind, FileSystem, FsError, FsResult, InodeFlags, Node, SetAttr, TimeSpec};
+use weft_vfs::{
+    Attr, Change, FileKind, FileSystem, FsError, FsResult, InodeFlags, Node, Refused, SetAttr, TimeSpec,
+};
 
 /// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
 const WRITE_LOCK_PATIENCE: Duration =
@@ -66,6 +68,8 @@ pub struct OpenInode {
     step: AtomicU32,
     /// Its [`InodeFlags`]. Changed under the table's lock.
     flags: AtomicU32,
+    /// The directory whose quota it counts to: the same all its life.
+    quota: Option<Ino>,
     /// Write-backs of it that failed.
     pub errors: WritebackErrors,
     /// Open files that refer to it; guarded by the table's lock for the step to 0.
@@ -150,6 +154,17 @@ impl Ring {
     }
 }
 
+/// How bytes come to the core.
+#[derive(Clone, Copy, Debug)]
+pub enum Arrival {
+    /// From a program that waits.
+    Now,
+    /// From a kernel that has kept what a program wrote then.
+    Late(TimeSpec),
+    /// From memory into which a client wrote them then.
+    Accepted(TimeSpec),
+}
+
 /// All open inodes.
 pub struct Inodes {
     control: Arc<ControlMemory>,
@@ -165,6 +180,8 @@ pub struct Inodes {
     slots: Arc<SlotPool>,
     /// Rings in use, for keeping space free for what they may hold.
     rings_used: AtomicU32,
+    /// Of these, those of inodes that count to a quota, by its directory.
+    quota_rings: Mutex<FxHashMap<Ino, u32>>,
     /// Bytes that calls under way are about to take, which rings may not count on.
     reserved: AtomicU64,
     /// Write-backs that failed, of any inode.
@@ -320,6 +337,7 @@ impl Inodes {
             table: Mutex::default(),
             slots: Arc::default(),
             rings_used: AtomicU32::new(0),
+            quota_rings: Mutex::default(),
             reserved: AtomicU64::new(0),
             errors: WritebackErrors::default(),
             log: None,
@@ -523,6 +541,7 @@ impl Inodes {
             set_id: AtomicBool::new(self.gives_rights(attr.ino, perm)),
             step: AtomicU32::new(0),
             flags: AtomicU32::new(marks.flags.bits()),
+            quota: self.fs.quota_room(attr.ino).ok().flatten().map(|room| room.dir),
             errors: WritebackErrors::after(table.unseen.remove(&attr.ino)),
             users: AtomicU32::new(1),
             kept: AtomicU64::new(0),
@@ -746,7 +765,7 @@ impl Inodes {
             || open.is_written_by_call()
             || open.is_haunted.load(Relaxed)
             || self.log.as_ref().is_some_and(|log| log.log().holds_the_only_copy())
-            || !self.has_headroom(1)
+            || !self.has_headroom_for(open)
         {
             return false;
         }
@@ -756,7 +775,7 @@ impl Inodes {
             shared.ring.store(number + 1, Release);
             return true;
         }
-        let Some(number) = self.take_ring(&mut table) else { return false };
+        let Some(number) = self.take_ring(&mut table, open) else { return false };
         ring.number = Some(number);
         ring.head = shared.size.load(Acquire);
         shared.head.store(ring.head, Release);
@@ -772,13 +791,16 @@ impl Inodes {
     }
 
     /// A ring that nobody uses.
-    fn take_ring(&self, table: &mut Table) -> Option<u32> {
+    fn take_ring(&self, table: &mut Table, open: &OpenInode) -> Option<u32> {
         let number = table.free_rings.pop().or_else(|| {
             let fresh = ((table.next_ring as usize) < self.rings_max).then_some(table.next_ring)?;
             table.next_ring += 1;
             Some(fresh)
         })?;
         self.rings_used.fetch_add(1, Relaxed);
+        if let Some(dir) = open.quota {
+            *self.quota_rings.lock().entry(dir).or_default() += 1;
+        }
         Some(number)
     }
 
@@ -822,6 +844,14 @@ impl Inodes {
     fn give_back_rings(&self, table: &mut Table, open: &OpenInode, rings: [Option<u32>; 2]) {
         for number in rings.into_iter().flatten() {
             self.rings_used.fetch_sub(1, Relaxed);
+            if let Some(dir) = open.quota {
+                let mut rings = self.quota_rings.lock();
+                let of_dir = rings.entry(dir).or_default();
+                *of_dir = of_dir.saturating_sub(1);
+                if *of_dir == 0 {
+                    rings.remove(&dir);
+                }
+            }
             if !open.is_haunted.load(Relaxed) {
                 self.rings.area(number).clear();
                 table.free_rings.push(number);
@@ -839,6 +869,27 @@ impl Inodes {
             .is_ok_and(|stats| stats.free_bytes > held + (stats.total_bytes / 64).min(MARGIN_BYTES_MAX))
     }
 
+    /// The same of the quota of this directory. A ring may be filled again while what it held is taken, until
+    /// [`stop_when_short`](Self::stop_when_short) has looked: so it counts twice.
+    fn has_headroom_in(&self, dir: Ino, more: u32) -> bool {
+        let rings = u64::from(self.quota_rings.lock().get(&dir).copied().unwrap_or(0) + more);
+        let held = rings * RING_BYTES as u64 * 9 / 4 + self.reserved.load(Relaxed);
+        self.fs.quota_room(dir).is_ok_and(|room| room.is_none_or(|room| room.free_bytes > held))
+    }
+
+    /// Whether there is room for what one more ring, of this inode, may hold.
+    fn has_headroom_for(&self, open: &OpenInode) -> bool {
+        self.has_headroom(1) && open.quota.is_none_or(|dir| self.has_headroom_in(dir, 1))
+    }
+
+    /// Before clients fill the ring of an inode again: not when its quota could not hold what they write. The ring stays until it is
+    /// [revoked](Self::keep_headroom).
+    fn stop_when_short(&self, open: &OpenInode) {
+        if open.quota.is_some_and(|dir| !self.has_headroom_in(dir, 0)) {
+            self.shared(open.slot).ring.store(0, Release);
+        }
+    }
+
     /// Before `bytes` of the volume's space are taken: what they would leave too little for is taken from the rings first, so
     /// that the core always has room for what rings have accepted. Holds until the guard goes, when they are taken.
     /// Called without any write lock.
@@ -849,14 +900,22 @@ impl Inodes {
         guard
     }
 
-    /// Takes rings away when the volume could not hold what they may accept: from then on each write is asked of the
+    /// Takes rings away when the volume, or a quota, could not hold what they may accept: from then on each write is asked of the
     /// core, which says "no space" to the writer that it concerns.
     pub fn keep_headroom(&self) {
-        if self.rings_used.load(Relaxed) == 0 || self.has_headroom(0) {
+        if self.rings_used.load(Relaxed) == 0 {
+            return;
+        }
+        let is_full = !self.has_headroom(0);
+        let mut full: Vec<Ino> = self.quota_rings.lock().keys().copied().collect();
+        full.retain(|dir| !self.has_headroom_in(*dir, 0));
+        if !is_full && full.is_empty() {
             return;
         }
         for open in self.all() {
-            self.revoke_rings(&open);
+            if is_full || open.quota.is_some_and(|dir| full.contains(&dir)) {
+                self.revoke_rings(&open);
+            }
         }
     }
 
@@ -1057,6 +1116,7 @@ impl Inodes {
             } else {
                 self.store_in_one_step(open, ring.head, &[first, rest].concat())?;
             }
+            self.stop_when_short(open);
             ring.head = end;
             shared.head.store(end, Release);
         }
@@ -1065,6 +1125,7 @@ impl Inodes {
             let len = ((end - ring.head) as usize).min(RING_BYTES - start);
             let piece = self.rings.bytes(number, start..start + len);
             self.store(open, ring.head, piece)?;
+            self.stop_when_short(open);
             ring.head += len as u64;
             debug_assert!(ring.head <= end, "more has been taken from a ring than was in it");
             shared.head.store(ring.head, Release);
@@ -1087,34 +1148,39 @@ impl Inodes {
             (set.mtime, set.ctime) = (Some(TimeSpec(when)), Some(TimeSpec(when).max(changed)));
         }
         let changes = [Change::Write { node, offset, data }, Change::SetAttr { node, set }];
-        let stored = self.fs.commit(&changes, false).map_err(|refused| refused.error);
-        stored.map(drop).inspect_err(|error| self.failed(open, error.errno()))
+        match self.fs.commit(&changes, false) {
+            Ok(_) => Ok(()),
+            // It has less than when the bytes were accepted. One write is stored as a whole, too.
+            Err(Refused { error: FsError::QuotaExceeded, .. }) => self.store(open, offset, data),
+            Err(Refused { error, .. }) => {
+                self.failed(open, error.errno());
+                Err(error)
+            }
+        }
     }
 
     /// Passes accepted bytes to the core.
     fn store(&self, open: &OpenInode, offset: u64, bytes: &[u8]) -> FsResult<()> {
         let when = self.shared(open.slot).mtime_ns.load(Relaxed);
-        let stored = self.write_to_core(open.ino, offset, bytes, (when != 0).then_some(TimeSpec(when)));
+        let when = if when == 0 { TimeSpec::now() } else { TimeSpec(when) };
+        let stored = self.write_to_core(open.ino, offset, bytes, Arrival::Accepted(when));
         stored.inspect_err(|error| self.failed(open, error.errno()))
     }
 
     /// Writes to the core: a large piece straight to the device, unless it is of a short file that may be gone before it has to be
-    /// there. `when` is given of what a client has written before.
-    pub fn write_to_core(&self, ino: Ino, offset: u64, bytes: &[u8], when: Option<TimeSpec>) -> FsResult<()> {
+    /// there.
+    pub fn write_to_core(&self, ino: Ino, offset: u64, bytes: &[u8], arrival: Arrival) -> FsResult<()> {
         let end = offset + bytes.len() as u64;
-        if bytes.len() < THROUGH_BYTES || end <= WAIT_BYTES && self.may_be_gone_soon(ino) {
-            return match when {
-                Some(when) => self.fs.write_late(ino, offset, bytes, false, when),
-                None => self.fs.write(ino, offset, bytes),
-            };
-        }
-        if offset < WAIT_BYTES && self.may_be_gone_soon(ino) {
+        let through = bytes.len() >= THROUGH_BYTES && !(end <= WAIT_BYTES && self.may_be_gone_soon(ino));
+        if through && offset < WAIT_BYTES && self.may_be_gone_soon(ino) {
             // What has waited goes first, in steps.
             self.fs.write_back(ino)?;
         }
-        match when {
-            Some(when) => self.fs.write_late(ino, offset, bytes, true, when),
-            None => self.fs.write_through(ino, offset, bytes),
+        match arrival {
+            Arrival::Now if through => self.fs.write_through(ino, offset, bytes),
+            Arrival::Now => self.fs.write(ino, offset, bytes),
+            Arrival::Late(when) => self.fs.write_late(ino, offset, bytes, through, when),
+            Arrival::Accepted(when) => self.fs.write_accepted(ino, offset, bytes, through, when),
         }
     }
 

@@ -20,8 +20,8 @@ use weft_sys::SharedMemory;
 use weft_vfs::change::{Made, Refused};
 use weft_vfs::{
     Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsError, FsResult, FsStats, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
-    XattrMode, atime_after_read,
+    FileSystem, FsError, FsResult, FsStats, QuotaRoom, RenameFlags, SeekTarget, SetAttr, TimeSpec,
+    XattrChange, XattrMode, atime_after_read,
 };
 
 /// Locks for each of the two kinds of sets.
@@ -447,6 +447,18 @@ impl FileSystem for Cached {
         self.core.write_late(ino, offset, data, through, when)
     }
 
+    fn write_accepted(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        through: bool,
+        when: TimeSpec,
+    ) -> FsResult<()> {
+        let _changing = self.names.changing_attr(ino);
+        self.core.write_accepted(ino, offset, data, through, when)
+    }
+
     fn fallocate(&self, ino: Ino, mode: FallocateMode, offset: u64, len: u64) -> FsResult<()> {
         let _changing = self.names.changing_attr(ino);
         self.core.fallocate(ino, mode, offset, len)
@@ -495,7 +507,7 @@ impl FileSystem for Cached {
     }
 
     weft_vfs::forward! {
-        create_unnamed => core.create_unnamed(args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
+        create_unnamed => core.create_unnamed(dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
         readlink => core.readlink(ino: Ino) -> FsResult<Vec<u8>>;
         newest_cookie => core.newest_cookie(dir: Ino) -> FsResult<u64>;
         open => core.open(ino: Ino) -> FsResult<()>;
@@ -512,6 +524,8 @@ impl FileSystem for Cached {
         tag => core.tag(ino: Ino) -> FsResult<Tag>;
         is_read_only => core.is_read_only() -> bool;
         erases => core.erases() -> bool;
+        keeps_quotas => core.keeps_quotas() -> bool;
+        quota_room => core.quota_room(ino: Ino) -> FsResult<Option<QuotaRoom>>;
     }
 }
 

@@ -22,8 +22,8 @@ use weft_core::{Ino, Tag};
 use weft_vfs::change::{Made, Refused};
 use weft_vfs::{
     Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsResult, FsStats, InodeFlags, Node, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
-    XattrMode,
+    FileSystem, FsResult, FsStats, InodeFlags, Node, QuotaRoom, RenameFlags, SeekTarget, SetAttr, TimeSpec,
+    XattrChange, XattrMode,
 };
 
 /// A front that keeps names, attributes and inodes. It is called with locks of the server held, and must not wait for anything
@@ -215,6 +215,17 @@ impl FileSystem for Watched {
         self.changing(ino, || self.core.write_late(ino, offset, data, through, when))
     }
 
+    fn write_accepted(
+        &self,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+        through: bool,
+        when: TimeSpec,
+    ) -> FsResult<()> {
+        self.changing(ino, || self.core.write_accepted(ino, offset, data, through, when))
+    }
+
     fn unlink(&self, dir: Ino, name: &[u8]) -> FsResult<()> {
         self.keep(dir, name);
         self.core.unlink(dir, name)
@@ -268,7 +279,7 @@ impl FileSystem for Watched {
         removexattr => core.removexattr(ino: Ino, name: &[u8]) -> FsResult<()>;
         lookup => core.lookup(dir: Ino, name: &[u8]) -> FsResult<Attr>;
         getattr => core.getattr(ino: Ino) -> FsResult<Attr>;
-        create_unnamed => core.create_unnamed(args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
+        create_unnamed => core.create_unnamed(dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
         parent => core.parent(dir: Ino) -> FsResult<Ino>;
         readlink => core.readlink(ino: Ino) -> FsResult<Vec<u8>>;
         readdir => core.readdir(dir: Ino, cookie: u64, each: &mut dyn FnMut(DirEntry<'_>) -> bool) -> FsResult<()>;
@@ -288,6 +299,8 @@ impl FileSystem for Watched {
         statfs => core.statfs() -> FsResult<FsStats>;
         is_read_only => core.is_read_only() -> bool;
         erases => core.erases() -> bool;
+        keeps_quotas => core.keeps_quotas() -> bool;
+        quota_room => core.quota_room(ino: Ino) -> FsResult<Option<QuotaRoom>>;
     }
 }
 

@@ -235,7 +235,7 @@ impl FileSystem for MemFs {
         self.state.lock().create(dir, name, args)
     }
 
-    fn create_unnamed(&self, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
+    fn create_unnamed(&self, _dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr> {
         let mut state = self.state.lock();
         refuse(args.node != NewNode::File, FsError::Invalid("only a file can be without a name"))?;
         let ino = state.add_inode(Ino::ROOT, args)?;

@@ -79,14 +79,14 @@ impl Inodes {
         if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
             || open.is_written_by_call()
             || open.is_haunted.load(Relaxed)
-            || !self.has_headroom(1)
+            || !self.has_headroom_for(open)
         {
             return;
         }
         let mut ring = open.ring.lock();
         if ring.area.is_none()
             && self.log.as_ref().is_none_or(|log| log.is_free_of(shared))
-            && let Some(number) = self.take_ring(&mut table)
+            && let Some(number) = self.take_ring(&mut table, open)
         {
             ring.area = Some(number);
             open.is_rewritten.store(true, SeqCst);
