@@ -25,8 +25,8 @@ use weft_placement::{OpenIntent, WriteHint};
 use weft_vfs::change::{Made, Refused};
 use weft_vfs::{
     Attr, BlockMap, Change, Core, CoreStats, CreateArgs, DeathObserver, DirEntry, FallocateMode, FileKind,
-    FileSystem, FsResult, FsStats, Node, QuotaRoom, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange, XattrMode,
-    forward,
+    FileSystem, FsResult, FsStats, Node, QuotaRoom, RenameFlags, SeekTarget, SetAttr, TimeSpec, XattrChange,
+    XattrMode, forward,
 };
 
 /// Bytes gathered before they are written.

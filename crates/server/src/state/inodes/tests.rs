@@ -11,28 +11,40 @@ use super::*;
 use std::sync::atomic::AtomicBool;
 use weft_client::shared::overwrites::Area;
 use weft_client::shared::volume::STUCK;
-use weft_vfs::{CreateArgs, MemFs, NewNode};
+use weft_tagfs::{FormatOptions, MountOptions, TagFs};
+use weft_tags::MemoryStore;
+use weft_vfs::{CreateArgs, MemFs, NewNode, QUOTA_XATTR, XattrMode};
 
 const CLIENT: u32 = 7;
 
-struct Rig {
-    fs: Arc<MemFs>,
+struct Rig<F = MemFs> {
+    fs: Arc<F>,
     inodes: Inodes,
 }
 
 impl Rig {
     /// A core with room for so many bytes.
     fn new(bytes: u64) -> Rig {
+        Rig::on(MemFs::with_capacity(bytes))
+    }
+}
+
+impl<F: FileSystem + 'static> Rig<F> {
+    fn on(fs: F) -> Rig<F> {
         let control = Arc::new(ControlMemory::create().unwrap());
         let maps = Arc::new(Maps::new(control.clone(), 1 << 16).unwrap());
-        let fs = Arc::new(MemFs::with_capacity(bytes));
+        let fs = Arc::new(fs);
         let locks = Arc::new(Locks::new(control.clone()));
         Rig { inodes: Inodes::new((control, maps), fs.clone(), None, Arc::default(), locks).unwrap(), fs }
     }
 
     fn open(&self, name: &[u8]) -> Arc<OpenInode> {
+        self.open_in(Ino::ROOT, name)
+    }
+
+    fn open_in(&self, dir: Ino, name: &[u8]) -> Arc<OpenInode> {
         let args = CreateArgs { open: true, ..CreateArgs::new(NewNode::File, 0o600) };
-        self.inodes.acquire(&self.fs.create(Ino::ROOT, name, &args).unwrap()).unwrap()
+        self.inodes.acquire(&self.fs.create(dir, name, &args).unwrap()).unwrap()
     }
 
     /// What a client does that has a ring.
@@ -101,6 +113,33 @@ fn a_ring_that_cannot_be_stored_is_kept_with_what_it_holds_until_it_can() {
     rig.inodes.revoke_rings(&other);
     assert!(rig.content(file.ino) == [&accepted[..], b", and on"].concat());
     assert_eq!(rig.content(other.ino), b"somebody else's");
+}
+
+#[test]
+fn a_ring_whose_quota_could_not_hold_it_once_more_is_not_filled_again() {
+    let medium = Arc::new(MemoryStore::new());
+    let format = FormatOptions { capacity_bytes: 256 << 20, ..FormatOptions::default() };
+    TagFs::format(Box::new(medium.clone()), &format).unwrap();
+    let rig = Rig::on(TagFs::mount(Box::new(medium), MountOptions::default()).unwrap());
+    let dir = rig.fs.create(Ino::ROOT, b"q", &CreateArgs::new(NewNode::Directory, 0o755)).unwrap().ino;
+    rig.fs.setxattr(dir, QUOTA_XATTR, b"bytes=4M", XattrMode::Any).unwrap();
+    let file = rig.open_in(dir, b"file");
+    let shared = rig.inodes.shared(file.slot);
+    assert!(rig.inodes.lease(&file));
+    for (left, goes_on) in [(3 << 20, true), (2 << 20, false)] {
+        rig.append(&file, &[7; RING_BYTES]);
+        rig.inodes.drain(&file, true).unwrap();
+        assert_eq!(rig.fs.quota_room(file.ino).unwrap().unwrap().free_bytes, left);
+        assert_eq!(shared.ring.load(Relaxed) != 0, goes_on, "{left} bytes are left");
+    }
+    assert!(!rig.inodes.lease(&file) && !rig.inodes.lease(&rig.open_in(dir, b"other")));
+    let outside = rig.open(b"outside");
+    assert!(rig.inodes.lease(&outside), "others are not concerned");
+    rig.inodes.keep_headroom();
+    assert!(file.ring.lock().has_none() && !outside.ring.lock().has_none());
+    // With room again it gets one.
+    rig.fs.setxattr(dir, QUOTA_XATTR, b"bytes=8M", XattrMode::Any).unwrap();
+    assert!(rig.inodes.lease(&file));
 }
 
 /// What a client does that has an area.
