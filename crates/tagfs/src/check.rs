@@ -350,7 +350,7 @@ fn check_quotas(fs: &TagFs, inodes: &BTreeMap<Ino, Found>, report: &mut CheckRep
                     said.blocks, said.inodes, counts.blocks, counts.inodes
                 )
             }),
-            Ok(None) => report.expect(!inodes.get(&dir).is_some_and(|found| found.quota == Some(dir)), || {
+            Ok(None) => report.expect(inodes.get(&dir).is_none_or(|found| found.quota != Some(dir)), || {
                 format!("the quota of directory {dir}: what it has counted is not there")
             }),
             Err(error) => report.add(error.to_string()),
