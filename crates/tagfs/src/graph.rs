@@ -3,14 +3,19 @@
 use crate::error::{damaged, failed};
 use crate::inode::{Block, Inode};
 use crate::layout::{
-    CHUNK, CHUNK_BLOCKS, CHUNKS_MAX, ENTRY, EdgeTypes, Entry, FileForm, Form, HEAD_BYTES, LISTING, PIECE,
-    PIECE_BYTES, PROMISED, RECORD, Record, SLOTS_AT, XATTRS, Xattrs, decode_xattrs, listing_key, slot_at,
+    APART, ATTRIBUTE_EDGES, CHUNK, CHUNK_BLOCKS, CHUNKS_MAX, ENTRY, EdgeTypes, Entry, FileForm, Form,
+    HEAD_BYTES, LISTING, PIECE, PIECE_BYTES, PROMISED, Record, SLOTS_AT, XATTRS, Xattrs, decode_xattrs,
+    listing_key, slot_at,
 };
+use crate::record;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, Ino};
-use weft_tags::{BTree, BTreeForm, BTreePlace, Direction, EdgePlace, Error, Info, NodeId, SnodeId, Store};
+use weft_tags::{
+    BTree, BTreeForm, BTreePlace, Direction, EdgePlace, EdgeType, Error, Info, InfoForm, NodeId, SnodeId,
+    Store,
+};
 use weft_vfs::{FsError, FsResult};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -69,6 +74,8 @@ impl Head {
 pub(crate) struct Graph {
     pub store: Store,
     pub types: EdgeTypes,
+    /// The edges to fields of records, where these lie apart.
+    pub attribute: Option<EdgeType>,
     /// The root of the first s-node.
     pub first: NodeId,
     listing: BTreePlace,
@@ -79,7 +86,15 @@ impl Graph {
     pub(crate) fn new(store: Store) -> weft_tags::Result<Graph> {
         let (types, first) = (EdgeTypes::of(&store)?, store.root(SnodeId::FIRST)?);
         let listing = BTree::open(&store, SnodeId::FIRST, LISTING, BTreeForm::Bytes)?.place();
-        Ok(Graph { store, types, first, listing, heads: Mutex::default() })
+        Ok(Graph { store, types, attribute: None, first, listing, heads: Mutex::default() })
+    }
+
+    /// Takes records for where the features of the volume have them.
+    pub(crate) fn lay_out(&mut self, features: u32) -> weft_tags::Result<()> {
+        let is_apart = features & APART != 0;
+        let etype = is_apart.then(|| self.store.edge_type(ATTRIBUTE_EDGES, InfoForm::Number));
+        self.attribute = etype.transpose()?;
+        Ok(())
     }
 
     /// The entries of all directories, in the order of their cookies.
@@ -94,10 +109,7 @@ impl Graph {
             Err(Error::NoSuchSnode(_)) => return Err(FsError::Stale),
             root => root.map_err(failed)?,
         };
-        let record = store.edge(root, self.types.record, Info::Number(0)).map_err(failed)?;
-        let record = record.ok_or(FsError::Stale)?;
-        let raw = store.read_node(record, RECORD).map_err(failed)?;
-        let stored = Some((record, raw.len()));
+        let (raw, stored) = record::load(self, root)?;
         let record = Record::decode(&raw).ok_or_else(|| damaged(format!("the record of inode {ino}")))?;
         let tags = store.snode_tags(snode).map_err(failed)?;
         let xattrs = if record.has_xattrs { self.xattrs(ino, root)? } else { Xattrs::new() };
@@ -107,7 +119,7 @@ impl Graph {
         };
         Ok(Inode {
             root,
-            stored,
+            stored: Some(stored),
             tags,
             stored_form,
             is_orphan: record.links == 0,
@@ -174,11 +186,7 @@ impl Graph {
     }
 
     /// The destinations of all edges of a type by numbers out of a node, with their numbers.
-    pub(crate) fn numbered(
-        &self,
-        source: NodeId,
-        etype: weft_tags::EdgeType,
-    ) -> FsResult<Vec<(u64, NodeId)>> {
+    pub(crate) fn numbered(&self, source: NodeId, etype: EdgeType) -> FsResult<Vec<(u64, NodeId)>> {
         let (mut place, mut found) = (EdgePlace::FIRST, Vec::new());
         loop {
             let part = self.store.edges_from(source, etype, place, Direction::Up, EDGES_AT_ONCE);

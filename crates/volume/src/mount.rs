@@ -21,7 +21,7 @@ use weft_flash_pages::{CreateRequest, FlashSpec};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
 use weft_sys::{SharedMemory, effective_user};
-use weft_tagfs::{TagFs, TagFsError};
+use weft_tagfs::{Layout, TagFs, TagFsError};
 use weft_tags::{EvictionPolicy, FileStore, MemoryStore, NamedSnapshot, PageStore, ReadPath, at_snapshot};
 use weft_vfs::compound::schedule::Processors;
 use weft_vfs::{Core, Death, FileKind, FileSystem, FsError, MemFs};
@@ -163,18 +163,23 @@ pub fn format_tagfs_on_flash(
     spec: &FlashSpec,
     request: &CreateRequest,
     label: &str,
+    layout: Layout,
 ) -> Result<u64, VolumeError> {
     let name = spec.to_string();
     let medium = spec.create(request).map_err(|source| VolumeError::flash(&name, source))?;
     let bytes = medium.blocks() * BLOCK_BYTES as u64;
-    make_tagfs(medium, bytes, label).map_err(|source| VolumeError::tagfs(&name, source))?;
+    make_tagfs(medium, bytes, label, layout).map_err(|source| VolumeError::tagfs(&name, source))?;
     Ok(bytes)
 }
 
-fn make_tagfs(medium: Box<dyn PageStore>, capacity_bytes: u64, label: &str) -> Result<(), TagFsError> {
+fn make_tagfs(
+    medium: Box<dyn PageStore>,
+    capacity_bytes: u64,
+    label: &str,
+    layout: Layout,
+) -> Result<(), TagFsError> {
     let (label, owner) = (label.to_string(), effective_user());
-    let options =
-        weft_tagfs::FormatOptions { label, owner, capacity_bytes, ..weft_tagfs::FormatOptions::default() };
+    let options = weft_tagfs::FormatOptions { label, owner, capacity_bytes, layout, ..Default::default() };
     TagFs::format(medium, &options)
 }
 
@@ -182,7 +187,7 @@ fn make_tagfs(medium: Box<dyn PageStore>, capacity_bytes: u64, label: &str) -> R
 ///
 /// # Errors
 /// The image cannot be made, or is too small.
-pub fn format_tagfs(image: &Path, bytes: u64, label: &str) -> Result<(), VolumeError> {
+pub fn format_tagfs(image: &Path, bytes: u64, label: &str, layout: Layout) -> Result<(), VolumeError> {
     let name = image.display().to_string();
     let failed = |source| VolumeError::tagfs(&name, source);
     let medium = match image.exists() {
@@ -193,7 +198,7 @@ pub fn format_tagfs(image: &Path, bytes: u64, label: &str) -> Result<(), VolumeE
     // What an earlier volume had there beyond the new one's end is not needed.
     let blocks = bytes / BLOCK_BYTES as u64;
     medium.cut(blocks).map_err(|source| VolumeError::Io { what: "format", path: image.into(), source })?;
-    make_tagfs(Box::new(medium), bytes, label).map_err(failed)
+    make_tagfs(Box::new(medium), bytes, label, layout).map_err(failed)
 }
 
 /// Whether what is at a place is a tag store: on flash nothing else can be.
