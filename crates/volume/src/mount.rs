@@ -42,8 +42,8 @@ pub struct MountChoice {
     pub real_time: bool,
     /// Bytes of a real drive that are kept in memory.
     pub drive_cache_bytes: u64,
-    /// Buffered file data beyond which writers write back, in bytes. At least 1 MiB.
-    pub dirty_bytes_max: u64,
+    /// Buffered file data beyond which writers write back, in bytes. At least 1 MiB. None: what suits the core.
+    pub dirty_bytes_max: Option<u64>,
     /// What to write down of what programs do to their files.
     pub record: Option<Record>,
     /// Whether the volume is only looked at: an image then stays as it is, whatever is done to the volume. A damaged one
@@ -63,6 +63,10 @@ pub struct MountChoice {
     pub program_cpus: Option<Processors>,
 }
 
+/// The part of the memory that waits in the buffers of a core on a tag store, unless something else is said, and the most.
+const DIRTY_PART: u64 = 32;
+const DIRTY_BYTES_MAX: u64 = 1 << 30;
+
 /// [`MountChoice::shared_memory_bytes`], unless something else is said.
 pub const SHARED_MEMORY_DEFAULT: u64 = 1 << 30;
 
@@ -74,7 +78,7 @@ impl Default for MountChoice {
             seed: 0,
             real_time: false,
             drive_cache_bytes: device::CACHE_BYTES_DEFAULT,
-            dirty_bytes_max: MountOptions::default().dirty_bytes_max,
+            dirty_bytes_max: None,
             record: None,
             look: false,
             read_only: false,
@@ -248,7 +252,11 @@ fn open_tagfs(
     }
     let name = name.display().to_string();
     // A program that changes a snapshot is told so, rather than that its changes go with the process.
-    let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only || place.snapshot.is_some());
+    let read_only = choice.read_only || place.snapshot.is_some();
+    let default = weft_tagfs::MountOptions::default().dirty_bytes_max;
+    // What is deleted soon never comes to the medium. The kernel lets a fifth of the memory wait.
+    let of_memory = (weft_sys::memory_bytes() / DIRTY_PART).clamp(default, DIRTY_BYTES_MAX);
+    let dirty_bytes_max = choice.dirty_bytes_max.unwrap_or(of_memory);
     let cache_bytes = choice.drive_cache_bytes.max(weft_tagfs::MountOptions::CACHE_BYTES_MIN);
     let options = weft_tagfs::MountOptions {
         cache_bytes,
@@ -337,8 +345,9 @@ fn mount_lfs(
         model.set_erase_passes(choice.erase_passes);
     }
     let mount = |salvage| {
-        let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only);
-        let options = MountOptions { dirty_bytes_max, read_only, salvage, ..MountOptions::default() };
+        let default = MountOptions::default();
+        let dirty_bytes_max = choice.dirty_bytes_max.unwrap_or(default.dirty_bytes_max);
+        let options = MountOptions { dirty_bytes_max, read_only: choice.read_only, salvage, ..default };
         Lfs::mount(device.zoned(), options)
     };
     let failed = |source| VolumeError::lfs(&name, source);
