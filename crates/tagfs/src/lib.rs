@@ -48,4 +48,5 @@ mod watch;
 pub use check::CheckReport;
 pub use error::TagFsError;
 pub use fs::TagFs;
+pub use inode::CLASS_XATTR;
 pub use options::{FormatOptions, MountOptions};
