@@ -12,7 +12,7 @@ use weft_vfs::{
 };
 
 /// The attribute that holds the name of a class of data. What is made in a directory begins with that of the directory.
-pub(crate) const CLASS_XATTR: &[u8] = b"user.weft.class";
+pub const CLASS_XATTR: &[u8] = b"user.weft.class";
 
 /// A block of a file.
 pub(crate) type Block = [u8; BLOCK_BYTES];

@@ -49,4 +49,5 @@ mod watch;
 pub use check::CheckReport;
 pub use error::TagFsError;
 pub use fs::TagFs;
+pub use inode::CLASS_XATTR;
 pub use options::{FormatOptions, Layout, MountOptions};
