@@ -30,7 +30,7 @@ orders:
 
 # Unmodified programs on a volume, compared with what they do natively, and slices of the campaigns with SIGKILL.
 smoke:
-	$(CARGO) build --locked -p weft-cli -p weft-shim
+	$(CARGO) build --locked -p weft-cli -p weft-shim -p weft-capi
 	WEFT=$(BIN)/debug/weft scripts/smoke.sh
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-program.sh 5
 	WEFT=$(abspath $(BIN))/debug/weft suites/kill-server.sh 2

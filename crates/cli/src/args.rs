@@ -5,6 +5,7 @@ use crate::error::CliError;
 use crate::sys::heap;
 use clap::Args;
 use std::path::{Path, PathBuf};
+use weft_core::DataClass;
 use weft_core::units::{format_size, parse_size, size_argument};
 use weft_device::Geometry;
 use weft_device::geometry::PRESETS;
@@ -304,6 +305,14 @@ impl MemoryArgs {
             )
         })
     }
+}
+
+/// A class of data, by its name.
+pub fn parse_class(text: &str) -> Result<DataClass, String> {
+    DataClass::named(text).ok_or_else(|| {
+        let names: Vec<&str> = DataClass::all().map(DataClass::name).collect();
+        format!("there is no class '{text}'; the classes are {}", names.join(", "))
+    })
 }
 
 /// Least memory that is shared.

@@ -39,9 +39,14 @@ impl DataClass {
         [Unknown, Metadata, Log, Immutable, InPlace, Small, Temporary].into_iter().find(|c| *c as u8 == value)
     }
 
+    /// Each of them, in the order of their numbers.
+    pub fn all() -> impl Iterator<Item = DataClass> {
+        (0..).map_while(DataClass::from_u8)
+    }
+
     /// The class with this [name](DataClass::name).
     pub fn named(name: &str) -> Option<DataClass> {
-        (0..).map_while(DataClass::from_u8).find(|class| class.name() == name)
+        DataClass::all().find(|class| class.name() == name)
     }
 
     /// The name that policies and reports use.

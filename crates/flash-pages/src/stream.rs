@@ -73,7 +73,7 @@ mod tests {
     fn what_differs_in_class_or_fate_has_streams_of_its_own_and_owners_share_them() {
         let mut streams =
             BTreeSet::from([Tag::METADATA, JOURNAL_TAG].map(|tag| StreamChoice::ByTag.place(&tag).stream.0));
-        let classes: Vec<DataClass> = (0..).map_while(DataClass::from_u8).collect();
+        let classes: Vec<DataClass> = DataClass::all().collect();
         for class in &classes {
             for flags in [TagFlags::empty(), TagFlags::SECURE_DELETE] {
                 let tag = Tag { class: *class, flags, ..Tag::default() };

@@ -36,6 +36,17 @@ use std::alloc::{Layout, handle_alloc_error};
 use std::io;
 use zerocopy::FromZeros;
 
+/// Memory that processes here can have, in bytes: that of the machine, or what their control group may take, where that is less.
+pub fn memory_bytes() -> u64 {
+    // SAFETY: they only ask; an answer below zero means that there is none.
+    let (pages, page_bytes) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    let machine = u64::try_from(pages).unwrap_or(0).saturating_mul(u64::try_from(page_bytes).unwrap_or(0));
+    // In a group without a limit it says "max"; outside of one, and with groups of version 1, there is no such file.
+    let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    limit.and_then(|limit| limit.trim().parse().ok()).unwrap_or(u64::MAX).min(machine)
+}
+
 /// So many zeros. The kernel gives memory for them as they are used.
 pub fn zeroed<T: FromZeros>(count: usize) -> Box<[T]> {
     <[T]>::new_box_zeroed_with_elems(count)

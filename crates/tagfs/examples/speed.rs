@@ -1,13 +1,13 @@
 //! How fast the core is by itself, without a front: small files made, read and deleted, and one large file.
 //!
-//! `cargo run --release -p weft-tagfs --example speed -- IMAGE FILES MIB`
+//! `cargo run --release -p weft-tagfs --example speed -- IMAGE [FILES [MIB [fine]]]`
 
 #![allow(clippy::print_stdout, reason = "it is its output")]
 
 use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
-use weft_tagfs::{FormatOptions, MountOptions, TagFs};
+use weft_tagfs::{FormatOptions, Layout, MountOptions, TagFs};
 use weft_tags::{FileStore, ReadPath};
 use weft_vfs::{CreateArgs, FileSystem, Ino, NewNode};
 
@@ -35,14 +35,16 @@ fn open(image: &Path) -> Result<TagFs, Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let image = args.next().ok_or("give IMAGE FILES MIB")?;
+    let image = args.next().ok_or("give IMAGE [FILES [MIB [fine]]]")?;
     let (files, mib) =
         (args.next().map_or(Ok(100_000), |n| n.parse())?, args.next().map_or(Ok(1024), |n| n.parse())?);
     let (files, mib): (u64, u64) = (files, mib);
     let image = Path::new(&image);
     let medium = FileStore::create(image, ReadPath::Kernel)?;
     let capacity_bytes = (2 << 30) + 2 * (mib << 20);
-    TagFs::format(Box::new(medium), &FormatOptions { capacity_bytes, ..FormatOptions::default() })?;
+    let layout =
+        if args.next().is_some_and(|layout| layout == "fine") { Layout::Fine } else { Layout::Whole };
+    TagFs::format(Box::new(medium), &FormatOptions { capacity_bytes, layout, ..FormatOptions::default() })?;
     for size in [0usize, 1000, 16 << 10] {
         let fs = open(image)?;
         let (data, name) = (vec![7; size], |n: u64| format!("file{n}").into_bytes());

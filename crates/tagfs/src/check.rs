@@ -4,7 +4,7 @@ use crate::error::TagFsError;
 use crate::fs::TagFs;
 use crate::graph::{Graph, Head};
 use crate::inode::Inode;
-use crate::layout::{CHUNK_BLOCKS, CHUNKS_MAX, Counts, Entry, FileForm, Form, PIECE_BYTES};
+use crate::layout::{CHUNK_BLOCKS, CHUNKS_MAX, Counts, Entry, FileForm, Form, PIECE_BYTES, QUOTAS};
 use crate::options::MountOptions;
 use crate::quota::Quota;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -338,9 +338,9 @@ fn check_quotas(fs: &TagFs, inodes: &BTreeMap<Ino, Found>, report: &mut CheckRep
             format!("inode {ino}: counts to directory {dir}, which has no quota")
         });
     }
-    let is_marked = fs.state.read().superblock.has_quotas;
+    let is_marked = fs.state.read().superblock.features & QUOTAS != 0;
     report.expect(counted.is_empty() || is_marked, || {
-        "the volume has quotas, and its version is that of one without".to_string()
+        "the volume has quotas, and its features do not say so".to_string()
     });
     for (dir, counts) in counted {
         match fs.graph.quota(dir) {

@@ -25,6 +25,11 @@ use weft_vfs::{
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Inodes that are stored with one transaction when many are due.
 const INODES_AT_ONCE: usize = 64;
+/// The part of the volume that the buffers hold at most, and what they may hold of the smallest, in blocks.
+const BUFFERED_PART: u64 = 8;
+const DIRTY_BLOCKS_MIN: u64 = 256;
+/// Of what the buffers hold when they are full, the part that is stored at once.
+const FLUSHED_PART: u64 = 8;
 /// Entries that are listed under one lock.
 const ENTRIES_AT_ONCE: usize = 128;
 /// Inodes that a volume can hold: their numbers have 32 bits within a home.
@@ -48,6 +53,8 @@ pub struct TagFs {
     options: MountOptions,
     /// Blocks of a file that are buffered before they are stored.
     buffer_blocks: usize,
+    /// Blocks of all files that are buffered before writers store some.
+    buffered_max: u64,
     /// When everything was made durable last.
     synced: Mutex<Instant>,
     /// Of the [steps](State::given_up) that gave up bytes which are to be erased, those whose bytes are. Held while others are erased.
@@ -57,8 +64,18 @@ pub struct TagFs {
 impl TagFs {
     pub(crate) fn new(graph: Graph, state: State, options: MountOptions) -> TagFs {
         let buffer_blocks = buffer_blocks(state.capacity()) as usize;
+        let dirty_blocks_max = (options.dirty_bytes_max / BLOCK).max(1);
+        let buffered_max = dirty_blocks_max.min((state.capacity() / BUFFERED_PART).max(DIRTY_BLOCKS_MIN));
         let synced = Mutex::new(Instant::now());
-        TagFs { graph, state: RwLock::new(state), options, buffer_blocks, synced, erased: Mutex::new(0) }
+        TagFs {
+            graph,
+            state: RwLock::new(state),
+            options,
+            buffer_blocks,
+            buffered_max,
+            synced,
+            erased: Mutex::new(0),
+        }
     }
 
     /// Does what `steps` does in one transaction.
@@ -146,25 +163,51 @@ impl TagFs {
         Ok(())
     }
 
-    /// Stores what is not stored of all inodes, or of those that have waited for so long.
-    fn flush_all(&self, state: &mut State, waited: Duration) -> FsResult<()> {
+    /// Stores what is not stored of all inodes, or of those that have waited for so long. Others come in between.
+    fn flush_all(&self, waited: Duration) -> FsResult<()> {
         let due = |since: &Instant| waited.is_zero() || since.elapsed() >= waited;
-        let mut inos: Vec<Ino> =
-            state.dirty.iter().filter(|(_, since)| due(since)).map(|(ino, _)| *ino).collect();
+        let mut inos: Vec<Ino> = {
+            let state = self.state.read();
+            state.dirty.iter().filter(|(_, since)| due(since)).map(|(ino, _)| *ino).collect()
+        };
         inos.sort_unstable();
         while !inos.is_empty() {
-            let (mut blocks, mut count) = (0, 0);
-            for ino in &inos {
-                blocks += state.inodes.get(ino).map_or(0, |inode| inode.buffer.len());
-                count += 1;
-                if blocks >= self.buffer_blocks || count >= INODES_AT_ONCE {
-                    break;
-                }
-            }
-            let group: Vec<Ino> = inos.drain(..count).collect();
-            self.step_in(state, |step| group.into_iter().try_for_each(|ino| step.flush(ino)))?;
+            self.flush_some(&mut self.state.write(), &mut inos)?;
         }
         Ok(())
+    }
+
+    /// Stores what has waited longest, until so many blocks are left in the buffers.
+    fn flush_oldest(&self, left: u64) -> FsResult<()> {
+        let mut oldest: Vec<(Instant, Ino)> =
+            self.state.read().dirty.iter().map(|(ino, since)| (*since, *ino)).collect();
+        oldest.sort_unstable();
+        let mut inos: Vec<Ino> = oldest.into_iter().map(|(_, ino)| ino).collect();
+        loop {
+            let mut state = self.state.write();
+            if inos.is_empty() || state.buffered <= left {
+                return Ok(());
+            }
+            self.flush_some(&mut state, &mut inos)?;
+        }
+    }
+
+    /// Stores what is not stored of the first of some inodes, in one transaction, and takes them from the list.
+    fn flush_some(&self, state: &mut State, inos: &mut Vec<Ino>) -> FsResult<()> {
+        let (mut blocks, mut count) = (0, 0);
+        for ino in &*inos {
+            blocks += state.inodes.get(ino).map_or(0, |inode| inode.buffer.len());
+            count += 1;
+            if blocks >= self.buffer_blocks || count >= INODES_AT_ONCE {
+                break;
+            }
+        }
+        // Some may have been stored, or have gone, since the list was made.
+        let group: Vec<Ino> = inos.drain(..count).filter(|ino| state.dirty.contains_key(ino)).collect();
+        if group.is_empty() {
+            return Ok(());
+        }
+        self.step_in(state, |step| group.into_iter().try_for_each(|ino| step.flush(ino)))
     }
 
     fn write_at(&self, ino: Ino, offset: u64, data: &[u8], arrival: Arrival) -> FsResult<()> {
@@ -190,7 +233,11 @@ impl TagFs {
         }
         if missing > 0 && !has_room(&self.graph, state, missing) {
             // What is in memory takes less when it is stored than what is kept for it.
-            self.flush_all(state, Duration::ZERO)?;
+            let mut inos: Vec<Ino> = state.dirty.keys().copied().collect();
+            inos.sort_unstable();
+            while !inos.is_empty() {
+                self.flush_some(state, &mut inos)?;
+            }
             self.graph.store.checkpoint().map_err(failed)?;
             refuse(!has_room(&self.graph, state, missing), FsError::NoSpace)?;
             drop(guard);
@@ -218,8 +265,9 @@ impl TagFs {
         state.group(&tag).bytes_written += data.len() as u64;
         state.note_dirty(ino);
         written?;
-        if state.buffered * BLOCK > self.options.dirty_bytes_max {
-            self.flush_all(state, Duration::ZERO)?;
+        if state.buffered > self.buffered_max {
+            drop(guard);
+            self.flush_oldest(self.buffered_max - self.buffered_max / FLUSHED_PART)?;
         } else if now.0 >= self.buffer_blocks || arrival.through && now.0 >= self.buffer_blocks / 4 {
             self.flush(state, ino)?;
         }
@@ -509,7 +557,7 @@ impl FileSystem for TagFs {
     }
 
     fn sync(&self) -> FsResult<()> {
-        self.flush_all(&mut self.state.write(), Duration::ZERO)?;
+        self.flush_all(Duration::ZERO)?;
         self.make_durable()
     }
 
@@ -628,12 +676,7 @@ impl Core for TagFs {
             return Ok(());
         }
         let interval = self.options.commit_interval;
-        {
-            let mut state = self.state.write();
-            if state.dirty.values().any(|since| since.elapsed() >= interval) {
-                self.flush_all(&mut state, interval)?;
-            }
-        }
+        self.flush_all(interval)?;
         if self.synced.lock().elapsed() >= interval {
             *self.synced.lock() = Instant::now();
             let report = self.graph.store.report();

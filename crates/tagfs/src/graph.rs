@@ -3,10 +3,11 @@
 use crate::error::{damaged, failed};
 use crate::inode::{Block, Inode};
 use crate::layout::{
-    CHUNK, CHUNK_BLOCKS, CHUNKS_MAX, ENTRY, EdgeTypes, Entry, FileForm, Form, HEAD_BYTES, LISTING, PIECE,
-    PIECE_BYTES, PROMISED, QUOTA_EDGE, RECORD, Record, SLOTS_AT, XATTRS, Xattrs, decode_xattrs, listing_key,
-    slot_at,
+    APART, ATTRIBUTE_EDGES, CHUNK, CHUNK_BLOCKS, CHUNKS_MAX, ENTRY, EdgeTypes, Entry, FileForm, Form,
+    HEAD_BYTES, LISTING, PIECE, PIECE_BYTES, PROMISED, QUOTA_EDGE, Record, SLOTS_AT, XATTRS, Xattrs,
+    decode_xattrs, listing_key, slot_at,
 };
+use crate::record;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, OnceLock};
@@ -73,6 +74,8 @@ impl Head {
 pub(crate) struct Graph {
     pub store: Store,
     pub types: EdgeTypes,
+    /// The edges to fields of records, where these lie apart.
+    pub attribute: Option<EdgeType>,
     /// The root of the first s-node.
     pub first: NodeId,
     listing: BTreePlace,
@@ -86,7 +89,15 @@ impl Graph {
         let (types, first) = (EdgeTypes::of(&store)?, store.root(SnodeId::FIRST)?);
         let listing = BTree::open(&store, SnodeId::FIRST, LISTING, BTreeForm::Bytes)?.place();
         let known = store.edge_types().iter().any(|etype| etype.name == QUOTA_EDGE);
-        let graph = Graph { store, types, first, listing, quotas: OnceLock::new(), heads: Mutex::default() };
+        let graph = Graph {
+            store,
+            types,
+            attribute: None,
+            first,
+            listing,
+            quotas: OnceLock::new(),
+            heads: Mutex::default(),
+        };
         if known {
             graph.make_quota_type()?;
         }
@@ -107,6 +118,14 @@ impl Graph {
         Ok(())
     }
 
+    /// Takes records for where the features of the volume have them.
+    pub(crate) fn lay_out(&mut self, features: u32) -> weft_tags::Result<()> {
+        let is_apart = features & APART != 0;
+        let etype = is_apart.then(|| self.store.edge_type(ATTRIBUTE_EDGES, InfoForm::Number));
+        self.attribute = etype.transpose()?;
+        Ok(())
+    }
+
     /// The entries of all directories, in the order of their cookies.
     pub(crate) fn listing(&self) -> BTree<'_> {
         self.listing.of(&self.store)
@@ -119,10 +138,7 @@ impl Graph {
             Err(Error::NoSuchSnode(_)) => return Err(FsError::Stale),
             root => root.map_err(failed)?,
         };
-        let record = store.edge(root, self.types.record, Info::Number(0)).map_err(failed)?;
-        let record = record.ok_or(FsError::Stale)?;
-        let raw = store.read_node(record, RECORD).map_err(failed)?;
-        let stored = Some((record, raw.len()));
+        let (raw, stored) = record::load(self, root)?;
         let record = Record::decode(&raw).ok_or_else(|| damaged(format!("the record of inode {ino}")))?;
         let tags = store.snode_tags(snode).map_err(failed)?;
         let xattrs = if record.has_xattrs { self.xattrs(ino, root)? } else { Xattrs::new() };
@@ -132,7 +148,7 @@ impl Graph {
         };
         Ok(Inode {
             root,
-            stored,
+            stored: Some(stored),
             tags,
             stored_form,
             is_orphan: record.links == 0,

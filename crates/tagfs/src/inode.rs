@@ -1,6 +1,7 @@
 //! An i-node in memory: what its record says, and file data that is not stored yet.
 
 use crate::layout::{DirectoryForm, FileForm, Form, Record, Xattrs};
+use crate::record::Stored;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weft_core::{BLOCK_BYTES, DataClass, Ino, Tag, TagFlags, refuse};
@@ -11,7 +12,7 @@ use weft_vfs::{
 };
 
 /// The attribute that holds the name of a class of data. What is made in a directory begins with that of the directory.
-pub(crate) const CLASS_XATTR: &[u8] = b"user.weft.class";
+pub const CLASS_XATTR: &[u8] = b"user.weft.class";
 
 /// A block of a file.
 pub(crate) type Block = [u8; BLOCK_BYTES];
@@ -20,8 +21,8 @@ pub(crate) type Block = [u8; BLOCK_BYTES];
 #[derive(Clone, Debug)]
 pub(crate) struct Inode {
     pub root: NodeId,
-    /// Where the record lies, and how many bytes it has there; none before it was stored.
-    pub stored: Option<(NodeId, usize)>,
+    /// Where the record lies; nowhere before it was stored.
+    pub stored: Option<Stored>,
     pub tags: SnodeTags,
     pub record: Record,
     pub xattrs: Arc<Xattrs>,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! root of an s-node --record--> what the i-node is; a symlink's target; the first block of a small file
+//!                   --attribute, n--> field n of that, on a volume that has them apart
 //!                   --xattrs--> its extended attributes
 //!                   --data, i--> chunk i of a file: 256 blocks; of a small file, piece i
 //!                   --entry, "name"--> an entry of a directory
@@ -21,10 +22,16 @@ use weft_vfs::memfs::{FILE_SIZE_MAX, XATTR_NAME_MAX};
 use weft_vfs::names::{check_name, check_node};
 use weft_vfs::{FileKind, NewNode, TimeSpec, XATTR_VALUE_MAX};
 
-/// The version of the format.
+/// The version of the format of a volume without [features](Super::features).
 pub(crate) const VERSION: u32 = 1;
-/// The version of a volume with quotas.
-pub(crate) const QUOTA_VERSION: u32 = 2;
+/// The version of the format of one with features.
+pub(crate) const VERSION_OF_FEATURES: u32 = 2;
+/// A feature: the fields of records lie in nodes of their own.
+pub(crate) const APART: u32 = 1;
+/// A feature: a directory has had a quota.
+pub(crate) const QUOTAS: u32 = 2;
+/// The features that are known.
+const FEATURES: u32 = APART | QUOTAS;
 /// The type of the node that says what the volume is.
 pub(crate) const SUPER: NodeType = NodeType(0x7466_0001);
 /// The type of the nodes that say what an i-node is.
@@ -35,8 +42,12 @@ pub(crate) const XATTRS: NodeType = NodeType(0x7466_0003);
 pub(crate) const CHUNK: NodeType = NodeType(0x7466_0004);
 /// The type of the nodes of a small file's data.
 pub(crate) const PIECE: NodeType = NodeType(0x7466_0006);
+/// The type of the nodes of single fields of what an i-node is.
+pub(crate) const ATTRIBUTE: NodeType = NodeType(0x7466_0007);
+/// The edges to fields of records.
+pub(crate) const ATTRIBUTE_EDGES: &str = "tagfs.attribute";
 /// The type of the nodes of what is counted of a tree with a quota.
-pub(crate) const QUOTA: NodeType = NodeType(0x7466_0007);
+pub(crate) const QUOTA: NodeType = NodeType(0x7466_0008);
 /// The type of the entries of directories.
 pub(crate) const ENTRY: NodeType = NodeType(NodeType::KEYED | 0x7466_0005);
 
@@ -61,6 +72,11 @@ pub(crate) const SLOTS_AT: usize = BLOCK_BYTES - 8;
 pub(crate) const PROMISED: u16 = u16::MAX;
 /// The most bytes of a file that lie in its record: with that, the record fits one page.
 pub(crate) const INLINE_BYTES_MAX: usize = 3_968;
+
+/// Bytes of a tag in a record.
+const TAG_BYTES: usize = 20;
+/// The number of the field behind all numbers of a record: a symlink's target, or the first block of a small file.
+const CONTENT_FIELD: u64 = 16;
 
 const LINKABLE: u8 = 1;
 const INLINE: u8 = 2;
@@ -110,19 +126,22 @@ pub(crate) struct Super {
     /// Bytes that programs have written.
     pub volume_bytes: u64,
     pub label: Vec<u8>,
-    /// A directory has had a quota: programs that know none must not change the volume.
-    pub has_quotas: bool,
+    /// What is other than on a plain volume.
+    pub features: u32,
 }
 
 impl Super {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48 + self.label.len());
-        out.put_u32(if self.has_quotas { QUOTA_VERSION } else { VERSION });
+        out.put_u32(if self.features == 0 { VERSION } else { VERSION_OF_FEATURES });
         out.extend_from_slice(&self.uuid);
         out.put_u64(self.capacity);
         out.put_u64(self.promised);
         out.put_u64(self.volume_bytes);
         out.put_string(&self.label);
+        if self.features != 0 {
+            out.put_u32(self.features);
+        }
         out
     }
 
@@ -130,15 +149,17 @@ impl Super {
     pub(crate) fn decode(raw: &[u8]) -> Option<(u32, Super)> {
         let mut r = Reader::new(raw);
         let version = r.u32().ok()?;
-        if ![VERSION, QUOTA_VERSION].contains(&version) {
+        if ![VERSION, VERSION_OF_FEATURES].contains(&version) {
             return Some((version, Super::default()));
         }
         let (uuid, capacity) = (r.array().ok()?, r.u64().ok()?);
         let (promised, volume_bytes) = (r.u64().ok()?, r.u64().ok()?);
         let label = r.string().ok().filter(|label| label.len() <= LABEL_MAX)?.to_vec();
+        let features = if version == VERSION { 0 } else { r.u32().ok()? };
         let holds = capacity <= COUNT_MAX && promised <= COUNT_MAX && volume_bytes <= COUNT_MAX;
-        let has_quotas = version == QUOTA_VERSION;
-        holds.then_some((version, Super { uuid, capacity, promised, volume_bytes, label, has_quotas }))
+        let is_known = features & !FEATURES == 0;
+        let superblock = Super { uuid, capacity, promised, volume_bytes, label, features };
+        (holds && is_known).then_some((version, superblock))
     }
 }
 
@@ -322,6 +343,26 @@ impl Counts {
     }
 }
 
+/// The fields of an encoded record, each with its number: kind with flags, links, four times, tag, the quota if it has one, the numbers of its form, and what
+/// is left of it, if that is something.
+pub(crate) fn fields(raw: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    let numbers = match raw.first().copied().and_then(FileKind::from_u8) {
+        Some(FileKind::File) => 5,
+        Some(FileKind::Directory) => 3,
+        Some(FileKind::Symlink) | None => 0,
+        Some(_) => 1,
+    };
+    let numbers = numbers + usize::from(raw.get(1).is_some_and(|flags| flags & HAS_QUOTA != 0));
+    let lens = [4, 4, 8, 8, 8, 8, TAG_BYTES].into_iter().chain(std::iter::repeat_n(8, numbers));
+    let rest = (CONTENT_FIELD, usize::MAX);
+    let mut left = raw;
+    (0..).zip(lens).chain([rest]).filter_map(move |(number, len)| {
+        let (field, behind) = left.split_at(len.min(left.len()));
+        left = behind;
+        (!field.is_empty()).then_some((number, field))
+    })
+}
+
 /// An entry of a directory, without its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Entry {
@@ -410,6 +451,14 @@ mod tests {
         }
     }
 
+    fn has_content(form: &Form) -> bool {
+        match form {
+            Form::File(file) => file.inline.as_ref().is_some_and(|inline| !inline.is_empty()),
+            Form::Symlink(_) => true,
+            Form::Directory(_) | Form::Special(..) => false,
+        }
+    }
+
     #[test]
     fn a_record_of_every_kind_comes_back_and_half_of_one_does_not() {
         let file = FileForm {
@@ -434,6 +483,10 @@ mod tests {
             for quota in [None, Some(Ino(1 << 40))] {
                 let record = Record { quota, ..record(form.clone()) };
                 let raw = record.encode();
+                let apart: Vec<(u64, &[u8])> = fields(&raw).collect();
+                assert_eq!(apart.iter().flat_map(|(_, field)| *field).copied().collect::<Vec<u8>>(), raw);
+                assert!(apart.is_sorted_by_key(|(number, _)| *number), "{apart:?}");
+                assert_eq!(apart[7..].iter().any(|(number, _)| *number == CONTENT_FIELD), has_content(&form));
                 assert_eq!(Record::decode(&raw).unwrap(), record);
                 assert_eq!(Record::decode(&raw[..40]), None);
             }
@@ -499,12 +552,13 @@ mod tests {
             promised: 5,
             volume_bytes: 9,
             label: b"label".to_vec(),
-            has_quotas: false,
+            features: 0,
         };
         let raw = superblock.encode();
         assert_eq!(Super::decode(&raw).unwrap(), (VERSION, superblock.clone()));
-        let superblock = Super { has_quotas: true, ..superblock };
-        assert_eq!(Super::decode(&superblock.encode()).unwrap(), (QUOTA_VERSION, superblock));
+        let fine = Super { features: APART, ..superblock.clone() };
+        assert_eq!(Super::decode(&fine.encode()).unwrap(), (VERSION_OF_FEATURES, fine));
+        assert_eq!(Super::decode(&Super { features: 1 << 31, ..superblock }.encode()), None);
         let counts = Counts { blocks: 7, inodes: 9 };
         assert_eq!(Counts::decode(&counts.encode()), Some(counts));
         assert_eq!(Counts::decode(&counts.encode()[..15]), None);

@@ -3,14 +3,13 @@
 use crate::error::{TagFsError, damaged, failed};
 use crate::fs::TagFs;
 use crate::graph::Graph;
-use crate::layout::{
-    DirectoryForm, EdgeTypes, Form, LABEL_MAX, LISTING, QUOTA_VERSION, RECORD, SUPER, Super, VERSION,
-};
+use crate::layout::{APART, DirectoryForm, Form, LABEL_MAX, SUPER, Super, VERSION, VERSION_OF_FEATURES};
 use crate::namespace::new_record;
-use crate::options::{FormatOptions, MountOptions};
+use crate::options::{FormatOptions, Layout, MountOptions};
+use crate::record;
 use crate::state::State;
 use weft_core::{BLOCK_BYTES, Ino, refuse};
-use weft_tags::{BTree, BTreeForm, ErasePass, Info, Options, PageStore, SnodeId, Store};
+use weft_tags::{ErasePass, Info, Options, PageStore, SnodeId, Store};
 use weft_vfs::{CreateArgs, NewNode};
 
 /// The least and the most that the journal takes, and its part of the medium.
@@ -45,24 +44,23 @@ impl TagFs {
         let store_options = store_options(&*medium, MountOptions::CACHE_BYTES_MIN);
         let capacity = store_options.store_bytes_max;
         let store = Store::create(medium, &store_options)?;
-        let types = EdgeTypes::of(&store)?;
-        BTree::open(&store, SnodeId::FIRST, LISTING, BTreeForm::Bytes)?;
+        let features = if options.layout == Layout::Fine { APART } else { 0 };
+        let mut graph = Graph::new(store)?;
+        graph.lay_out(features)?;
         let uuid = if options.uuid == [0; 16] { rand::random() } else { options.uuid };
         let label = options.label.clone().into_bytes();
-        let superblock = Super { uuid, capacity, label, ..Super::default() };
+        let superblock = Super { uuid, capacity, label, features, ..Super::default() };
         let (uid, gid) = options.owner;
         let args = CreateArgs { uid, gid, ..CreateArgs::new(NewNode::Directory, 0o755) };
         let (tags, mut record) = new_record(Ino::ROOT, &args, 0)?;
         record.links = 2;
-        let root = store.root(SnodeId::FIRST)?;
-        let mut tx = store.begin();
+        let mut tx = graph.store.begin();
         tx.set_snode_tags(SnodeId::FIRST, &tags)?;
-        let node = tx.create_node(SnodeId::FIRST, RECORD, &record.encode())?;
-        tx.create_edge(root, types.record, Info::Number(0), node)?;
+        record::store(&mut tx, &graph, SnodeId::FIRST, graph.first, &record.encode(), None)?;
         let node = tx.create_node(SnodeId::FIRST, SUPER, &superblock.encode())?;
-        tx.create_edge(root, types.superblock, Info::Number(0), node)?;
+        tx.create_edge(graph.first, graph.types.superblock, Info::Number(0), node)?;
         tx.commit()?;
-        store.close()?;
+        graph.store.close()?;
         Ok(())
     }
 
@@ -83,14 +81,15 @@ impl TagFs {
         if !store.edge_types().iter().any(|etype| etype.name == "tagfs.super") {
             return Err(TagFsError::NoFileSystem);
         }
-        let graph = Graph::new(store)?;
+        let mut graph = Graph::new(store)?;
         let node = graph.store.edge(graph.first, graph.types.superblock, Info::Number(0))?;
         let node = node.ok_or(TagFsError::NoFileSystem)?;
         let raw = graph.store.read_node(node, SUPER)?;
         let damage = || TagFsError::Damaged("the node of the volume".into());
         let (found, superblock) = Super::decode(&raw).ok_or_else(damage)?;
-        let is_known = [VERSION, QUOTA_VERSION].contains(&found);
-        refuse(!is_known, TagFsError::Version { found, known: QUOTA_VERSION })?;
+        let known = VERSION_OF_FEATURES;
+        refuse(![VERSION, known].contains(&found), TagFsError::Version { found, known })?;
+        graph.lay_out(superblock.features)?;
         // A copy of the store is as long as what it holds, and the volume is as large as ever.
         graph.store.set_bytes_max(superblock.capacity);
         let root = graph.load(Ino::ROOT)?;

@@ -15,11 +15,29 @@ pub struct FormatOptions {
     pub owner: (u32, u32),
     /// Bytes that the medium grows to at once; what it has is never given up.
     pub capacity_bytes: u64,
+    /// Where attributes lie.
+    pub layout: Layout,
+}
+
+/// Where the attributes of files lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Layout {
+    /// All those of a file in one node.
+    #[default]
+    Whole,
+    /// Each in a node of its own, as in "ADAPT", figure 5.3.2: for study, since it is slower.
+    Fine,
 }
 
 impl Default for FormatOptions {
     fn default() -> FormatOptions {
-        FormatOptions { label: String::new(), uuid: [0; 16], owner: (0, 0), capacity_bytes: 1 << 30 }
+        FormatOptions {
+            label: String::new(),
+            uuid: [0; 16],
+            owner: (0, 0),
+            capacity_bytes: 1 << 30,
+            layout: Layout::Whole,
+        }
     }
 }
 

@@ -10,10 +10,11 @@ use crate::graph::{Graph, Head};
 use crate::inode::{Block, Inode};
 use crate::layout::{
     CHUNK, CHUNK_BLOCKS, Counts, ENTRY, Entry, FileForm, Form, HEAD_BYTES, INLINE_BYTES_MAX,
-    PACKED_BYTES_MAX, PIECE, PIECE_BYTES, PROMISED, QUOTA, RECORD, Record, SLOTS_AT, SUPER, Super, XATTRS,
+    PACKED_BYTES_MAX, PIECE, PIECE_BYTES, PROMISED, QUOTA, QUOTAS, Record, SLOTS_AT, SUPER, Super, XATTRS,
     encode_xattrs, slot_at,
 };
 use crate::quota::{Added, QuotaChange};
+use crate::record;
 use crate::state::State;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -423,7 +424,7 @@ impl<'s> Step<'s> {
         let mut now = self.state.superblock.clone();
         now.promised = now.promised.saturating_add_signed(self.promised());
         now.volume_bytes += self.written;
-        now.has_quotas |= self.begins_quota;
+        now.features |= if self.begins_quota { QUOTAS } else { 0 };
         if now != self.state.stored {
             self.tx.update_node(self.state.super_node, SUPER, &now.encode()).map_err(failed)?;
         }
@@ -464,18 +465,9 @@ impl<'s> Step<'s> {
             }
             _ => inode.record.encode(),
         };
-        match inode.stored {
-            Some((node, len)) if raw.len() <= len => {
-                self.tx.update_node(node, RECORD, &raw).map_err(failed)?;
-                inode.stored = Some((node, len));
-            }
-            // In a node that it has outgrown it would be one look-up further away for ever.
-            _ => {
-                let node = self.tx.create_node(SnodeId(ino.0), RECORD, &raw).map_err(failed)?;
-                self.tx.set_edge(inode.root, types.record, Info::Number(0), node).map_err(failed)?;
-                inode.stored = Some((node, raw.len()));
-            }
-        }
+        let (snode, before) = (SnodeId(ino.0), inode.stored.take());
+        let stored = record::store(&mut self.tx, self.graph, snode, inode.root, &raw, before);
+        inode.stored = Some(stored.map_err(failed)?);
         Ok(())
     }
 
@@ -788,8 +780,8 @@ impl<'s> Step<'s> {
             }
         }
         self.heads.retain(|(of, _), _| *of != ino);
-        if inode.stored.is_some() {
-            self.tx.delete_edge(inode.root, types.record, Info::Number(0)).map_err(failed)?;
+        if let Some(stored) = &inode.stored {
+            record::remove(&mut self.tx, self.graph, inode.root, stored).map_err(failed)?;
             if inode.record.has_xattrs {
                 self.tx.delete_edge(inode.root, types.xattrs, Info::Number(0)).map_err(failed)?;
             }

@@ -5,14 +5,13 @@
 
 use std::sync::Arc;
 use weft_core::{DataClass, Ino, Tag};
-use weft_tagfs::{FormatOptions, MountOptions, TagFs};
+use weft_tagfs::{CLASS_XATTR as CLASS, FormatOptions, MountOptions, TagFs};
 use weft_tags::{
     ClassPriorities, ClassReport, ClassShare, EvictionPolicy, MemoryStore, PageClass, PagePart, Sieve,
 };
 use weft_vfs::{CreateArgs, FileSystem, FsError, NewNode, RenameFlags, XattrMode};
 
 const MIB: u64 = 1 << 20;
-const CLASS: &[u8] = b"user.weft.class";
 
 fn fresh(capacity_bytes: u64) -> Arc<MemoryStore> {
     let medium = Arc::new(MemoryStore::new());

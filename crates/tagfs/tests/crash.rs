@@ -46,6 +46,14 @@ fn what_was_promised_survives_a_cut_at_any_operation_between_many_checkpoints() 
     }
 }
 
+#[test]
+fn what_was_promised_survives_a_cut_where_each_attribute_has_a_node_of_its_own() {
+    for seed in 31..=32 {
+        let every = if is_campaign() { 1 } else { 13 };
+        survive(Contents::formatted_fine(16 << 20), seed, 120, every);
+    }
+}
+
 fn on_flash(level: Level) {
     let used = Contents::used_on(level);
     let (seeds, every) = if is_campaign() { (1..=8, 1) } else { (1..=2, 31) };

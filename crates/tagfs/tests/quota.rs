@@ -14,7 +14,7 @@ use std::sync::Arc;
 use weft_conformance::crash::{Rig, takes_new_writes};
 use weft_core::Ino;
 use weft_core::random::SplitMix;
-use weft_tagfs::{FormatOptions, MountOptions, TagFs};
+use weft_tagfs::{FormatOptions, Layout, MountOptions, TagFs};
 use weft_tags::{Info, InfoForm, MemoryStore, NodeType, Options, SnodeId, Store};
 use weft_vfs::quota::{Limits, Usage};
 use weft_vfs::{
@@ -24,11 +24,15 @@ use weft_vfs::{
 
 const BLOCK: u64 = 4096;
 const SUPER: NodeType = NodeType(0x7466_0001);
-const QUOTA: NodeType = NodeType(0x7466_0007);
+const QUOTA: NodeType = NodeType(0x7466_0008);
 
 fn fresh() -> Arc<MemoryStore> {
+    fresh_as(FormatOptions::default())
+}
+
+fn fresh_as(options: FormatOptions) -> Arc<MemoryStore> {
     let medium = Arc::new(MemoryStore::new());
-    let options = FormatOptions { capacity_bytes: 128 << 20, ..FormatOptions::default() };
+    let options = FormatOptions { capacity_bytes: 128 << 20, ..options };
     TagFs::format(Box::new(medium.clone()), &options).unwrap();
     medium
 }
@@ -448,7 +452,9 @@ struct Sequence {
 
 impl Sequence {
     fn new(seed: u64) -> Sequence {
-        let medium = fresh();
+        // Each of the layouts that records can have.
+        let layout = if seed.is_multiple_of(2) { Layout::default() } else { Layout::Fine };
+        let medium = fresh_as(FormatOptions { layout, ..FormatOptions::default() });
         let fs = mount(&medium);
         let mut oracle = Oracle::default();
         oracle.inodes.insert(Ino::ROOT, Known { is_dir: true, names: 1, ..Known::default() });

@@ -42,3 +42,4 @@ pub use policy::{read_policy, read_settings};
 pub use recorder::{Record, Recorder};
 pub use report::{ProgramView, SharedUse, Snapshot};
 pub use spec::Spec;
+pub use weft_tagfs::Layout;

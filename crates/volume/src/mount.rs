@@ -21,7 +21,7 @@ use weft_flash_pages::{CreateRequest, FlashSpec};
 use weft_lfs::{FormatOptions, Lfs, LfsError, MountOptions};
 use weft_placement::{Engine, Mode};
 use weft_sys::{SharedMemory, effective_user};
-use weft_tagfs::{TagFs, TagFsError};
+use weft_tagfs::{Layout, TagFs, TagFsError};
 use weft_tags::{EvictionPolicy, FileStore, MemoryStore, NamedSnapshot, PageStore, ReadPath, at_snapshot};
 use weft_vfs::compound::schedule::Processors;
 use weft_vfs::{Core, Death, FileKind, FileSystem, FsError, MemFs};
@@ -42,8 +42,8 @@ pub struct MountChoice {
     pub real_time: bool,
     /// Bytes of a real drive that are kept in memory.
     pub drive_cache_bytes: u64,
-    /// Buffered file data beyond which writers write back, in bytes. At least 1 MiB.
-    pub dirty_bytes_max: u64,
+    /// Buffered file data beyond which writers write back, in bytes. At least 1 MiB. None: what suits the core.
+    pub dirty_bytes_max: Option<u64>,
     /// What to write down of what programs do to their files.
     pub record: Option<Record>,
     /// Whether the volume is only looked at: an image then stays as it is, whatever is done to the volume. A damaged one
@@ -63,6 +63,10 @@ pub struct MountChoice {
     pub program_cpus: Option<Processors>,
 }
 
+/// The part of the memory that waits in the buffers of a core on a tag store, unless something else is said, and the most.
+const DIRTY_PART: u64 = 32;
+const DIRTY_BYTES_MAX: u64 = 1 << 30;
+
 /// [`MountChoice::shared_memory_bytes`], unless something else is said.
 pub const SHARED_MEMORY_DEFAULT: u64 = 1 << 30;
 
@@ -74,7 +78,7 @@ impl Default for MountChoice {
             seed: 0,
             real_time: false,
             drive_cache_bytes: device::CACHE_BYTES_DEFAULT,
-            dirty_bytes_max: MountOptions::default().dirty_bytes_max,
+            dirty_bytes_max: None,
             record: None,
             look: false,
             read_only: false,
@@ -163,18 +167,23 @@ pub fn format_tagfs_on_flash(
     spec: &FlashSpec,
     request: &CreateRequest,
     label: &str,
+    layout: Layout,
 ) -> Result<u64, VolumeError> {
     let name = spec.to_string();
     let medium = spec.create(request).map_err(|source| VolumeError::flash(&name, source))?;
     let bytes = medium.blocks() * BLOCK_BYTES as u64;
-    make_tagfs(medium, bytes, label).map_err(|source| VolumeError::tagfs(&name, source))?;
+    make_tagfs(medium, bytes, label, layout).map_err(|source| VolumeError::tagfs(&name, source))?;
     Ok(bytes)
 }
 
-fn make_tagfs(medium: Box<dyn PageStore>, capacity_bytes: u64, label: &str) -> Result<(), TagFsError> {
+fn make_tagfs(
+    medium: Box<dyn PageStore>,
+    capacity_bytes: u64,
+    label: &str,
+    layout: Layout,
+) -> Result<(), TagFsError> {
     let (label, owner) = (label.to_string(), effective_user());
-    let options =
-        weft_tagfs::FormatOptions { label, owner, capacity_bytes, ..weft_tagfs::FormatOptions::default() };
+    let options = weft_tagfs::FormatOptions { label, owner, capacity_bytes, layout, ..Default::default() };
     TagFs::format(medium, &options)
 }
 
@@ -182,7 +191,7 @@ fn make_tagfs(medium: Box<dyn PageStore>, capacity_bytes: u64, label: &str) -> R
 ///
 /// # Errors
 /// The image cannot be made, or is too small.
-pub fn format_tagfs(image: &Path, bytes: u64, label: &str) -> Result<(), VolumeError> {
+pub fn format_tagfs(image: &Path, bytes: u64, label: &str, layout: Layout) -> Result<(), VolumeError> {
     let name = image.display().to_string();
     let failed = |source| VolumeError::tagfs(&name, source);
     let medium = match image.exists() {
@@ -193,7 +202,7 @@ pub fn format_tagfs(image: &Path, bytes: u64, label: &str) -> Result<(), VolumeE
     // What an earlier volume had there beyond the new one's end is not needed.
     let blocks = bytes / BLOCK_BYTES as u64;
     medium.cut(blocks).map_err(|source| VolumeError::Io { what: "format", path: image.into(), source })?;
-    make_tagfs(Box::new(medium), bytes, label).map_err(failed)
+    make_tagfs(Box::new(medium), bytes, label, layout).map_err(failed)
 }
 
 /// Whether what is at a place is a tag store: on flash nothing else can be.
@@ -243,7 +252,11 @@ fn open_tagfs(
     }
     let name = name.display().to_string();
     // A program that changes a snapshot is told so, rather than that its changes go with the process.
-    let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only || place.snapshot.is_some());
+    let read_only = choice.read_only || place.snapshot.is_some();
+    let default = weft_tagfs::MountOptions::default().dirty_bytes_max;
+    // What is deleted soon never comes to the medium. The kernel lets a fifth of the memory wait.
+    let of_memory = (weft_sys::memory_bytes() / DIRTY_PART).clamp(default, DIRTY_BYTES_MAX);
+    let dirty_bytes_max = choice.dirty_bytes_max.unwrap_or(of_memory);
     let cache_bytes = choice.drive_cache_bytes.max(weft_tagfs::MountOptions::CACHE_BYTES_MIN);
     let options = weft_tagfs::MountOptions {
         cache_bytes,
@@ -332,8 +345,9 @@ fn mount_lfs(
         model.set_erase_passes(choice.erase_passes);
     }
     let mount = |salvage| {
-        let (dirty_bytes_max, read_only) = (choice.dirty_bytes_max, choice.read_only);
-        let options = MountOptions { dirty_bytes_max, read_only, salvage, ..MountOptions::default() };
+        let default = MountOptions::default();
+        let dirty_bytes_max = choice.dirty_bytes_max.unwrap_or(default.dirty_bytes_max);
+        let options = MountOptions { dirty_bytes_max, read_only: choice.read_only, salvage, ..default };
         Lfs::mount(device.zoned(), options)
     };
     let failed = |source| VolumeError::lfs(&name, source);

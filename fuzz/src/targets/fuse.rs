@@ -514,7 +514,8 @@ impl House {
         let geometry = Geometry::bbssd().with_size(16 << 20).with_zone_bytes(512 << 10);
         let device = Arc::new(ZonedModel::memory(&geometry).expect(fine));
         weft_volume::format(device.clone(), "fuzz", "").expect(fine);
-        let choice = VolumeChoice { leases: false, dirty_bytes_max: 1 << 20, ..VolumeChoice::default() };
+        let choice =
+            VolumeChoice { leases: false, dirty_bytes_max: Some(1 << 20), ..VolumeChoice::default() };
         let mounted = weft_volume::mount(Device::Model(device.clone()), "fuzz".into(), &choice).expect(fine);
         let mounted = Arc::new(mounted);
         let volume = Arc::new(Volume::new(mounted.clone()).expect(fine));

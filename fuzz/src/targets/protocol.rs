@@ -138,7 +138,8 @@ impl House {
     fn new() -> House {
         let fine = "a server is made";
         let geometry = Geometry::bbssd().with_size(48 << 20).with_zone_bytes(1 << 20);
-        let choice = MountChoice { mode: Mode::Suffix, dirty_bytes_max: 1 << 20, ..MountChoice::default() };
+        let choice =
+            MountChoice { mode: Mode::Suffix, dirty_bytes_max: Some(1 << 20), ..MountChoice::default() };
         let mounted = weft_volume::open_memory("mem".into(), &geometry, &choice).expect(fine);
         let volume = Volume::new(Arc::new(mounted)).expect(fine);
         let dir = tempfile::tempdir().expect(fine);

@@ -15,9 +15,9 @@ use weft_core::BLOCK_BYTES;
 use weft_core::units::{format_size, parse_size};
 use weft_device::{ZonedDevice, ZonedModel, zonefs};
 use weft_flash_pages::{CreateRequest, FlashSpec};
-use weft_volume::VolumeError;
 use weft_volume::device::open_for_format;
 use weft_volume::spec::{Place, is_drive};
+use weft_volume::{Layout, VolumeError};
 
 /// `weft format`
 #[derive(Args, Debug)]
@@ -37,6 +37,9 @@ pub struct FormatArgs {
     /// The core that stores the files: lfs, a log on zones, or tagfs, on a tag store in an image file or on flash.
     #[arg(long, value_enum, default_value_t, value_name = "CORE")]
     pub core: CoreName,
+    /// Where tagfs keeps the attributes of a file: whole, in one node, or fine, each in a node of its own, which is slower, as in the paper "ADAPT"
+    #[arg(long, value_enum, default_value_t, value_name = "LAYOUT")]
+    pub layout: LayoutName,
     /// A name for the volume.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub label: String,
@@ -68,6 +71,25 @@ pub enum CoreName {
     Tagfs,
 }
 
+/// Where attributes of files lie.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum LayoutName {
+    /// All those of a file in one node.
+    #[default]
+    Whole,
+    /// Each in a node of its own.
+    Fine,
+}
+
+impl From<LayoutName> for Layout {
+    fn from(name: LayoutName) -> Layout {
+        match name {
+            LayoutName::Whole => Layout::Whole,
+            LayoutName::Fine => Layout::Fine,
+        }
+    }
+}
+
 /// Bytes of a volume unless said otherwise.
 const TAGFS_BYTES_DEFAULT: u64 = 1 << 30;
 
@@ -88,6 +110,10 @@ pub fn run(args: &FormatArgs) -> Result<(), CliError> {
     }
     if args.core == CoreName::Tagfs {
         return on_tag_store(args, &path);
+    }
+    if args.layout != LayoutName::Whole {
+        let remedy = "give --core tagfs, or leave out --layout";
+        return Err(CliError::of(&path, "--layout is an option of volumes with the core tagfs", remedy));
     }
     if args.zonefs {
         return make_zonefs(args, &path);
@@ -113,7 +139,7 @@ fn on_tag_store(args: &FormatArgs, path: &Path) -> Result<(), CliError> {
     refuse_zones(args, path)?;
     let bytes = args.size.as_deref().map(parse_size).transpose()?.unwrap_or(TAGFS_BYTES_DEFAULT);
     check_file(path, args.force)?;
-    weft_volume::format_tagfs(path, bytes, &args.label)?;
+    weft_volume::format_tagfs(path, bytes, &args.label, args.layout.into())?;
     if !args.quiet {
         say(format_args!("{}: {} in a tag store", path.display(), format_size(bytes)));
     }
@@ -130,7 +156,7 @@ fn on_flash(args: &FormatArgs, spec: &FlashSpec) -> Result<(), CliError> {
     refuse_zones(args, &name)?;
     let bytes = args.size.as_deref().map(parse_size).transpose()?.unwrap_or(0);
     let request = CreateRequest { bytes, over_provisioning_permille: OP_PERMILLE, force: args.force };
-    let made = weft_volume::format_tagfs_on_flash(spec, &request, &args.label);
+    let made = weft_volume::format_tagfs_on_flash(spec, &request, &args.label, args.layout.into());
     let bytes = made.map_err(|error| host::served(&name, error.into()))?;
     if !args.quiet {
         say(format_args!("{spec}: {} in a tag store", format_size(bytes)));

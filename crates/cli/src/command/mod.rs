@@ -2,6 +2,7 @@
 
 mod archive;
 mod btree;
+mod class;
 mod compare;
 mod compound;
 mod copy;
@@ -74,6 +75,9 @@ pub enum Command {
     Mkdir(files::MkdirArgs),
     /// Move or rename files within a volume.
     Mv(files::MvArgs),
+    /// Show and set the classes of files and directories, by which the cache keeps their pages.
+    #[command(subcommand)]
+    Class(class::ClassCommand),
     /// Run a compound operation, a program of file operations, on a volume.
     Do(compound::DoArgs),
     /// Show the used and free space on a volume.
@@ -139,6 +143,7 @@ pub fn dispatch(command: &Command) -> Result<u8, CliError> {
         Command::Mkdir(args) => files::mkdir(args),
         Command::Mv(args) => files::mv(args),
         Command::Cp(args) => copy::run(args),
+        Command::Class(command) => class::run(command),
         Command::Do(args) => compound::run(args),
         Command::Export(args) => archive::export::run(args),
         Command::Import(args) => archive::import::run(args),

@@ -1,6 +1,8 @@
 //! Extended attributes of the host's files; of symlinks themselves.
 
-use rustix::fs::{XattrFlags, getxattr, lgetxattr, llistxattr, lsetxattr, removexattr, setxattr};
+use rustix::fs::{
+    XattrFlags, getxattr, lgetxattr, llistxattr, lremovexattr, lsetxattr, removexattr, setxattr,
+};
 use rustix::io::Errno;
 use std::io;
 use std::path::Path;
@@ -42,9 +44,13 @@ pub fn of_names(names: &[u8], get: impl Fn(&[u8]) -> io::Result<Vec<u8>>) -> io:
     Ok(found)
 }
 
-/// Sets an attribute.
-pub fn set(path: &Path, name: &[u8], value: &[u8]) -> io::Result<()> {
-    Ok(lsetxattr(path, name, value, XattrFlags::empty())?)
+/// Sets an attribute as `flags` (`XATTR_CREATE`, `XATTR_REPLACE`) say; without a value, removes it.
+pub fn change(path: &Path, name: &[u8], value: Option<&[u8]>, flags: i32) -> io::Result<()> {
+    let done = match value {
+        Some(value) => lsetxattr(path, name, value, XattrFlags::from_bits_retain(flags as u32)),
+        None => lremovexattr(path, name),
+    };
+    Ok(done?)
 }
 
 /// An attribute of what a path leads to.
@@ -65,7 +71,7 @@ pub fn remove(path: &Path, name: &[u8]) -> io::Result<()> {
 /// Whether attributes of users can be kept at a path: a test without them proves nothing.
 #[cfg(test)]
 pub fn are_kept(dir: &Path) -> bool {
-    set(dir, b"user.weft-test", b"1").is_ok()
+    change(dir, b"user.weft-test", Some(b"1"), 0).is_ok()
 }
 
 #[cfg(test)]
@@ -80,8 +86,10 @@ mod tests {
         }
         let file = dir.path().join("f");
         std::fs::write(&file, "").unwrap();
-        set(&file, b"user.b", b"").unwrap();
-        set(&file, b"user.a", &[0, 255, 7]).unwrap();
+        change(&file, b"user.b", Some(b""), 0).unwrap();
+        change(&file, b"user.a", Some(&[0, 255, 7]), libc::XATTR_CREATE).unwrap();
+        change(&file, b"user.c", Some(b"1"), 0).unwrap();
+        change(&file, b"user.c", None, 0).unwrap();
         let users: Vec<Xattr> =
             all(&file).unwrap().into_iter().filter(|(name, _)| name.starts_with(b"user.")).collect();
         assert_eq!(users, [(b"user.a".to_vec(), vec![0, 255, 7]), (b"user.b".to_vec(), vec![])]);

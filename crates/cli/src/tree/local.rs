@@ -191,8 +191,8 @@ impl Tree for LocalTree<'_> {
         xattr::all(local(path)?.as_ref())
     }
 
-    fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
-        xattr::set(local(path)?.as_ref(), name, value)
+    fn change_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>, flags: i32) -> io::Result<()> {
+        xattr::change(local(path)?.as_ref(), name, value, flags)
     }
 
     fn set_owner(&self, path: &[u8], meta: &Meta) -> io::Result<()> {

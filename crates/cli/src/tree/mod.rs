@@ -166,7 +166,13 @@ pub trait Tree {
     fn xattrs(&self, path: &[u8]) -> io::Result<Vec<Xattr>>;
 
     /// Sets an extended attribute of what is at the path itself.
-    fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()>;
+    fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
+        self.change_xattr(path, name, Some(value), 0)
+    }
+
+    /// Sets an extended attribute of what is at the path itself, as `flags` (`XATTR_CREATE`, `XATTR_REPLACE`) say; without a value,
+    /// removes it.
+    fn change_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>, flags: i32) -> io::Result<()>;
 
     /// Sets the owner, where the user may. Before attributes: a new owner takes a file's capabilities away.
     fn set_owner(&self, path: &[u8], meta: &Meta) -> io::Result<()>;

@@ -222,9 +222,12 @@ impl Tree for VolumeTree<'_> {
         })
     }
 
-    fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> io::Result<()> {
-        let flags = libc::AT_SYMLINK_NOFOLLOW;
-        self.at(path, |from, path| self.client.set_xattr(from, path, flags, name, value, 0))
+    fn change_xattr(&self, path: &[u8], name: &[u8], value: Option<&[u8]>, flags: i32) -> io::Result<()> {
+        let itself = libc::AT_SYMLINK_NOFOLLOW;
+        self.at(path, |from, path| match value {
+            Some(value) => self.client.set_xattr(from, path, itself, name, value, flags),
+            None => self.client.remove_xattr(from, path, itself, name),
+        })
     }
 
     fn set_owner(&self, path: &[u8], meta: &Meta) -> io::Result<()> {

@@ -29,6 +29,29 @@ fn a_formatted_image_is_an_empty_volume_of_the_size_asked_for() {
 }
 
 #[test]
+fn attributes_of_a_tagfs_volume_lie_apart_when_that_is_asked_for() {
+    let bench = Bench::empty();
+    let fine = ["format", "--layout", "fine", "vol.img"];
+    bench
+        .weft(&fine)
+        .code(1)
+        .stderr(contains("option of volumes with the core tagfs").and(contains("--core tagfs")));
+    assert!(!bench.path("vol.img").exists());
+    let nodes = |layout| {
+        bench
+            .weft(&["format", "--force", "--core", "tagfs", "--layout", layout, "--size", "64M", "vol.img"])
+            .success();
+        bench.file("f", "content");
+        bench.weft(&["cp", "f", "vol.img:/f"]).success();
+        assert_eq!(bench.stdout(&["cat", "vol.img:/f"]), "content");
+        bench.json(&["fsck", "--json", "vol.img"])["nodes"].as_u64().unwrap()
+    };
+    let (whole, apart) = (nodes("whole"), nodes("fine"));
+    // Two i-nodes of ten fields and more each.
+    assert!(apart > whole + 16, "{whole} nodes, {apart} with fields apart");
+}
+
+#[test]
 fn an_existing_file_is_not_overwritten_without_force() {
     let bench = Bench::empty();
     let path = bench.file("vol.img", "precious");

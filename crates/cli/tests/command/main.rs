@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod archive;
 #[cfg(test)]
+mod class;
+#[cfg(test)]
 mod compound;
 #[cfg(test)]
 mod copy;

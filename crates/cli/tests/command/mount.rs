@@ -910,6 +910,20 @@ fn lists_and_flags_let_users_do_through_the_mount_what_they_let_them_do_on_ext4(
     bench.weft(&["fsck", "vol.img"]).success();
 }
 
+#[test]
+fn weft_class_sets_the_classes_of_files_below_a_mount() {
+    let bench = Bench::empty();
+    bench.weft(&["format", "--quiet", "--core", "tagfs", "--size", "64M", "vol.img"]).success();
+    let Some(mut mount) = Mounted::new(&bench, &[]) else { return };
+    fs::create_dir(mount.dir.join("dir")).unwrap();
+    bench.weft(&["class", "set", "small", "mnt/dir"]).success();
+    fs::write(mount.dir.join("dir/file"), "1").unwrap();
+    bench.weft(&["class", "set", "log", "mnt/dir"]).success();
+    let shown = bench.json(&["class", "show", "--json", "--recursive", "mnt/dir"]);
+    assert_eq!((&shown[0]["class"], &shown[1]["class"]), (&"log".into(), &"small".into()));
+    assert_eq!(mount.stop(), 0);
+}
+
 fn errno<T>(result: std::io::Result<T>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
 }

@@ -724,7 +724,7 @@ fn what_an_s_node_says_of_its_nodes_is_shown_and_changed() {
     bench
         .weft(&["tags", "snode", "--class", "warm", "a.tags", "s1"])
         .failure()
-        .stderr(contains("no such class"));
+        .stderr(contains("there is no class"));
 }
 
 #[test]

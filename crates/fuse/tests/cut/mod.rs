@@ -87,7 +87,7 @@ pub fn run(case: &Case) -> Result<Tally, String> {
     let device =
         Arc::new(CutDevice::new(PowerCut::new(&geometry()).unwrap(), case, progress.clone(), sender));
     weft_volume::format(device.clone(), "cut", "").unwrap();
-    let choice = VolumeChoice { leases: false, dirty_bytes_max: 1 << 20, ..VolumeChoice::default() };
+    let choice = VolumeChoice { leases: false, dirty_bytes_max: Some(1 << 20), ..VolumeChoice::default() };
     let mounted = Arc::new(weft_volume::mount(Device::Other(device.clone()), "cut".into(), &choice).unwrap());
     let server = Server::start(Volume::new(mounted.clone()).unwrap(), &dir.path().join("s")).unwrap();
     let choice = MountChoice { source: "cut".into(), write_back: case.write_back, ..MountChoice::default() };

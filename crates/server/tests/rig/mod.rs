@@ -40,7 +40,7 @@ impl Rig {
     pub fn with(bytes: u64, choice: MountChoice) -> Rig {
         let geometry = Geometry::preset("bbssd").unwrap().with_size(bytes).with_zone_bytes(1 << 20);
         // Little is buffered, so that most blocks are on the device, where readers find them by themselves.
-        let choice = MountChoice { dirty_bytes_max: 1 << 20, ..choice };
+        let choice = MountChoice { dirty_bytes_max: Some(1 << 20), ..choice };
         let mounted = Arc::new(weft_volume::open_memory("mem".into(), &geometry, &choice).unwrap());
         let volume = Volume::new(mounted.clone()).unwrap();
         let dir = tempfile::tempdir().unwrap();

@@ -1,11 +1,14 @@
 /* Access control lists, inode flags and what they allow, by several users: random calls in a directory, each with its result.
  * acl DIR SEED CALLS [flags]
- * acl DIR SEED CALLS both
+ * acl DIR SEED CALLS fronts
  * acl DIR held [mount]
  * Run by the superuser on ext4 and on a volume, it prints the same. Without "flags", no inode becomes immutable or append-only; the
  * files' lists and modes are then all that decides. With "held": files that are open while their flags change; "mount" leaves out what
- * the kernel of a mount answers by itself. With "both", four processes take turns, of which two execute themselves again by the command in
- * $FRONT, if it is set, such as "weft run --at DIR --": DIR is then a mount of the same volume. Every third mode has set-id or sticky bits. */
+ * the kernel of a mount answers by itself.
+ * With "fronts", eight processes take turns. Every third mode has set-id or sticky bits, and there are attributes and sequences of several
+ * operations, too. Three of the processes execute themselves again by the command in $FRONT, if it is set, such as "weft run --at DIR --".
+ * If $MOUNT is set, DIR lies on a mount of a volume there, and four processes make as many of their calls by compound programs as can be
+ * made so (acl_chains.h, which -DCHAINS includes). */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -30,6 +33,7 @@ static const struct { uid_t uid; gid_t gid; int count; gid_t groups[2]; } users[
 static const char *paths[] = {"a", "b", "c", "d", "a/a", "a/b", "a/c", "b/a", "b/b", "b/c", "a/a/a", "a/a/b", "b/b/a", "d/a"};
 #define PATHS (sizeof paths / sizeof *paths)
 static const char *lists[] = {"system.posix_acl_access", "system.posix_acl_default"};
+#define MARK "user.mark"
 #define SHOWN (FS_IMMUTABLE_FL | FS_APPEND_FL | FS_NOATIME_FL | FS_SYNC_FL | FS_DIRSYNC_FL | FS_NODUMP_FL)
 
 static uint64_t state;
@@ -39,7 +43,10 @@ static unsigned any(unsigned below) {
 }
 static const char *path(void) { return paths[any(PATHS)]; }
 
+/* Who the process is. */
+static unsigned user;
 static void become(unsigned who) {
+  user = who;
   if (setresuid(0, 0, 0) || setgroups(users[who].count, users[who].groups) || setresgid(users[who].gid, users[who].gid, 0) ||
       setresuid(users[who].uid, users[who].uid, 0))
     perror("become"), exit(2);
@@ -82,6 +89,8 @@ static void show_list(const char *path, const char *name) {
     printf(",%x:%d:%o", list.entries[i].tag, (int)list.entries[i].id, list.entries[i].perm);
 }
 static unsigned plain_modes = 8;
+/* Several processes take turns, by several fronts. */
+static int is_shared;
 static int result(int returned) { return returned < 0 ? -errno : 0; }
 static int flags_of(const char *path, int *flags) {
   int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);
@@ -107,56 +116,157 @@ static void show(const char *path) {
   for (ssize_t at = 0; at < bytes; at += strlen(names + at) + 1)
     for (int i = 0; i < 2; i++) known[i] |= !strcmp(names + at, lists[i]);
   printf(" lists %d%d", known[0], known[1]);
+  if (is_shared) {
+    char mark = 0;
+    printf(" mark %d", lgetxattr(path, MARK, &mark, 1) < 0 ? -errno : mark);
+  }
   if (getenv("STATX") && !statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_BASIC_STATS, &sx))
     printf(" statx %llx", (unsigned long long)sx.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND | STATX_ATTR_NODUMP));
   putchar('\n');
 }
 
-static void act(unsigned call, int with_flags) {
+/* An operation that a compound program can make, too. */
+enum kind { CREATE, CREATE_AND_WRITE, MKDIR, SYMLINK, UNLINK, RMDIR, RENAME, LINK };
+struct op { enum kind kind; const char *at, *to; mode_t mode; int flags; };
+
+static int by_call(const struct op *op) {
+  switch (op->kind) {
+  case CREATE: case CREATE_AND_WRITE: {
+    int fd = open(op->at, O_CREAT | O_NONBLOCK | op->flags, op->mode);
+    if (fd < 0) return -errno;
+    struct stat st;
+    int done = 0;
+    if (op->kind == CREATE_AND_WRITE && !fstat(fd, &st) && S_ISREG(st.st_mode)) done = result(pwrite(fd, "w", 1, 0));
+    close(fd);
+    return done;
+  }
+  case MKDIR: return result(mkdir(op->at, op->mode));
+  case SYMLINK: return result(symlink("c", op->at));
+  case UNLINK: return result(unlink(op->at));
+  case RMDIR: return result(rmdir(op->at));
+  case RENAME: {
+    // The kernel of a mount fails to rename a directory that the other front has moved, unless it has met it there.
+    struct stat met;
+    lstat(op->at, &met), lstat(op->to, &met);
+    return result(renameat2(AT_FDCWD, op->at, AT_FDCWD, op->to, op->flags));
+  }
+  default: return result(link(op->at, op->to));
+  }
+}
+static int describe(const struct op *op, char *text, size_t room) {
+  static const char *names[] = {"create", "create and write", "mkdir", "symlink", "unlink", "rmdir", "rename", "link"};
+  int len = snprintf(text, room, "%s %s", names[op->kind], op->at);
+  if (op->kind <= MKDIR) len += snprintf(text + len, room - len, " %o", op->mode);
+  if (op->kind >= RENAME) len += snprintf(text + len, room - len, " %s", op->to);
+  if (op->flags) len += snprintf(text + len, room - len, " flags %x", op->flags);
+  return len;
+}
+
+/* What is there, as the superuser sees it; 0: nothing. */
+static mode_t kind_of(const char *at, int follows) {
+  unsigned who = user;
+  struct stat st;
+  become(0);
+  int is_there = !(follows ? stat(at, &st) : lstat(at, &st));
+  become(who);
+  return is_there ? st.st_mode & S_IFMT : 0;
+}
+
+#ifdef CHAINS
+#include "acl_chains.h"
+#else
+/* Without compound programs, nothing is made by one. */
+static int is_chained(int can) { (void)can; return 0; }
+static int by_chain(const struct op *ops, unsigned count, int rehearses, unsigned *failed) {
+  (void)ops, (void)count, (void)rehearses, (void)failed;
+  return 0;
+}
+static int mark_by_chain(const char *at, int what, char mark, int how) { return (void)at, (void)what, (void)mark, how; }
+static int access_by_chain(const char *at, int wanted) { return (void)at, wanted; }
+static int open_by_chain(const char *at, int how, int is_file, unsigned size, int *more) {
+  return (void)at, (void)how, (void)is_file, (void)size, *more;
+}
+#endif
+
+/* A program opens files and directories alone. */
+static int can_be_chained(const struct op *op) {
+  if (op->kind > CREATE_AND_WRITE || op->flags & O_EXCL) return 1;
+  return is_shared && op->flags & O_RDWR && kind_of(op->at, 1) != S_IFIFO;
+}
+static int make(const struct op *op) {
+  unsigned failed;
+  return is_chained(can_be_chained(op)) ? by_chain(op, 1, 0, &failed) : by_call(op);
+}
+static struct op any_op(void) {
+  static const enum kind kinds[] = {CREATE, CREATE, MKDIR, MKDIR, SYMLINK, UNLINK, RMDIR, RENAME, RENAME, LINK};
+  struct op op = {kinds[any(10)], path(), path(), any(plain_modes) ? any(512) : any(4096), 0};
+  if (op.kind == CREATE) op.flags = O_EXCL | O_RDWR;
+  return op;
+}
+/* Several operations, of which the one that fails is the last one. */
+static int make_several(char *text, size_t room) {
+  struct op ops[4];
+  unsigned count = 2 + any(3), rehearses = any(2), failed = 0;
+  int len = snprintf(text, room, "several:"), done = 0;
+  for (unsigned i = 0; i < count; i++) {
+    ops[i] = any_op();
+    text[len++] = ' ';
+    len += describe(&ops[i], text + len, room - len);
+    if (i + 1 < count) text[len++] = ',';
+  }
+  if (is_chained(1)) done = by_chain(ops, count, rehearses, &failed);
+  else for (; failed < count && !(done = by_call(&ops[failed])); failed++) continue;
+  if (done) snprintf(text + len, room - len, "; fails at %u", failed);
+  else text[len] = 0;
+  return done;
+}
+
+static void act(unsigned call, int with_flags, int has_mask) {
   unsigned who = any(3) ? any(USERS) : 0;
   static const mode_t masks[] = {0, 022, 027, 077, 0777};
   mode_t mask = masks[any(5)], mode = any(plain_modes) ? any(512) : any(4096);
   const char *at = path(), *to = path();
   int done, more = 0;
-  char text[160] = "";
+  char text[400] = "";
+  if (!has_mask) mask = 0;
   become(who);
   umask(mask);
-  switch (any(with_flags ? 21 : 18)) {
-  case 0: case 1:
-    done = open(at, O_CREAT | O_NONBLOCK | (any(2) ? O_EXCL : 0) | (any(2) ? O_RDWR : O_RDONLY), mode);
-    snprintf(text, sizeof text, "create %s %o mask %o", at, mode, mask);
-    if (done >= 0) close(done);
-    done = result(done);
+  unsigned drawn = any(with_flags || is_shared ? 21 : 18);
+  if (is_shared && drawn >= 18) drawn += 10;
+  switch (drawn) {
+  case 0: case 1: {
+    struct op op = {CREATE, at, to, mode, any(2) ? O_EXCL : 0};
+    op.flags |= any(2) ? O_RDWR : O_RDONLY;
+    if (is_shared && op.flags == O_RDWR && any(2)) op.kind = CREATE_AND_WRITE;
+    done = make(&op);
+    describe(&op, text, sizeof text);
     break;
-  case 2: case 3:
-    done = result(mkdir(at, mode));
-    snprintf(text, sizeof text, "mkdir %s %o mask %o", at, mode, mask);
+  }
+  case 2: case 3: {
+    struct op op = {MKDIR, at, to, mode, 0};
+    done = make(&op);
+    describe(&op, text, sizeof text);
     break;
+  }
   case 4:
     if (any(2)) {
       done = result(mkfifo(at, mode));
-      snprintf(text, sizeof text, "mkfifo %s %o mask %o", at, mode, mask);
+      snprintf(text, sizeof text, "mkfifo %s %o", at, mode);
     } else {
-      done = result(symlink("c", at));
-      snprintf(text, sizeof text, "symlink %s", at);
+      struct op op = {SYMLINK, at, to, mode, 0};
+      done = make(&op);
+      describe(&op, text, sizeof text);
     }
     break;
-  case 5:
-    done = any(2) ? result(unlink(at)) : result(rmdir(at));
-    snprintf(text, sizeof text, "remove %s", at);
-    break;
-  case 6: {
-    // The kernel of a mount fails to rename a directory that the other front has moved, unless it has met it there.
-    struct stat met;
-    lstat(at, &met), lstat(to, &met);
-    done = result(rename(at, to));
-    snprintf(text, sizeof text, "rename %s %s", at, to);
+  case 5: case 6: case 7: {
+    struct op op = {LINK, at, to, mode, 0};
+    if (drawn == 5) op.kind = any(2) ? UNLINK : RMDIR;
+    if (drawn == 6) op.kind = RENAME;
+    if (drawn == 6 && is_shared) op.flags = any(2) ? 0 : any(2) ? RENAME_NOREPLACE : RENAME_EXCHANGE;
+    done = make(&op);
+    describe(&op, text, sizeof text);
     break;
   }
-  case 7:
-    done = result(link(at, to));
-    snprintf(text, sizeof text, "link %s %s", at, to);
-    break;
   case 8:
     done = result(chmod(at, mode));
     snprintf(text, sizeof text, "chmod %s %o", at, mode);
@@ -196,27 +306,48 @@ static void act(unsigned call, int with_flags) {
     become(0);
     if (flags_of(at, &flags) == 0 && flags & FS_IMMUTABLE_FL) wanted &= ~W_OK;
     become(who);
-    done = result(access(at, wanted));
+    mode_t kind = is_shared && !(wanted & X_OK) ? kind_of(at, 1) : S_IFIFO;
+    int can = kind == S_IFREG || (kind == S_IFDIR && !(wanted & W_OK)) || !kind;
+    done = is_chained(can) ? access_by_chain(at, wanted) : result(access(at, wanted));
     snprintf(text, sizeof text, "access %s %d", at, wanted);
     break;
   }
   case 16: case 17: {
     static const int hows[] = {O_RDONLY, O_WRONLY, O_RDWR, O_WRONLY | O_APPEND, O_WRONLY | O_TRUNC, O_RDWR | O_APPEND | O_TRUNC};
     int how = hows[any(6)];
+    unsigned size = any(3);
+    snprintf(text, sizeof text, "open %s %o", at, how);
+    mode_t kind = is_shared ? kind_of(at, 0) : 0;
+    if (is_chained(is_shared && kind != S_IFIFO)) {
+      done = open_by_chain(at, how, kind == S_IFREG, size, &more);
+      break;
+    }
     int fd = open(at, how | O_NONBLOCK | O_NOFOLLOW);
     done = result(fd);
     if (fd >= 0) {
       struct stat st;
       fstat(fd, &st);
       if (S_ISREG(st.st_mode)) {
-        int wrote = result(write(fd, "x", 1)), cut = result(ftruncate(fd, any(3)));
+        int wrote = result(write(fd, "x", 1)), cut = result(ftruncate(fd, size));
         more = wrote * 1000 + cut;
       }
       close(fd);
     }
-    snprintf(text, sizeof text, "open %s %o", at, how);
     break;
   }
+  case 28: {
+    int what = any(3), how = any(4) ? 0 : any(2) ? XATTR_CREATE : XATTR_REPLACE;
+    char mark = 'a' + any(26), found = 0;
+    if (is_chained(1)) done = mark_by_chain(at, what, mark, how);
+    else if (what == 0) done = result(lsetxattr(at, MARK, &mark, 1, how));
+    else if (what == 1) done = result(lremovexattr(at, MARK));
+    else done = lgetxattr(at, MARK, &found, 1) < 0 ? -errno : found;
+    snprintf(text, sizeof text, "mark %s %d %c, %d", at, what, mark, how);
+    break;
+  }
+  case 29: case 30:
+    done = make_several(text, sizeof text);
+    break;
   case 18: case 19: {
     static const int sets[] = {0, 0, FS_IMMUTABLE_FL, FS_APPEND_FL, FS_NOATIME_FL, FS_SYNC_FL, FS_DIRSYNC_FL, FS_NODUMP_FL | FS_NOATIME_FL};
     int set = sets[any(8)], flags = 0;
@@ -238,7 +369,7 @@ static void act(unsigned call, int with_flags) {
     snprintf(text, sizeof text, "truncate or times %d %s", how, at);
   }
   }
-  printf("%u %d %s = %d %d; ", call, users[who].uid, text, done, more);
+  printf("%u %d %s mask %o = %d %d; ", call, users[who].uid, text, mask, done, more);
   become(0);
   show(at);
 }
@@ -393,7 +524,12 @@ static void held(int is_mount) {
 }
 
 /* The turn goes with the state of the generator to the process that makes the next call. In the end each shows the whole tree. */
-enum { PROCESSES = 4, TURNS = 700 };
+enum { PROCESSES = 8, TURNS = 700 };
+/* Of each four, one uses a mount, one weft run, one the server's socket and one the ioctl of a mount. Its other calls, the second one of
+ * those of the socket makes under weft run. */
+enum front { OF_MOUNT, OF_RUN, OF_SOCKET, OF_IOCTL };
+static enum front front_of(unsigned process) { return process % 4; }
+static int is_under_run(unsigned process) { return front_of(process) == OF_RUN || process == PROCESSES / 2 + OF_SOCKET; }
 struct turn { uint64_t state; unsigned call; };
 static unsigned process_of(unsigned call, unsigned calls) {
   return call < calls ? (call * 0x9e3779b1u >> 13) % PROCESSES : call - calls;
@@ -405,18 +541,25 @@ static int take_turns(const char *dir, unsigned me, unsigned calls) {
   struct turn turn;
   if (chdir(dir) || chdir("work")) return perror(dir), 2;
   umask(0);
+#ifdef CHAINS
+  if (getenv("MOUNT")) begin_chains(dir, front_of(me) == OF_SOCKET, front_of(me) == OF_IOCTL, me >= PROCESSES / 2);
+#endif
   do {
     if (read(TURNS + 2 * me, &turn, sizeof turn) != sizeof turn) return 2;
     state = turn.state;
     for (; turn.call < calls + PROCESSES && process_of(turn.call, calls) == me; turn.call++)
-      if (turn.call < calls) act(turn.call, 0); else dump(".", 0);
+      // A program at the server's socket has no umask.
+      if (turn.call < calls) act(turn.call, 0, front_of(me) != OF_SOCKET); else dump(".", 0);
     turn.state = state;
     fflush(stdout);
     if (turn.call < calls + PROCESSES) pass(&turn, calls);
   } while (turn.call <= calls + me);
+#ifdef CHAINS
+  end_chains();
+#endif
   return 0;
 }
-static int both(char **argv, unsigned calls) {
+static int by_fronts(char **argv, unsigned calls) {
   struct turn first = {state, 0};
   fflush(stdout);
   for (unsigned i = 0; i < PROCESSES; i++) {
@@ -428,8 +571,8 @@ static int both(char **argv, unsigned calls) {
     if (!fork()) {
       char number[20];
       sprintf(number, "%u", i);
-      if (i % 2 && getenv("FRONT") && !chdir("/"))
-        execl("/bin/sh", "sh", "-c", "exec $FRONT \"$0\" \"$@\"", argv[0], argv[1], argv[2], argv[3], "both", number, (char *)0);
+      if (is_under_run(i) && getenv("FRONT") && !chdir("/"))
+        execl("/bin/sh", "sh", "-c", "exec $FRONT \"$0\" \"$@\"", argv[0], argv[1], argv[2], argv[3], "fronts", number, (char *)0);
       _exit(take_turns(argv[1], i, calls));
     }
   pass(&first, calls);
@@ -449,19 +592,19 @@ int main(int argc, char **argv) {
   }
   if (argc < 4) return fprintf(stderr, "acl DIR SEED CALLS [flags]\n"), 2;
   state = strtoull(argv[2], NULL, 10) * 0x9e3779b97f4a7c15 + 1;
-  int is_both = argc > 4 && !strcmp(argv[4], "both");
-  if (is_both) plain_modes = 3;
+  is_shared = argc > 4 && !strcmp(argv[4], "fronts");
+  if (is_shared) plain_modes = 3;
   if (argc > 5) return take_turns(argv[1], atoi(argv[5]), atoi(argv[3]));
   if (chdir(argv[1])) return perror(argv[1]), 2;
   umask(0);
   if (mkdir("work", 0777) || chdir("work")) return perror("work"), 2;
   // So that not all paths lead nowhere.
   for (unsigned i = 0; i < 2; i++) mkdir(paths[i], 0777), mkdir(i ? "b/b" : "a/a", 0777);
-  if (is_both) return both(argv, atoi(argv[3]));
+  if (is_shared) return by_fronts(argv, atoi(argv[3]));
   int with_flags = argc > 4;
   unsigned calls = atoi(argv[3]);
   for (unsigned call = 0; call < calls; call++) {
-    act(call, with_flags);
+    act(call, with_flags, 1);
     // Or else, in time, most of it is immutable.
     if (with_flags && call % 50 == 49) dump(".", 1);
   }

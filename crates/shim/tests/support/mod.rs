@@ -149,8 +149,12 @@ impl Served {
     /// `leases`: clients read and append without the server.
     pub fn new(leases: bool) -> Served {
         let geometry = Geometry::preset("bbssd").unwrap().with_size(96 << 20).with_zone_bytes(1 << 20);
-        let choice =
-            MountChoice { mode: Mode::Suffix, dirty_bytes_max: 1 << 20, leases, ..MountChoice::default() };
+        let choice = MountChoice {
+            mode: Mode::Suffix,
+            dirty_bytes_max: Some(1 << 20),
+            leases,
+            ..MountChoice::default()
+        };
         let mounted = weft_volume::open_memory("mem".into(), &geometry, &choice).unwrap();
         let (device, id) = (mounted.device().unwrap().clone(), mounted.id());
         let dir = tempfile::tempdir().unwrap();

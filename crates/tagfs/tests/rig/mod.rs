@@ -15,7 +15,7 @@ use std::sync::Arc;
 use weft_conformance::crash::Rig;
 use weft_device::nand::OpenChannel;
 use weft_flash_pages::StreamChoice;
-use weft_tagfs::{FormatOptions, MountOptions, TagFs, TagFsError};
+use weft_tagfs::{FormatOptions, Layout, MountOptions, TagFs, TagFsError};
 use weft_tags::{MemoryStore, PageStore};
 use weft_vfs::{CreateArgs, FileSystem, FsError, FsResult, Ino, NewNode};
 
@@ -30,8 +30,12 @@ fn format_options(capacity_bytes: u64) -> FormatOptions {
 
 /// An empty volume of so many bytes, in blocks.
 pub fn formatted(capacity_bytes: u64) -> Vec<u8> {
+    formatted_as(&format_options(capacity_bytes))
+}
+
+fn formatted_as(options: &FormatOptions) -> Vec<u8> {
     let medium = Arc::new(MemoryStore::new());
-    TagFs::format(Box::new(medium.clone()), &format_options(capacity_bytes)).unwrap();
+    TagFs::format(Box::new(medium.clone()), options).unwrap();
     medium.to_bytes()
 }
 
@@ -52,6 +56,12 @@ impl Contents {
     /// An empty volume of so many bytes.
     pub fn formatted(capacity_bytes: u64) -> Contents {
         Contents::Blocks(formatted(capacity_bytes))
+    }
+
+    /// The same with each attribute in a node of its own.
+    pub fn formatted_fine(capacity_bytes: u64) -> Contents {
+        let options = FormatOptions { layout: Layout::Fine, ..format_options(capacity_bytes) };
+        Contents::Blocks(formatted_as(&options))
     }
 
     /// A volume with a few files on all of a small flash device. More was written than it has room for, so that the cleaner has work.

@@ -62,8 +62,7 @@ impl PageClass {
 
     /// Every class.
     pub fn all() -> impl Iterator<Item = PageClass> {
-        let data = (0..).map_while(DataClass::from_u8);
-        data.flat_map(|data| PagePart::ALL.map(|part| PageClass { data, part }))
+        DataClass::all().flat_map(|data| PagePart::ALL.map(|part| PageClass { data, part }))
     }
 }
 

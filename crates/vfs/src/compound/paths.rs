@@ -299,7 +299,11 @@ impl<'a> Names<'_, 'a> {
         let to_dir = files.getattr(to.dir)?;
         match replaced {
             None => caller.check_add(files, &to_dir)?,
-            Some(there) => caller.check_remove(files, &to_dir, there)?,
+            Some(there) => {
+                caller.check_remove(files, &to_dir, there)?;
+                refuse(!exchange && is_dir(moved) && !is_dir(there), FsError::NotDirectory)?;
+                refuse(!exchange && !is_dir(moved) && is_dir(there), FsError::IsDirectory)?;
+            }
         }
         if from.dir == to.dir {
             return Ok(());

@@ -2,7 +2,7 @@
 
 use super::Host;
 use super::data::Data;
-use crate::change::{Change, Made, Node, Refused};
+use crate::change::{Change, EXPECTED_MAX, Made, Node, Refused};
 use crate::{CreateArgs, FallocateMode, FsError, NewNode, RenameFlags, SetAttr, XattrMode};
 use std::collections::BTreeMap;
 use weft_core::{Ino, Tag};
@@ -85,6 +85,9 @@ impl Planned<'_> {
     }
 }
 
+/// In place of an operation: all of them would be carried out.
+const OP_NEVER: usize = usize::MAX;
+
 /// Why a plan was not carried out: the operation whose change was refused.
 #[derive(Debug)]
 pub(super) struct PlanRefused {
@@ -150,16 +153,37 @@ impl<'a> Plan<'a> {
 
     /// Carries all out in one step.
     pub(super) fn commit(&self, host: &dyn Host, durable: bool) -> Result<Made, PlanRefused> {
+        self.step(host, durable, None)
+    }
+
+    /// Why the core would refuse to carry all out, when it may refuse something that the program could not see: nothing is done.
+    pub(super) fn refusal(&self, host: &dyn Host) -> Option<PlanRefused> {
+        let unseen = |(_, change): &(usize, Planned<'_>)| {
+            use Planned::*;
+            matches!(change, Link { .. } | Remove { is_dir: true, .. } | Rename { .. } | Xattr { .. })
+        };
+        if !self.changes.iter().any(unseen) || self.pins.len() >= EXPECTED_MAX {
+            return None;
+        }
+        // No name has a slash: the step gets as far as this, and no further.
+        let never = Change::Expect { dir: Node::Ino(Ino::ROOT), name: b"/", ino: Some(Ino::ROOT) };
+        let refused = self.step(host, false, Some(never)).err();
+        refused.filter(|refused| refused.op < OP_NEVER)
+    }
+
+    fn step(&self, host: &dyn Host, durable: bool, behind: Option<Change<'_>>) -> Result<Made, PlanRefused> {
         let pins: Vec<_> = self.pins.iter().collect();
         let xattrs = self.xattrs();
         let expected =
             pins.iter().map(|((dir, name), pin)| Change::Expect { dir: Node::Ino(*dir), name, ino: pin.ino });
         let planned =
             self.changes.iter().zip(&xattrs).map(|((_, change), xattrs)| change.change(pins.len(), xattrs));
-        let changes: Vec<Change<'_>> = expected.chain(planned).collect();
+        let is_tried = behind.is_some();
+        let changes: Vec<Change<'_>> = expected.chain(planned).chain(behind).collect();
         host.commit(&changes, durable).map_err(|Refused { at, error }| {
             let op = match pins.get(at) {
                 Some((_, pin)) => pin.op,
+                None if is_tried && at >= pins.len() + self.changes.len() => OP_NEVER,
                 // What is wrong with the step as a whole is told of its first change.
                 None => {
                     self.changes.get(at.wrapping_sub(pins.len())).or(self.changes.first()).map_or(0, |c| c.0)

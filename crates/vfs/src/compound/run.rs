@@ -164,7 +164,20 @@ impl<'a> Machine<'a> {
                 }
             }
         }
-        if self.program.policy == Policy::All && self.failed.is_some() { Ok(()) } else { self.commit() }
+        match self.failed {
+            Some((at, _)) if self.program.policy == Policy::All => self.find_refused(at),
+            _ => self.commit(),
+        }
+    }
+
+    /// The operation that failed may rest on a change that the core refuses: then that one has failed.
+    fn find_refused(&mut self, failed: usize) -> Result<(), Stale> {
+        self.overlay.plan.truncate(failed);
+        let Some(PlanRefused { op, error }) = self.overlay.plan.refusal(self.host) else { return Ok(()) };
+        let is_stale = matches!(error, FsError::Stale);
+        self.slots.truncate(op);
+        self.failed = Some((op, error.into()));
+        if is_stale { Err(Stale) } else { Ok(()) }
     }
 
     /// Runs the operations one at a time, each with its changes.

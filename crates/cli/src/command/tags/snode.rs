@@ -1,6 +1,7 @@
 //! `weft tags snode`: lists the s-nodes of a store and their tags, and changes them.
 
 use super::store::{StoreArgs, open};
+use crate::args::parse_class;
 use crate::error::CliError;
 use crate::say::{json_line, print};
 use crate::table::Table;
@@ -60,10 +61,6 @@ pub fn parse_snode(text: &str) -> Result<SnodeId, String> {
 
 fn parse_mode(text: &str) -> Result<u16, String> {
     u16::from_str_radix(text, 8).map_err(|_| "expected a mode in octal digits, such as 0640".to_string())
-}
-
-fn parse_class(text: &str) -> Result<DataClass, String> {
-    serde_json::from_value(json!(text)).map_err(|_| "there is no such class".to_string())
 }
 
 fn parse_switch(text: &str) -> Result<bool, String> {

@@ -400,6 +400,14 @@ fn a_caller_does_what_it_may() {
         };
         chmod(b"secret", 0o600, 0);
         chmod(b"mine", 0o4755, 7);
+        // A directory that the caller may move, but not write to, as a move to another parent does.
+        let mut chain = Chain::each();
+        ["/open", "/open/dir", "/open/below"].into_iter().for_each(|path| chain.mkdir(path, 0o777));
+        chain.create("/open/below/file", 0o644, true);
+        done(&fs, chain);
+        let open = fs.lookup(Ino::ROOT, b"open").unwrap().ino;
+        let dir = fs.lookup(open, b"dir").unwrap().ino;
+        fs.setattr(dir, &SetAttr { perm: Some(0o600), ..SetAttr::default() }).unwrap();
         let local = Local::of(&fs, Credentials::new(7, 7, Vec::new()));
         let errno = |fill: &dyn Fn(&mut Chain)| {
             let mut chain = new();
@@ -426,6 +434,9 @@ fn a_caller_does_what_it_may() {
         );
         assert_eq!(errno(&|chain| chain.unlink("/mine")), libc::EACCES);
         assert_eq!(errno(&|chain| chain.rename("/mine", "/other")), libc::EACCES);
+        assert_eq!(errno(&|chain| chain.rename("/open/dir", "/open/below/dir")), libc::EACCES);
+        // Linux looks at kinds before.
+        assert_eq!(errno(&|chain| chain.rename("/open/dir", "/open/below/file")), libc::ENOTDIR);
         assert_eq!(errno(&|chain| chain.link("/secret", "/other")), libc::EPERM);
         let marks = |chain: &mut Chain| {
             let secret = chain.open("/secret", Access::Path);

@@ -47,6 +47,39 @@ fn a_failure_leaves_nothing_a_prefix_or_each_change_before_it() {
 }
 
 #[test]
+fn a_change_that_the_core_refuses_is_what_failed_and_not_what_rests_on_it() {
+    // The interpreter takes both for done.
+    let renames = |chain: &mut Chain| chain.rename("/empty", "/full");
+    let removes = |chain: &mut Chain| chain.rmdir("/full");
+    for refused in [&renames as &dyn Fn(&mut Chain), &removes] {
+        for (new, leaves) in
+            [(Chain::all as fn() -> Chain, false), (Chain::prefix, true), (Chain::each, true)]
+        {
+            let fs = MemFs::new();
+            let mut chain = Chain::each();
+            chain.mkdir("/full", 0o755);
+            chain.mkdir("/full/dir", 0o755);
+            chain.mkdir("/empty", 0o755);
+            done(&fs, chain);
+            let before = dump(&fs);
+            let mut chain = new();
+            chain.mkdir("/first", 0o755);
+            refused(&mut chain);
+            chain.mkdir("/full/dir/below", 0o755);
+            let answer = run_on(&fs, chain);
+            assert_eq!(answer.failed(), Some((1, libc::ENOTEMPTY)), "{answer:?}");
+            assert_eq!(dump(&fs) == before, !leaves);
+            // What fails behind changes that can be made is what failed.
+            let mut chain = new();
+            chain.rename("/empty", "/other");
+            chain.expect(1, Compare::Equal, 2);
+            assert_eq!(run_on(&fs, chain).failed(), Some((1, libc::ECANCELED)));
+            assert_eq!(fs.lookup(Ino::ROOT, b"other").is_ok(), leaves);
+        }
+    }
+}
+
+#[test]
 fn files_are_closed_when_a_program_ends_whatever_its_end() {
     for new in [Chain::all, Chain::prefix, Chain::each] {
         for fails in [false, true] {
