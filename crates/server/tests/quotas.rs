@@ -14,7 +14,7 @@ use weft_server::{Server, Volume};
 use weft_tagfs::TagFs;
 use weft_vfs::quota::{Limits, QUOTA_XATTR, USAGE_XATTR, Usage};
 use weft_volume::spec::Place;
-use weft_volume::{MountChoice, Mounted};
+use weft_volume::{Layout, MountChoice, Mounted};
 
 const USER: u32 = 1000;
 const MIB: u64 = 1 << 20;
@@ -31,7 +31,7 @@ impl Rig {
     fn new() -> Rig {
         let dir = tempfile::tempdir().unwrap();
         let (image, socket) = (dir.path().join("vol.img"), dir.path().join("s"));
-        weft_volume::format_tagfs(&image, 256 * MIB, "").unwrap();
+        weft_volume::format_tagfs(&image, 256 * MIB, "", Layout::default()).unwrap();
         let mounted = Arc::new(weft_volume::open(&image, &MountChoice::default()).unwrap());
         let server = Server::start(Volume::new(mounted.clone()).unwrap(), Path::new(&socket)).unwrap();
         for (open, mode) in [(dir.path(), 0o755), (socket.as_path(), 0o777)] {
