@@ -74,8 +74,8 @@ impl Head {
 pub(crate) struct Graph {
     pub store: Store,
     pub types: EdgeTypes,
-    /// The edges to fields of records, where these lie apart.
-    pub attribute: Option<EdgeType>,
+    /// The edges to records.
+    pub records: record::Edges,
     /// The root of the first s-node.
     pub first: NodeId,
     listing: BTreePlace,
@@ -92,7 +92,7 @@ impl Graph {
         let graph = Graph {
             store,
             types,
-            attribute: None,
+            records: record::Edges { whole: types.record, apart: None },
             first,
             listing,
             quotas: OnceLock::new(),
@@ -122,7 +122,7 @@ impl Graph {
     pub(crate) fn lay_out(&mut self, features: u32) -> weft_tags::Result<()> {
         let is_apart = features & APART != 0;
         let etype = is_apart.then(|| self.store.edge_type(ATTRIBUTE_EDGES, InfoForm::Number));
-        self.attribute = etype.transpose()?;
+        self.records.apart = etype.transpose()?;
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Graph {
             Err(Error::NoSuchSnode(_)) => return Err(FsError::Stale),
             root => root.map_err(failed)?,
         };
-        let (raw, stored) = record::load(self, root)?;
+        let (raw, stored) = record::load(store, self.records, root)?;
         let record = Record::decode(&raw).ok_or_else(|| damaged(format!("the record of inode {ino}")))?;
         let tags = store.snode_tags(snode).map_err(failed)?;
         let xattrs = if record.has_xattrs { self.xattrs(ino, root)? } else { Xattrs::new() };

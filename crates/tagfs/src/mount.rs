@@ -56,7 +56,7 @@ impl TagFs {
         record.links = 2;
         let mut tx = graph.store.begin();
         tx.set_snode_tags(SnodeId::FIRST, &tags)?;
-        record::store(&mut tx, &graph, SnodeId::FIRST, graph.first, &record.encode(), None)?;
+        record::store(&mut tx, graph.records, SnodeId::FIRST, graph.first, &record.encode(), None)?;
         let node = tx.create_node(SnodeId::FIRST, SUPER, &superblock.encode())?;
         tx.create_edge(graph.first, graph.types.superblock, Info::Number(0), node)?;
         tx.commit()?;

@@ -4,11 +4,10 @@
 //! edge for each: what that costs is what the layout is for.
 
 use crate::error::failed;
-use crate::graph::Graph;
 use crate::layout::{ATTRIBUTE, RECORD, fields};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weft_tags::{EdgeType, Info, NodeId, SnodeId, Transaction};
+use weft_tags::{Direction, EdgePlace, EdgeType, Info, NodeId, SnodeId, Store, Transaction};
 use weft_vfs::{FsError, FsResult};
 
 /// Where the stored record of an i-node lies.
@@ -20,20 +19,33 @@ pub(crate) enum Stored {
     Apart(Arc<BTreeMap<u64, (NodeId, Vec<u8>)>>),
 }
 
+/// The edges by which records are found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Edges {
+    /// To whole records.
+    pub whole: EdgeType,
+    /// To fields, on a volume that has them apart.
+    pub apart: Option<EdgeType>,
+}
+
+/// Edges that are listed at once: more than a record has fields.
+const FIELDS_MAX: usize = 64;
+
 /// The bytes of the record of the i-node with this root, and where they lie; `Stale` where there is none.
-pub(crate) fn load(graph: &Graph, root: NodeId) -> FsResult<(Vec<u8>, Stored)> {
-    let store = &graph.store;
-    let Some(etype) = graph.attribute else {
-        let node = store.edge(root, graph.types.record, Info::Number(0)).map_err(failed)?;
+pub(crate) fn load(store: &Store, edges: Edges, root: NodeId) -> FsResult<(Vec<u8>, Stored)> {
+    let Some(etype) = edges.apart else {
+        let node = store.edge(root, edges.whole, Info::Number(0)).map_err(failed)?;
         let node = node.ok_or(FsError::Stale)?;
         let raw = store.read_node(node, RECORD).map_err(failed)?;
         let stored = Stored::Whole(node, raw.len());
         return Ok((raw, stored));
     };
     let (mut raw, mut apart) = (Vec::new(), BTreeMap::new());
-    for (number, node) in graph.numbered(root, etype)? {
-        let bytes = store.read_node(node, ATTRIBUTE).map_err(failed)?;
-        apart.insert(number, (node, bytes));
+    let found = store.edges_from(root, etype, EdgePlace::FIRST, Direction::Up, FIELDS_MAX).map_err(failed)?;
+    for placed in found {
+        let Some(number) = placed.edge.number else { continue };
+        let bytes = store.read_node(placed.edge.to, ATTRIBUTE).map_err(failed)?;
+        apart.insert(number, (placed.edge.to, bytes));
     }
     if apart.is_empty() {
         return Err(FsError::Stale);
@@ -45,13 +57,13 @@ pub(crate) fn load(graph: &Graph, root: NodeId) -> FsResult<(Vec<u8>, Stored)> {
 /// Stores the record of an i-node as it is now, and says where.
 pub(crate) fn store(
     tx: &mut Transaction<'_>,
-    graph: &Graph,
+    edges: Edges,
     snode: SnodeId,
     root: NodeId,
     raw: &[u8],
     before: Option<Stored>,
 ) -> weft_tags::Result<Stored> {
-    if let Some(etype) = graph.attribute {
+    if let Some(etype) = edges.apart {
         let known = match before {
             Some(Stored::Apart(known)) => known,
             Some(Stored::Whole(..)) | None => Arc::default(),
@@ -66,7 +78,7 @@ pub(crate) fn store(
         // In a node that it has outgrown it would be one look-up further away for ever.
         _ => {
             let node = tx.create_node(snode, RECORD, raw)?;
-            tx.set_edge(root, graph.types.record, Info::Number(0), node)?;
+            tx.set_edge(root, edges.whole, Info::Number(0), node)?;
             Ok(Stored::Whole(node, raw.len()))
         }
     }
@@ -109,14 +121,14 @@ fn store_apart(
 /// Takes the record of an i-node away.
 pub(crate) fn remove(
     tx: &mut Transaction<'_>,
-    graph: &Graph,
+    edges: Edges,
     root: NodeId,
     stored: &Stored,
 ) -> weft_tags::Result<()> {
-    match (stored, graph.attribute) {
+    match (stored, edges.apart) {
         (Stored::Apart(fields), Some(etype)) => {
             fields.keys().try_for_each(|number| tx.delete_edge(root, etype, Info::Number(*number)).map(drop))
         }
-        _ => tx.delete_edge(root, graph.types.record, Info::Number(0)).map(drop),
+        _ => tx.delete_edge(root, edges.whole, Info::Number(0)).map(drop),
     }
 }

@@ -466,7 +466,7 @@ impl<'s> Step<'s> {
             _ => inode.record.encode(),
         };
         let (snode, before) = (SnodeId(ino.0), inode.stored.take());
-        let stored = record::store(&mut self.tx, self.graph, snode, inode.root, &raw, before);
+        let stored = record::store(&mut self.tx, self.graph.records, snode, inode.root, &raw, before);
         inode.stored = Some(stored.map_err(failed)?);
         Ok(())
     }
@@ -781,7 +781,7 @@ impl<'s> Step<'s> {
         }
         self.heads.retain(|(of, _), _| *of != ino);
         if let Some(stored) = &inode.stored {
-            record::remove(&mut self.tx, self.graph, inode.root, stored).map_err(failed)?;
+            record::remove(&mut self.tx, self.graph.records, inode.root, stored).map_err(failed)?;
             if inode.record.has_xattrs {
                 self.tx.delete_edge(inode.root, types.xattrs, Info::Number(0)).map_err(failed)?;
             }
