@@ -78,7 +78,7 @@ fn fill(fs: &TagFs) -> FsResult<()> {
     fs.link(sparse, below, b"again")?;
     fs.create(dir, b"link", &args(NewNode::Symlink(b"../sparse")))?;
     fs.create(dir, b"fifo", &args(NewNode::Special(FileKind::Fifo, 0)))?;
-    let gone = fs.create_unnamed(&args(NewNode::File), true)?.ino;
+    let gone = fs.create_unnamed(Ino::ROOT, &args(NewNode::File), true)?.ino;
     fs.write(gone, 0, &[1; 10_000])
 }
 

@@ -5,6 +5,12 @@
 //!
 //! Lock order: an inode's shared write lock, the table of open inodes, `OpenInode::ring`, the core, the maps.
 
+mod exclusion;
+mod overwrites;
+mod rings;
+mod steps;
+mod times;
+
 use super::append_log::LogTurns;
 use super::grants::GrantBook;
 use super::locks::{Lending, Locks};
@@ -14,31 +20,25 @@ use super::open_files::OpenFiles;
 use super::processes::Processes;
 use super::shared::{ControlMemory, RingMemory};
 use super::writeback_errors::{ErrorCursor, WritebackErrors};
-use parking_lot::{Mutex, MutexGuard};
+pub use exclusion::{LongGuard, Unfinished, WriteGuard};
+use parking_lot::Mutex;
+pub use rings::Arrival;
+use rings::Ring;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering::*, fence};
-use std::time::{Duration, Instant};
-use weft_client::shared::lock::{self, Lock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::*, fence};
+use weft_client::shared::lock;
 use weft_client::shared::volume::{
-    APPEND_ONLY, Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX, Stall,
+    APPEND_ONLY, Durable, FIRST_BLOCKS, GOING, INODES_MAX, Inode, RING_BYTES, RINGS_MAX,
 };
-use weft_core::{BLOCK_BYTES, DataClass, Ino};
-use weft_vfs::{
-    Attr, Change, FileKind, FileSystem, FsError, FsResult, InodeFlags, Node, Refused, SetAttr, TimeSpec,
-};
+use weft_core::{BLOCK_BYTES, Ino};
+use weft_vfs::{Attr, FileKind, FileSystem, FsError, FsResult, InodeFlags};
 
-/// A write lock that a client holds longer than this is taken from it: it was stopped in the middle of a copy.
-const WRITE_LOCK_PATIENCE: Duration =
-    if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(5) };
 /// Space kept free beside what rings hold, at most.
 const MARGIN_BYTES_MAX: u64 = 64 << 20;
 /// Pieces at least this large go straight to the device.
 pub const THROUGH_BYTES: usize = 64 * 1024;
-/// Logs and temporary files up to this size wait in the core's buffer. A longer one would be written before it is removed, and
-/// what waits costs a copy more.
-const WAIT_BYTES: u64 = 8 << 20;
 
 /// Inodes that nobody has open, kept for whoever opens them next.
 const KEPT_MAX: usize = INODES_MAX / 8;
@@ -134,37 +134,6 @@ impl SlotPool {
     }
 }
 
-/// The server's side of a ring.
-struct Ring {
-    /// Number, when there is one.
-    number: Option<u32>,
-    /// Bytes of the file below this are with the core, but for what is in the area.
-    head: u64,
-    /// Number of its overwrite area, when there is one.
-    area: Option<u32>,
-}
-
-impl Ring {
-    fn has_none(&self) -> bool {
-        self.number.is_none() && self.area.is_none()
-    }
-
-    fn take(&mut self) -> [Option<u32>; 2] {
-        [self.number.take(), self.area.take()]
-    }
-}
-
-/// How bytes come to the core.
-#[derive(Clone, Copy, Debug)]
-pub enum Arrival {
-    /// From a program that waits.
-    Now,
-    /// From a kernel that has kept what a program wrote then.
-    Late(TimeSpec),
-    /// From memory into which a client wrote them then.
-    Accepted(TimeSpec),
-}
-
 /// All open inodes.
 pub struct Inodes {
     control: Arc<ControlMemory>,
@@ -249,65 +218,6 @@ impl Table {
 
 /// WritebackErrors that are kept for inodes that nobody has open, at most.
 const UNSEEN_MAX: usize = 4096;
-
-/// Excludes writers of an inode while it lives.
-pub struct WriteGuard<'a> {
-    inode: &'a Inode,
-    /// And those who would write in several pieces, if they had to be waited for. Given back last.
-    pub excludes_long: Option<LongGuard<'a>>,
-}
-
-/// A write that a client has begun, and that others wait for.
-#[derive(Clone, Copy)]
-pub struct Unfinished<'a> {
-    lock: &'a Lock,
-    /// The lock's holder: the process's number plus 1.
-    pub holder: u32,
-    /// Of a long write, the thread as its process numbers it; 0 = not known yet.
-    pub thread: Option<u32>,
-}
-
-impl Unfinished<'_> {
-    /// Whether it still goes on.
-    pub fn goes_on(&self) -> bool {
-        self.lock.holder() == self.holder
-    }
-}
-
-/// Who holds a lock, and of which file, as far as it is known.
-#[derive(Default, PartialEq, Eq, Debug)]
-struct Holder {
-    program: Option<String>,
-    pid: Option<u32>,
-    /// A path by which the file was opened, in the volume.
-    path: Option<String>,
-}
-
-/// Ends a long write with its drop.
-pub struct LongGuard<'a> {
-    /// The inode.
-    pub inode: &'a Inode,
-    /// Who writes.
-    pub holder: u32,
-}
-
-impl Drop for LongGuard<'_> {
-    fn drop(&mut self) {
-        if self.inode.long_write.holder() == self.holder {
-            self.inode.long_thread.store(0, SeqCst);
-        }
-        // It may have been taken away from who did nothing for seconds.
-        let _ = self.inode.long_write.unlock(self.holder);
-    }
-}
-
-impl Drop for WriteGuard<'_> {
-    fn drop(&mut self) {
-        // What was done under the lock is durable only by a sync that began after it.
-        self.inode.must_ask_for_sync();
-        self.inode.write_lock.unlock(lock::SERVER);
-    }
-}
 
 fn has_set_id(perm: u32) -> bool {
     perm & (libc::S_ISUID | libc::S_ISGID) != 0
@@ -753,112 +663,6 @@ impl Inodes {
         self.pass_times(open);
     }
 
-    /// Gives the inode a ring, when there is one and room for what it may hold.
-    pub fn lease(&self, open: &Arc<OpenInode>) -> bool {
-        let shared = self.shared(open.slot);
-        if shared.kind.load(Relaxed) != libc::S_IFREG {
-            return false;
-        }
-        let mut table = self.table.lock();
-        // A last close may have come first; what is in the slot now is not the caller's.
-        if !table.by_ino.get(&open.ino).is_some_and(|current| Arc::ptr_eq(current, open))
-            || open.is_written_by_call()
-            || open.is_haunted.load(Relaxed)
-            || self.log.as_ref().is_some_and(|log| log.log().holds_the_only_copy())
-            || !self.has_headroom_for(open)
-        {
-            return false;
-        }
-        let mut ring = open.ring.lock();
-        if let Some(number) = ring.number {
-            // It was taken from clients while there was no room for what it held.
-            shared.ring.store(number + 1, Release);
-            return true;
-        }
-        let Some(number) = self.take_ring(&mut table, open) else { return false };
-        ring.number = Some(number);
-        ring.head = shared.size.load(Acquire);
-        shared.head.store(ring.head, Release);
-        shared.ring.store(number + 1, Release);
-        true
-    }
-
-    /// The same of a file that was just made, which is likely to be written next: as long as most rings are free.
-    pub fn lease_ahead(&self, open: &Arc<OpenInode>) {
-        if (self.rings_used.load(Relaxed) as usize) < self.rings_max / 2 {
-            self.lease(open);
-        }
-    }
-
-    /// A ring that nobody uses.
-    fn take_ring(&self, table: &mut Table, open: &OpenInode) -> Option<u32> {
-        let number = table.free_rings.pop().or_else(|| {
-            let fresh = ((table.next_ring as usize) < self.rings_max).then_some(table.next_ring)?;
-            table.next_ring += 1;
-            Some(fresh)
-        })?;
-        self.rings_used.fetch_add(1, Relaxed);
-        if let Some(dir) = open.quota {
-            *self.quota_rings.lock().entry(dir).or_default() += 1;
-        }
-        Some(number)
-    }
-
-    /// Takes ring and area from an inode that is closed by its last user, who cannot wait.
-    fn take_memory(&self, table: &mut Table, open: &OpenInode) {
-        if open.ring.lock().has_none() {
-            return;
-        }
-        let shared = self.shared(open.slot);
-        // A thread that writes to a file that another one closes may be at it.
-        let is_alone = shared.write_lock.lock(lock::SERVER, || true);
-        if !is_alone {
-            open.is_haunted.store(true, Relaxed);
-            // It sees that what it wrote did not count.
-            shared.must_ask_for_sync();
-            shared.write_lock.free_if_held_by(shared.write_lock.holder());
-        }
-        let taken = self.drain_and_take(open).unwrap_or_else(|error| {
-            self.lost(open, &error);
-            shared.overwrites.store(0, Release);
-            open.ring.lock().take()
-        });
-        if is_alone {
-            shared.write_lock.unlock(lock::SERVER);
-        }
-        self.give_back_rings(table, open, taken);
-    }
-
-    /// Takes what ring and area hold, and then them. The caller excludes writers.
-    fn drain_and_take(&self, open: &OpenInode) -> FsResult<[Option<u32>; 2]> {
-        let shared = self.shared(open.slot);
-        shared.ring.store(0, Release);
-        shared.must_ask_for_sync();
-        self.drain(open, true)?;
-        // Only now: readers find in the area what the core does not have.
-        shared.overwrites.store(0, Release);
-        Ok(open.ring.lock().take())
-    }
-
-    /// Rings are nobody's. Those that somebody may still write to are never used again.
-    fn give_back_rings(&self, table: &mut Table, open: &OpenInode, rings: [Option<u32>; 2]) {
-        for number in rings.into_iter().flatten() {
-            self.rings_used.fetch_sub(1, Relaxed);
-            if let Some(dir) = open.quota {
-                let mut rings = self.quota_rings.lock();
-                let of_dir = rings.entry(dir).or_default();
-                *of_dir = of_dir.saturating_sub(1);
-                if *of_dir == 0 {
-                    rings.remove(&dir);
-                }
-            }
-            if !open.is_haunted.load(Relaxed) {
-                self.rings.area(number).clear();
-                table.free_rings.push(number);
-            }
-        }
-    }
-
     /// Whether the volume has room for what all rings (and `more` further ones) may hold.
     fn has_headroom(&self, more: u32) -> bool {
         let rings = u64::from(self.rings_used.load(Relaxed) + more);
@@ -880,14 +684,6 @@ impl Inodes {
     /// Whether there is room for what one more ring, of this inode, may hold.
     fn has_headroom_for(&self, open: &OpenInode) -> bool {
         self.has_headroom(1) && open.quota.is_none_or(|dir| self.has_headroom_in(dir, 1))
-    }
-
-    /// Before clients fill the ring of an inode again: not when its quota could not hold what they write. The ring stays until it is
-    /// [revoked](Self::keep_headroom).
-    fn stop_when_short(&self, open: &OpenInode) {
-        if open.quota.is_some_and(|dir| !self.has_headroom_in(dir, 0)) {
-            self.shared(open.slot).ring.store(0, Release);
-        }
     }
 
     /// Before `bytes` of the volume's space are taken: what they would leave too little for is taken from the rings first, so
@@ -915,27 +711,6 @@ impl Inodes {
         for open in self.all() {
             if is_full || open.quota.is_some_and(|dir| full.contains(&dir)) {
                 self.revoke_rings(&open);
-            }
-        }
-    }
-
-    /// Writes go through the server from now on. May wait for a client in the middle of one.
-    pub fn revoke_rings(&self, open: &OpenInode) {
-        if open.ring.lock().has_none() {
-            return;
-        }
-        let guard = self.exclude_writers(open);
-        self.revoke_excluded(open);
-        drop(guard);
-    }
-
-    /// The same when writers are excluded.
-    fn revoke_excluded(&self, open: &OpenInode) {
-        match self.drain_and_take(open) {
-            Ok(taken) => self.give_back_rings(&mut self.table.lock(), open, taken),
-            // The bytes stay there for a later try; readers and fsync get the error.
-            Err(error) => {
-                tracing::error!(ino = open.ino.0, %error, "accepted data cannot be stored yet");
             }
         }
     }
@@ -979,317 +754,11 @@ impl Inodes {
         open.is_written_by_call().then(|| open.clone())
     }
 
-    /// Keeps clients from appending. A client that was stopped in the middle of a copy and moved nothing for seconds loses
-    /// its lock.
-    pub fn exclude_writers<'a>(&'a self, open: &OpenInode) -> WriteGuard<'a> {
-        let inode = self.shared(open.slot);
-        loop {
-            let begun = Instant::now();
-            let progress =
-                || (inode.write_lock.holder(), inode.size.load(Relaxed), self.version_of_area(inode));
-            let before = progress();
-            let stall = Stall::new(&self.control, open.slot);
-            let gives_up = || {
-                stall.look();
-                begun.elapsed() > WRITE_LOCK_PATIENCE
-            };
-            if inode.write_lock.lock(lock::SERVER, gives_up) {
-                // Whoever took it from a client has marked the inode; another thread may have got it first.
-                if open.is_haunted.load(Relaxed) && !open.ring.lock().has_none() {
-                    self.revoke_excluded(open);
-                }
-                return WriteGuard { inode, excludes_long: None };
-            }
-            let after = progress();
-            if before == after && after.0 != lock::SERVER && after.0 != 0 {
-                let Holder { program, pid, path } = self.name_holder(open, after.0);
-                tracing::warn!(
-                    program,
-                    pid,
-                    path,
-                    ino = open.ino.0,
-                    "a client held a write lock for seconds; it is taken from it"
-                );
-                // When it goes on, it goes on with the memory that it has found.
-                open.is_haunted.store(true, Relaxed);
-                // Another thread of its process may take the lock: what both have gathered is not made durable.
-                inode.must_ask_for_sync();
-                inode.write_lock.free_if_held_by(after.0);
-            }
-        }
-    }
-
-    /// For the log: who holds the write lock of an inode.
-    fn name_holder(&self, open: &OpenInode, holder: u32) -> Holder {
-        let Some((processes, files)) = &self.users else { return Holder::default() };
-        let process = processes.find(holder - 1);
-        Holder {
-            program: process.as_ref().map(|process| process.name()),
-            pid: process.and_then(|process| process.peer.pid()),
-            path: files.path_of(open.ino).map(|path| String::from_utf8_lossy(&path).into_owned()),
-        }
-    }
-
-    /// Keeps everybody from writes in several pieces, after the one that is under way.
-    pub(super) fn exclude_long_writes(&self, open: &OpenInode) -> LongGuard<'_> {
-        // One that does nothing for seconds loses its turn.
-        while !self.exclude_long(open.slot, lock::SERVER, || false) {}
-        LongGuard { inode: self.shared(open.slot), holder: lock::SERVER }
-    }
-
-    /// [`Inode::exclude_long_writes`] of the inode in a slot; a writer that is stopped goes on meanwhile.
-    pub fn exclude_long(&self, slot: u32, holder: u32, is_over: impl Fn() -> bool) -> bool {
-        let stall = Stall::new(&self.control, slot);
-        self.shared(slot).exclude_long_writes(holder, || {
-            stall.look();
-            is_over()
-        })
-    }
-
-    /// Who holds what the writers of the inode in a slot wait for, when it is a client.
-    pub fn stalled_writers(&self, slot: u32) -> impl Iterator<Item = Unfinished<'_>> {
-        let inode = self.shared(slot);
-        let write = |lock, thread| Unfinished { lock, holder: lock.holder(), thread };
-        let long = write(&inode.long_write, Some(inode.long_thread.load(SeqCst)));
-        let short = write(&inode.write_lock, None);
-        // In a long write it ends both, one after the other.
-        let both = [Some(long), (short.holder != long.holder).then_some(short)];
-        both.into_iter().flatten().filter(|write| !matches!(write.holder, 0 | lock::SERVER))
-    }
-
-    /// Excludes writers, and lets the core know of all that they have written before.
-    pub fn exclude_and_drain<'a>(&'a self, open: &OpenInode) -> FsResult<WriteGuard<'a>> {
-        let guard = self.exclude_writers(open);
-        self.take_all(open)?;
-        Ok(guard)
-    }
-
-    /// The core gets all that clients have written, who are excluded.
-    fn take_all(&self, open: &OpenInode) -> FsResult<()> {
-        self.shared(open.slot).must_ask_for_sync();
-        self.drain(open, true)?;
-        self.forget_overwrites(open);
-        self.pass_times(open);
-        Ok(())
-    }
-
-    /// Moves what ring and area hold to the core: of the ring whole blocks only, or everything.
-    pub fn drain(&self, open: &OpenInode, everything: bool) -> FsResult<()> {
-        let mut ring = open.ring.lock();
-        let appended = self.drain_ring(open, &mut ring, everything);
-        appended.and(self.drain_area(open, &ring, false))
-    }
-
-    /// The same in time, for more to come: what a client is about to make durable by itself stays where it is, if that is little.
-    /// Overwritten blocks go on to the device, where readers find them without a call.
-    pub fn drain_ahead(&self, open: &OpenInode) -> FsResult<()> {
-        let mut ring = open.ring.lock();
-        let appended = self.drain_ring(open, &mut ring, false);
-        appended.and(self.drain_area(open, &ring, true))?;
-        let goes_on = ring.area.is_some() && !(ring.head <= WAIT_BYTES && self.may_be_gone_soon(open.ino));
-        drop(ring);
-        if goes_on { self.fs.write_back(open.ino) } else { Ok(()) }
-    }
-
-    fn drain_ring(
-        &self,
-        open: &OpenInode,
-        ring: &mut MutexGuard<'_, Ring>,
-        everything: bool,
-    ) -> FsResult<()> {
-        let shared = self.shared(open.slot);
-        let size = self.validated_size(open, ring);
-        // Of an append that a power cut must not divide the core gets the last bytes with the others. The size came after this.
-        let is_unit = ring.head < shared.unit_end.load(Relaxed);
-        let end = if everything || is_unit { size } else { size & !(BLOCK_BYTES as u64 - 1) };
-        let Some(number) = ring.number else { return Ok(()) };
-        if ring.head < end {
-            // They came before the first append, and the core's time of change is about to follow it.
-            self.pass_reads(open, &shared.atime_ns);
-        }
-        if is_unit && ring.head < end {
-            let (start, len) = (ring.head as usize & (RING_BYTES - 1), (end - ring.head) as usize);
-            let first = self.rings.bytes(number, start..RING_BYTES.min(start + len));
-            let rest = self.rings.bytes(number, 0..len - first.len());
-            if rest.is_empty() {
-                self.store_in_one_step(open, ring.head, first)?;
-            } else {
-                self.store_in_one_step(open, ring.head, &[first, rest].concat())?;
-            }
-            self.stop_when_short(open);
-            ring.head = end;
-            shared.head.store(end, Release);
-        }
-        while ring.head < end {
-            let start = ring.head as usize & (RING_BYTES - 1);
-            let len = ((end - ring.head) as usize).min(RING_BYTES - start);
-            let piece = self.rings.bytes(number, start..start + len);
-            self.store(open, ring.head, piece)?;
-            self.stop_when_short(open);
-            ring.head += len as u64;
-            debug_assert!(ring.head <= end, "more has been taken from a ring than was in it");
-            shared.head.store(ring.head, Release);
-        }
-        Ok(())
-    }
-
-    /// Whether files of its kind do not live long.
-    fn may_be_gone_soon(&self, ino: Ino) -> bool {
-        self.fs.tag(ino).is_ok_and(|tag| matches!(tag.class, DataClass::Log | DataClass::Temporary))
-    }
-
-    /// Passes accepted bytes to the core so that a power cut leaves all of them or none.
-    fn store_in_one_step(&self, open: &OpenInode, offset: u64, data: &[u8]) -> FsResult<()> {
-        let node = Node::Ino(open.ino);
-        let when = self.shared(open.slot).mtime_ns.load(Relaxed);
-        let mut set = SetAttr::default();
-        if when != 0 {
-            let changed = self.fs.getattr(open.ino)?.ctime;
-            (set.mtime, set.ctime) = (Some(TimeSpec(when)), Some(TimeSpec(when).max(changed)));
-        }
-        let changes = [Change::Write { node, offset, data }, Change::SetAttr { node, set }];
-        match self.fs.commit(&changes, false) {
-            Ok(_) => Ok(()),
-            // It has less than when the bytes were accepted. One write is stored as a whole, too.
-            Err(Refused { error: FsError::QuotaExceeded, .. }) => self.store(open, offset, data),
-            Err(Refused { error, .. }) => {
-                self.failed(open, error.errno());
-                Err(error)
-            }
-        }
-    }
-
-    /// Passes accepted bytes to the core.
-    fn store(&self, open: &OpenInode, offset: u64, bytes: &[u8]) -> FsResult<()> {
-        let when = self.shared(open.slot).mtime_ns.load(Relaxed);
-        let when = if when == 0 { TimeSpec::now() } else { TimeSpec(when) };
-        let stored = self.write_to_core(open.ino, offset, bytes, Arrival::Accepted(when));
-        stored.inspect_err(|error| self.failed(open, error.errno()))
-    }
-
-    /// Writes to the core: a large piece straight to the device, unless it is of a short file that may be gone before it has to be
-    /// there.
-    pub fn write_to_core(&self, ino: Ino, offset: u64, bytes: &[u8], arrival: Arrival) -> FsResult<()> {
-        let end = offset + bytes.len() as u64;
-        let through = bytes.len() >= THROUGH_BYTES && !(end <= WAIT_BYTES && self.may_be_gone_soon(ino));
-        if through && offset < WAIT_BYTES && self.may_be_gone_soon(ino) {
-            // What has waited goes first, in steps.
-            self.fs.write_back(ino)?;
-        }
-        match arrival {
-            Arrival::Now if through => self.fs.write_through(ino, offset, bytes),
-            Arrival::Now => self.fs.write(ino, offset, bytes),
-            Arrival::Late(when) => self.fs.write_late(ino, offset, bytes, through, when),
-            Arrival::Accepted(when) => self.fs.write_accepted(ino, offset, bytes, through, when),
-        }
-    }
-
-    /// The size that clients published, if it can be one; a client that wrote nonsense loses what it appended.
-    fn validated_size(&self, open: &OpenInode, ring: &MutexGuard<'_, Ring>) -> u64 {
-        let shared = self.shared(open.slot);
-        let size = shared.size.load(Acquire);
-        if ring.number.is_none() {
-            return size;
-        }
-        if size < ring.head || size - ring.head > RING_BYTES as u64 {
-            tracing::error!(ino = open.ino.0, size, head = ring.head, "a client corrupted its file's size");
-            shared.size.store(ring.head, Release);
-            self.failed(open, libc::EIO);
-            return ring.head;
-        }
-        size
-    }
-
-    /// After the core's size changed: the ring is empty and begins there. The caller excludes writers.
-    pub fn size_changed(&self, open: &OpenInode, size: u64) {
-        let mut ring = open.ring.lock();
-        let shared = self.shared(open.slot);
-        shared.must_ask_for_sync();
-        ring.head = size;
-        // Shrinking: readers must not look into the ring below the new head; growing: not beyond what is there.
-        shared.seq.fetch_add(1, AcqRel);
-        shared.head.store(size, Release);
-        shared.size.store(size, Release);
-        shared.seq.fetch_add(1, Release);
-    }
-
     /// Current size of an open inode.
     pub fn size(&self, open: &OpenInode) -> u64 {
         self.shared(open.slot).size.load(Acquire)
     }
-
-    /// Notes that the server read for a client.
-    pub fn note_read(&self, open: &OpenInode) {
-        self.shared(open.slot).note_read(|| TimeSpec::now().0);
-    }
-
-    /// Passes the times of the clients' reads and last append on to the core.
-    pub fn pass_times(&self, open: &OpenInode) {
-        let shared = self.shared(open.slot);
-        self.pass_reads(open, &shared.atime_ns);
-        if shared.mtime_ns.load(Relaxed) != 0 {
-            let mtime = TimeSpec(shared.mtime_ns.swap(0, Relaxed));
-            // Most often the core has it, of what was written last. The inode may have been removed meanwhile; then nobody asks for
-            // its times.
-            if self.fs.getattr(open.ino).is_ok_and(|attr| attr.mtime != mtime) {
-                let set = weft_vfs::SetAttr { mtime: Some(mtime), ..Default::default() };
-                let _ = self.fs.setattr(open.ino, &set);
-            }
-        }
-        self.pass_reads(open, &shared.atime_after_ns);
-    }
-
-    fn pass_reads(&self, open: &OpenInode, noted: &AtomicI64) {
-        // Most often there are none, and a swap is dearer than a look.
-        if noted.load(Relaxed) != 0 {
-            let when = noted.swap(0, Relaxed);
-            if !open.flags().contains(InodeFlags::NO_ATIME) {
-                self.fs.note_read(open.ino, TimeSpec(when));
-            }
-        }
-    }
-
-    /// The core's attributes with what clients changed since.
-    pub fn overlay(&self, attr: Attr) -> Attr {
-        // Nobody changes what is read-only, and reads are not noted there.
-        if attr.kind != FileKind::File || self.fs.is_read_only() {
-            return attr;
-        }
-        let Some(open) = self.find(attr.ino) else {
-            // It may have been closed since the attributes were read; what its ring held is with the core by now.
-            return self.fs.getattr(attr.ino).unwrap_or(attr);
-        };
-        loop {
-            let step = self.await_step(&open);
-            // What a step has changed since it was looked at comes from after the step, as the size does.
-            let attr = if step == 0 { attr } else { self.fs.getattr(attr.ino).unwrap_or(attr) };
-            let attr = self.with_what_clients_changed(attr, &open);
-            if !self.has_stepped(&open, step) {
-                return attr;
-            }
-        }
-    }
-
-    fn with_what_clients_changed(&self, mut attr: Attr, open: &OpenInode) -> Attr {
-        let shared = self.shared(open.slot);
-        attr.size = shared.size.load(Acquire);
-        let after_read = |attr: &Attr, noted: &AtomicI64| match noted.load(Relaxed) {
-            0 => attr.atime,
-            _ if attr.marks.flags.contains(InodeFlags::NO_ATIME) => attr.atime,
-            when => attr.atime_after_read(TimeSpec(when)).unwrap_or(attr.atime),
-        };
-        attr.atime = after_read(&attr, &shared.atime_ns);
-        let mtime = shared.mtime_ns.load(Relaxed);
-        if mtime != 0 {
-            attr.mtime = TimeSpec(mtime);
-            attr.ctime = TimeSpec(mtime.max(attr.ctime.0));
-        }
-        attr.atime = after_read(&attr, &shared.atime_after_ns);
-        attr
-    }
 }
 
-mod overwrites;
-mod steps;
 #[cfg(test)]
 mod tests;

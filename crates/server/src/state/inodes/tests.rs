@@ -7,8 +7,10 @@
 use super::super::open_files::{NewFile, Opener};
 use super::super::processes::Peer;
 use super::super::volume::Volume;
+use super::exclusion::{Holder, WRITE_LOCK_PATIENCE};
 use super::*;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 use weft_client::shared::overwrites::Area;
 use weft_client::shared::volume::STUCK;
 use weft_tagfs::{FormatOptions, MountOptions, TagFs};
