@@ -219,8 +219,10 @@ fn caught(commit: Commit<'_>) -> Vec<Violation> {
 /// The step as two: the first half of its changes, and the others.
 fn as_two(fs: &dyn FileSystem, changes: &[Change<'_>], durable: bool) -> Result<Made, Refused> {
     let first = changes.iter().position(|change| !matches!(change, Change::Expect { .. })).unwrap_or(0);
-    // The interpreter leaves it to the core to refuse these, which must not come when half is done.
-    if changes.iter().any(|change| matches!(change, Change::Xattr { .. })) {
+    // The interpreter leaves it to the core to refuse these, which must not come when half is done. Where an expectation comes last, it
+    // wants to be refused.
+    let is_tried = matches!(changes.last(), Some(Change::Expect { .. }));
+    if is_tried || changes.iter().any(|change| matches!(change, Change::Xattr { .. })) {
         return fs.commit(changes, durable);
     }
     let middle = first + (changes.len() - first) / 2;

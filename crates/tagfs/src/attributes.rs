@@ -17,11 +17,15 @@ impl Step<'_> {
     ) -> FsResult<()> {
         // It tells what is so.
         refuse(name == USAGE_XATTR && value.is_some(), FsError::NotPermitted)?;
+        let was_counted = self.inode(ino)?.record.quota == Some(ino);
         if name == QUOTA_XATTR {
             self.set_quota(ino, value)?;
         }
+        let has_ended = was_counted && self.inode(ino)?.record.quota.is_none();
         let inode = self.inode_mut(ino)?;
         match value {
+            // Limits that were lifted before: now the tree is counted no more.
+            None if has_ended && !inode.xattrs.contains_key(name) => Ok(()),
             Some(value) => inode.set_xattr(name, value, mode),
             None => inode.remove_xattr(name),
         }

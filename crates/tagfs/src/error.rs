@@ -23,6 +23,14 @@ pub enum TagFsError {
         /// The version known here.
         known: u32,
     },
+    /// The file system has something that is newer than this program.
+    #[error(
+        "the file system has features (bits {unknown:#x}) that this program does not know; use a newer one"
+    )]
+    Features {
+        /// Their bits.
+        unknown: u32,
+    },
     /// A node does not hold what it must.
     #[error("damaged: {0}; 'weft fsck' lists the damage")]
     Damaged(String),

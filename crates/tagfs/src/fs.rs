@@ -55,6 +55,8 @@ pub struct TagFs {
     buffer_blocks: usize,
     /// Blocks of all files that are buffered before writers store some.
     buffered_max: u64,
+    /// The store has snapshots: what is overwritten takes new space for good.
+    keeps_old: bool,
     /// When everything was made durable last.
     synced: Mutex<Instant>,
     /// Of the [steps](State::given_up) that gave up bytes which are to be erased, those whose bytes are. Held while others are erased.
@@ -67,12 +69,14 @@ impl TagFs {
         let dirty_blocks_max = (options.dirty_bytes_max / BLOCK).max(1);
         let buffered_max = dirty_blocks_max.min((state.capacity() / BUFFERED_PART).max(DIRTY_BLOCKS_MIN));
         let synced = Mutex::new(Instant::now());
+        let keeps_old = !graph.store.named_snapshots().is_empty();
         TagFs {
             graph,
             state: RwLock::new(state),
             options,
             buffer_blocks,
             buffered_max,
+            keeps_old,
             synced,
             erased: Mutex::new(0),
         }
@@ -171,28 +175,31 @@ impl TagFs {
             state.dirty.iter().filter(|(_, since)| due(since)).map(|(ino, _)| *ino).collect()
         };
         inos.sort_unstable();
+        let mut stored = Ok(());
         while !inos.is_empty() {
-            self.flush_some(&mut self.state.write(), &mut inos)?;
+            stored = stored.and(self.flush_some(&mut self.state.write(), &mut inos));
         }
-        Ok(())
+        stored
     }
 
-    /// Stores what has waited longest, until so many blocks are left in the buffers.
+    /// Stores what has waited longest, until so many blocks are left in the buffers. An error counts only where they stay full.
     fn flush_oldest(&self, left: u64) -> FsResult<()> {
         let mut oldest: Vec<(Instant, Ino)> =
             self.state.read().dirty.iter().map(|(ino, since)| (*since, *ino)).collect();
         oldest.sort_unstable();
         let mut inos: Vec<Ino> = oldest.into_iter().map(|(_, ino)| ino).collect();
+        let mut stored = Ok(());
         loop {
             let mut state = self.state.write();
             if inos.is_empty() || state.buffered <= left {
-                return Ok(());
+                return if state.buffered > self.buffered_max { stored } else { Ok(()) };
             }
-            self.flush_some(&mut state, &mut inos)?;
+            stored = stored.and(self.flush_some(&mut state, &mut inos));
         }
     }
 
-    /// Stores what is not stored of the first of some inodes, in one transaction, and takes them from the list.
+    /// Stores what is not stored of the first of some inodes, in one transaction, and takes them from the list. One that cannot be
+    /// stored keeps no other from it.
     fn flush_some(&self, state: &mut State, inos: &mut Vec<Ino>) -> FsResult<()> {
         let (mut blocks, mut count) = (0, 0);
         for ino in &*inos {
@@ -207,7 +214,15 @@ impl TagFs {
         if group.is_empty() {
             return Ok(());
         }
-        self.step_in(state, |step| group.into_iter().try_for_each(|ino| step.flush(ino)))
+        let stored = self.step_in(state, |step| group.iter().try_for_each(|ino| step.flush(*ino)));
+        if stored.is_ok() || group.len() == 1 {
+            return stored;
+        }
+        let mut each = Ok(());
+        for ino in group {
+            each = each.and(self.step_in(state, |step| step.flush(ino)));
+        }
+        each
     }
 
     fn write_at(&self, ino: Ino, offset: u64, data: &[u8], arrival: Arrival) -> FsResult<()> {
@@ -225,18 +240,28 @@ impl TagFs {
         let mut editor = Editor { graph: &self.graph, ino, inode, heads: &mut heads };
         let missing = editor.missing(offset, end)?;
         let (quota, blocks) = (inode.record.quota, inode.file()?.blocks);
+        let range = offset / BLOCK..end.div_ceil(BLOCK);
+        let held = inode.buffer.range(range.clone()).count() as u64;
+        // All that waits takes space, where what it replaces stays.
+        let replaced = range.end - range.start - missing.min(range.end - range.start);
+        let more =
+            if self.keeps_old { replaced.saturating_sub(held) + state.buffered - state.reserved } else { 0 };
         if missing > 0 {
             let counted = quota.map(|dir| state.quota(&self.graph, dir)).transpose()?.flatten();
             let quota = counted.map_or(u64::MAX, |quota| quota.free_blocks());
             let quota = if arrival.is_accepted { u64::MAX } else { quota };
             Room { free: free_blocks(&self.graph, state), quota }.check(missing)?;
         }
-        if missing > 0 && !has_room(&self.graph, state, missing) {
+        if self.keeps_old {
+            refuse(missing + more > free_blocks(&self.graph, state), FsError::NoSpace)?;
+        }
+        if missing + more > 0 && !has_room(&self.graph, state, missing + more) {
             // What is in memory takes less when it is stored than what is kept for it.
             let mut inos: Vec<Ino> = state.dirty.keys().copied().collect();
             inos.sort_unstable();
             while !inos.is_empty() {
-                self.flush_some(state, &mut inos)?;
+                // Who syncs a file hears that it cannot be stored; this one may still have room.
+                let _ = self.flush_some(state, &mut inos);
             }
             self.graph.store.checkpoint().map_err(failed)?;
             refuse(!has_room(&self.graph, state, missing), FsError::NoSpace)?;
@@ -557,8 +582,9 @@ impl FileSystem for TagFs {
     }
 
     fn sync(&self) -> FsResult<()> {
-        self.flush_all(Duration::ZERO)?;
-        self.make_durable()
+        let stored = self.flush_all(Duration::ZERO);
+        self.make_durable()?;
+        stored
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
@@ -676,7 +702,7 @@ impl Core for TagFs {
             return Ok(());
         }
         let interval = self.options.commit_interval;
-        self.flush_all(interval)?;
+        let stored = self.flush_all(interval);
         if self.synced.lock().elapsed() >= interval {
             *self.synced.lock() = Instant::now();
             let report = self.graph.store.report();
@@ -685,7 +711,7 @@ impl Core for TagFs {
                 self.make_durable()?;
             }
         }
-        Ok(())
+        stored
     }
 
     fn volume_bytes(&self) -> u64 {
@@ -696,8 +722,9 @@ impl Core for TagFs {
         if self.options.read_only {
             return Ok(());
         }
-        self.sync()?;
-        self.graph.store.checkpoint().map_err(failed)
+        let synced = self.sync();
+        self.graph.store.checkpoint().map_err(failed)?;
+        synced
     }
 
     fn set_death_observer(&self, observer: DeathObserver) {
@@ -711,5 +738,51 @@ impl Core for TagFs {
             volume_bytes: state.superblock.volume_bytes,
             ..CoreStats::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::layout::CHUNK_BLOCKS;
+    use crate::options::FormatOptions;
+    use crate::step::CHUNKS_AT_ONCE;
+    use std::sync::Arc;
+    use weft_tags::MemoryStore;
+
+    #[test]
+    fn what_is_left_of_a_large_file_that_goes_in_parts_is_counted() {
+        let medium = Arc::new(MemoryStore::new());
+        let format = FormatOptions { capacity_bytes: 128 << 20, ..FormatOptions::default() };
+        TagFs::format(Box::new(medium.clone()), &format).unwrap();
+        let fs = TagFs::mount(Box::new(medium.clone()), MountOptions::default()).unwrap();
+        let ino = fs.create(Ino::ROOT, b"large", &CreateArgs::new(NewNode::File, 0o644)).unwrap().ino;
+        let chunk_bytes = CHUNK_BLOCKS * BLOCK;
+        for chunk in 0..CHUNKS_AT_ONCE + 5 {
+            fs.write(ino, chunk * chunk_bytes, b"data").unwrap();
+        }
+        let end = (CHUNKS_AT_ONCE + 3) * chunk_bytes;
+        fs.fallocate(ino, FallocateMode::KeepSize, end + 2 * BLOCK, 3 * BLOCK).unwrap();
+        fs.open(ino).unwrap();
+        fs.sync().unwrap();
+        // Not stored when the file goes.
+        fs.write(ino, BLOCK, b"buffered").unwrap();
+        fs.unlink(Ino::ROOT, b"large").unwrap();
+        {
+            let state = &mut *fs.state.write();
+            state.inodes.get_mut(&ino).unwrap().opens = 0;
+            let mut step = Step::new(&fs.graph, state);
+            step.inode_mut(ino).unwrap();
+            step.commit().unwrap();
+            let left = state.inodes[&ino].file().unwrap();
+            assert_eq!((left.chunks, left.blocks, left.promised), (5, 5, 0));
+        }
+        fs.sync().unwrap();
+        drop(fs);
+        let then = MemoryStore::from_bytes(medium.to_bytes());
+        let report = TagFs::check(Box::new(then)).unwrap();
+        assert!(report.is_clean(), "{:#?}", report.problems);
     }
 }

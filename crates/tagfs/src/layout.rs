@@ -31,7 +31,7 @@ pub(crate) const APART: u32 = 1;
 /// A feature: a directory has had a quota.
 pub(crate) const QUOTAS: u32 = 2;
 /// The features that are known.
-const FEATURES: u32 = APART | QUOTAS;
+pub(crate) const FEATURES: u32 = APART | QUOTAS;
 /// The type of the node that says what the volume is.
 pub(crate) const SUPER: NodeType = NodeType(0x7466_0001);
 /// The type of the nodes that say what an i-node is.
@@ -157,9 +157,7 @@ impl Super {
         let label = r.string().ok().filter(|label| label.len() <= LABEL_MAX)?.to_vec();
         let features = if version == VERSION { 0 } else { r.u32().ok()? };
         let holds = capacity <= COUNT_MAX && promised <= COUNT_MAX && volume_bytes <= COUNT_MAX;
-        let is_known = features & !FEATURES == 0;
-        let superblock = Super { uuid, capacity, promised, volume_bytes, label, features };
-        (holds && is_known).then_some((version, superblock))
+        holds.then_some((version, Super { uuid, capacity, promised, volume_bytes, label, features }))
     }
 }
 
@@ -558,7 +556,8 @@ mod tests {
         assert_eq!(Super::decode(&raw).unwrap(), (VERSION, superblock.clone()));
         let fine = Super { features: APART, ..superblock.clone() };
         assert_eq!(Super::decode(&fine.encode()).unwrap(), (VERSION_OF_FEATURES, fine));
-        assert_eq!(Super::decode(&Super { features: 1 << 31, ..superblock }.encode()), None);
+        let newer = Super { features: 1 << 31, ..superblock };
+        assert_eq!(Super::decode(&newer.encode()).unwrap(), (VERSION_OF_FEATURES, newer));
         let counts = Counts { blocks: 7, inodes: 9 };
         assert_eq!(Counts::decode(&counts.encode()), Some(counts));
         assert_eq!(Counts::decode(&counts.encode()[..15]), None);

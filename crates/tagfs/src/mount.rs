@@ -3,7 +3,9 @@
 use crate::error::{TagFsError, damaged, failed};
 use crate::fs::TagFs;
 use crate::graph::Graph;
-use crate::layout::{APART, DirectoryForm, Form, LABEL_MAX, SUPER, Super, VERSION, VERSION_OF_FEATURES};
+use crate::layout::{
+    APART, DirectoryForm, FEATURES, Form, LABEL_MAX, SUPER, Super, VERSION, VERSION_OF_FEATURES,
+};
 use crate::namespace::new_record;
 use crate::options::{FormatOptions, Layout, MountOptions};
 use crate::record;
@@ -89,6 +91,8 @@ impl TagFs {
         let (found, superblock) = Super::decode(&raw).ok_or_else(damage)?;
         let known = VERSION_OF_FEATURES;
         refuse(![VERSION, known].contains(&found), TagFsError::Version { found, known })?;
+        let unknown = superblock.features & !FEATURES;
+        refuse(unknown != 0, TagFsError::Features { unknown })?;
         graph.lay_out(superblock.features)?;
         // A copy of the store is as long as what it holds, and the volume is as large as ever.
         graph.store.set_bytes_max(superblock.capacity);
@@ -124,8 +128,8 @@ impl TagFs {
     /// # Errors
     /// Those of a commit and of a checkpoint.
     pub fn unmount(self) -> Result<(), TagFsError> {
-        weft_vfs::Core::close(&self)?;
+        let closed = weft_vfs::Core::close(&self);
         self.graph.store.close().map_err(failed)?;
-        Ok(())
+        Ok(closed?)
     }
 }

@@ -25,7 +25,7 @@ use weft_vfs::{Attr, Death, FsError, FsResult};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Chunks of an inode that goes within the step that ends it; a larger one goes afterwards, in parts.
-const CHUNKS_AT_ONCE: u64 = 4096;
+pub(crate) const CHUNKS_AT_ONCE: u64 = 4096;
 /// Slots without a block that a chunk keeps, at least, before it is written anew.
 const SPARE_SLOTS: usize = 16;
 
@@ -756,13 +756,20 @@ impl<'s> Step<'s> {
         };
         // A damaged record may say more than there are.
         if let Some(left) = chunks.len().checked_sub(CHUNKS_AT_ONCE as usize) {
+            // What is buffered of it, and heads that are not stored, go.
+            let mut file = inode.stored_form.clone();
             if inode.is_orphan {
                 for chunk in &chunks[left..] {
+                    if let Some(head) = self.graph.head(ino, inode, *chunk)? {
+                        file.blocks = file.blocks.saturating_sub(head.blocks() + head.promised());
+                        file.promised = file.promised.saturating_sub(head.promised());
+                    }
                     self.drop_chunk(ino, inode, *chunk)?;
                 }
                 inode.chunks = Some(Arc::new(chunks[..left].to_vec()));
-                inode.file_mut()?.chunks = left as u64;
+                file.chunks = left as u64;
             }
+            *inode.file_mut()? = file;
             (inode.buffer, inode.reserved) = (Arc::default(), 0);
             self.heads.retain(|(of, _), _| *of != ino);
             work.is_edited = true;

@@ -330,6 +330,22 @@ fn marks(medium: &Arc<MemoryStore>) -> (u8, bool) {
 }
 
 #[test]
+fn a_quota_that_was_lifted_over_a_file_ends_when_it_is_lifted_again() {
+    let medium = fresh();
+    let fs = mount(&medium);
+    let dir = tree(&fs, "dir", "files=9");
+    make(&fs, dir, "file", NewNode::File).unwrap();
+    fs.removexattr(dir, QUOTA_XATTR).unwrap();
+    assert_fails!(fs.removexattr(dir, QUOTA_XATTR), FsError::NoAttribute);
+    fs.unlink(dir, b"file").unwrap();
+    fs.removexattr(dir, QUOTA_XATTR).unwrap();
+    assert_fails!(fs.removexattr(dir, QUOTA_XATTR), FsError::NoAttribute);
+    assert_fails!(fs.getxattr(dir, USAGE_XATTR), FsError::NoAttribute);
+    fs.unmount().unwrap();
+    assert_sound(&medium);
+}
+
+#[test]
 fn a_volume_is_of_the_first_version_until_its_first_quota() {
     let medium = fresh();
     let fs = mount(&medium);

@@ -131,9 +131,14 @@ fn class_of(tree: &dyn Tree, path: &[u8]) -> io::Result<Option<String>> {
 /// Whether a file is on a volume with classes. A class without a name is refused there before all else; elsewhere an attribute is not
 /// there to be replaced, or there already.
 fn knows_classes(tree: &dyn Tree, path: &[u8]) -> io::Result<bool> {
-    let flags = if class_of(tree, path)?.is_some() { libc::XATTR_CREATE } else { libc::XATTR_REPLACE };
+    let before = class_of(tree, path)?;
+    let flags = if before.is_some() { libc::XATTR_CREATE } else { libc::XATTR_REPLACE };
     match tree.change_xattr(path, CLASS_XATTR, Some(b""), flags) {
-        Ok(()) => Ok(false),
+        // It does not look at the flags.
+        Ok(()) => {
+            tree.change_xattr(path, CLASS_XATTR, before.as_deref().map(str::as_bytes), 0)?;
+            Ok(false)
+        }
         Err(error) => match error.raw_os_error() {
             Some(libc::EINVAL) => Ok(true),
             Some(libc::ENODATA | libc::EEXIST | libc::EOPNOTSUPP) => Ok(false),

@@ -143,9 +143,7 @@ fn set(path: &Path, limits: Limits) -> Result<(), CliError> {
         }
     })?;
     // A file system that is not weft's keeps the attribute, and counts nothing.
-    if let Err(error) = xattr::get(path, USAGE_XATTR)
-        && error.raw_os_error() == Some(libc::ENODATA)
-    {
+    if xattr::get(path, USAGE_XATTR).is_err() {
         let _ = xattr::remove(path, QUOTA_XATTR);
         return Err(without_quotas(path));
     }
