@@ -225,6 +225,11 @@ impl TagFs {
         each
     }
 
+    /// Blocks that so many replaced ones, and those in the buffers, take besides: none, but where what they replace stays.
+    fn room_of_replaced(&self, state: &State, replaced: u64) -> u64 {
+        if self.keeps_old { replaced + state.buffered.saturating_sub(state.reserved) } else { 0 }
+    }
+
     fn write_at(&self, ino: Ino, offset: u64, data: &[u8], arrival: Arrival) -> FsResult<()> {
         self.check_writable()?;
         let mut guard = self.state.write();
@@ -242,10 +247,8 @@ impl TagFs {
         let (quota, blocks) = (inode.record.quota, inode.file()?.blocks);
         let range = offset / BLOCK..end.div_ceil(BLOCK);
         let held = inode.buffer.range(range.clone()).count() as u64;
-        // All that waits takes space, where what it replaces stays.
         let replaced = range.end - range.start - missing.min(range.end - range.start);
-        let more =
-            if self.keeps_old { replaced.saturating_sub(held) + state.buffered - state.reserved } else { 0 };
+        let more = self.room_of_replaced(state, replaced.saturating_sub(held));
         if missing > 0 {
             let counted = quota.map(|dir| state.quota(&self.graph, dir)).transpose()?.flatten();
             let quota = counted.map_or(u64::MAX, |quota| quota.free_blocks());
@@ -264,7 +267,9 @@ impl TagFs {
                 let _ = self.flush_some(state, &mut inos);
             }
             self.graph.store.checkpoint().map_err(failed)?;
-            refuse(!has_room(&self.graph, state, missing), FsError::NoSpace)?;
+            // With what could not be stored: otherwise this would begin anew for ever.
+            let more = self.room_of_replaced(state, replaced);
+            refuse(!has_room(&self.graph, state, missing + more), FsError::NoSpace)?;
             drop(guard);
             return self.write_at(ino, offset, data, arrival);
         }

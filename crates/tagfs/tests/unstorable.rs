@@ -118,3 +118,24 @@ fn what_is_overwritten_beside_a_snapshot_is_stored_or_refused_at_once() {
     assert_eq!(fs.read(ino, 0, &mut out).unwrap(), out.len());
     assert!(out.iter().all(|byte| *byte == 2));
 }
+
+#[test]
+fn a_write_ends_when_what_is_buffered_beside_a_snapshot_cannot_be_stored() {
+    let medium = with_damage();
+    let fs = mount(&medium, 64 << 20);
+    fs.store().create_snapshot("then").unwrap();
+    fs.unmount().unwrap();
+    let fs = mount(&medium, 64 << 20);
+    let old = fs.lookup(Ino::ROOT, b"old").unwrap().ino;
+    fs.write(old, 0, &[b'n'; BLOCK]).unwrap();
+    let full = file(&fs, b"full");
+    let mut at = 0;
+    let refused = loop {
+        match fs.write(full, at, &[1; 32 * BLOCK]) {
+            Ok(()) => at += 32 * BLOCK as u64,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, FsError::NoSpace), "{refused}");
+    fs.fsync(full).unwrap();
+}
