@@ -73,11 +73,11 @@ pub trait FileSystem: Send + Sync {
     fn create(&self, dir: Ino, name: &[u8], args: &CreateArgs<'_>) -> FsResult<Attr>;
 
     /// Makes a file that has no name and goes when its last open reference does (`O_TMPFILE`). It is returned open. It can get
-    /// a name when it is `linkable` (no `O_EXCL`). It counts to the [quota](quota) of `dir`.
+    /// a name when it is `linkable` (no `O_EXCL`). It counts to the [quota] of `dir`.
     fn create_unnamed(&self, dir: Ino, args: &CreateArgs<'_>, linkable: bool) -> FsResult<Attr>;
 
     /// Gives an inode one more name. Fails for directories, with `NotFound` for what has lost its last name, and with `CrossQuota` when
-    /// it counts to another [quota](quota) than what is made in the directory.
+    /// it counts to another [quota] than what is made in the directory.
     fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> FsResult<Attr>;
 
     /// Removes a name that is not a directory's. The inode lives on while it has names or open references.
@@ -86,7 +86,7 @@ pub trait FileSystem: Send + Sync {
     /// Removes an empty directory.
     fn rmdir(&self, dir: Ino, name: &[u8]) -> FsResult<()>;
 
-    /// Moves a name, replacing what has the new name unless the flags say otherwise. An inode stays with its [quota](quota): a move to a
+    /// Moves a name, replacing what has the new name unless the flags say otherwise. An inode stays with its [quota]: a move to a
     /// directory of another one fails with `CrossQuota`.
     fn rename(&self, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> FsResult<()>;
 
@@ -130,7 +130,7 @@ pub trait FileSystem: Send + Sync {
     /// file's last change are of then.
     fn write_late(&self, ino: Ino, offset: u64, data: &[u8], through: bool, when: TimeSpec) -> FsResult<()>;
 
-    /// Like [`write_late`](FileSystem::write_late), for data that the front has accepted in the core's place: no [quota](quota) refuses
+    /// Like [`write_late`](FileSystem::write_late), for data that the front has accepted in the core's place: no [quota] refuses
     /// it. So that this does not exceed one, the front accepts only what fits the [room](FileSystem::quota_room).
     fn write_accepted(
         &self,
@@ -223,7 +223,7 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// The [quota](quota) that an inode counts to, and what it leaves; `None` without one. An inode counts to the same quota all its
+    /// The [quota] that an inode counts to, and what it leaves; `None` without one. An inode counts to the same quota all its
     /// life; only a directory may get one of its own.
     fn quota_room(&self, ino: Ino) -> FsResult<Option<QuotaRoom>> {
         let _ = ino;
